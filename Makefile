@@ -1,0 +1,50 @@
+# Everything here works on a fresh clone with Python 3.11, pip and make.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: help demo test test-all check bench figures fresh clean
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(VENV)/.created:
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.created pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,dev]'
+	@touch $@
+
+demo: $(VENV)/.core ## answer the example study and write its report to demo/
+	$(BIN)/learncast plan examples/two_integration_tasks.toml --out demo
+
+test: $(VENV)/.dev ## run the fast suite
+	$(BIN)/python -m pytest -q -n 2
+
+test-all: $(VENV)/.dev ## run everything, the slow tests too
+	$(BIN)/python -m pytest -q -n 2 -m 'slow or not slow'
+
+check: $(VENV)/.dev ## ruff, mypy and the layer rules
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/architecture
+
+bench: $(VENV)/.dev ## print the speed ratios
+	$(BIN)/python -m benchmarks
+
+figures: $(VENV)/.core ## make the README's picture and every figure of the papers
+	$(BIN)/learncast reproduce curriculum --out reproduced/curriculum
+
+fresh: ## clone HEAD into a temporary folder; run the demo and the tests there
+	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	git clone --quiet . "$$folder/learncast"; \
+	$(MAKE) -C "$$folder/learncast" demo; \
+	$(MAKE) -C "$$folder/learncast" test
+
+clean: ## remove the environment and what was made
+	rm -rf $(VENV) demo reproduced

@@ -1,0 +1,80 @@
+"""Forecast how a neural network will learn, before you train it.
+
+The names below load on first use, so that importing learncast costs little and loads neither torch nor matplotlib.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "AssumptionViolated": "errors",
+    "Curriculum": "planning.curriculum",
+    "FastestPath": "planning.optimal",
+    "InvalidSpec": "errors",
+    "LearncastError": "errors",
+    "LearningTime": "dynamics.solution",
+    "LinearRNN": "networks.linear_rnn",
+    "Modes": "dynamics.modes",
+    "NotLearned": "errors",
+    "Plan": "planning.planner",
+    "Provenance": "trajectory",
+    "SchemaMismatch": "errors",
+    "Solution": "dynamics.solution",
+    "Stage": "planning.curriculum",
+    "Status": "trajectory",
+    "Task": "tasks.task",
+    "Trajectory": "trajectory",
+    "UnsupportedModel": "errors",
+    "fastest_path": "planning.optimal",
+    "follow": "planning.curriculum",
+    "modes": "dynamics.modes",
+    "phase_portrait": "planning.phase",
+    "plan": "planning.planner",
+    "printed_time": "planning.timing",
+    "solve": "dynamics.exact",
+    "time_to_learn": "planning.timing",
+}
+_ROOMS = ("figures", "papers", "tasks")
+
+__all__ = [*sorted(_HOME), *_ROOMS]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(f"learncast.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    if name in _ROOMS:
+        return import_module(f"learncast.{name}")
+    raise AttributeError(f"module 'learncast' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
+if TYPE_CHECKING:
+    from learncast import figures, papers, tasks
+    from learncast.dynamics.exact import solve
+    from learncast.dynamics.modes import Modes, modes
+    from learncast.dynamics.solution import LearningTime, Solution
+    from learncast.errors import (
+        AssumptionViolated,
+        InvalidSpec,
+        LearncastError,
+        NotLearned,
+        SchemaMismatch,
+        UnsupportedModel,
+    )
+    from learncast.networks.linear_rnn import LinearRNN
+    from learncast.planning.curriculum import Curriculum, Stage, follow
+    from learncast.planning.optimal import FastestPath, fastest_path
+    from learncast.planning.phase import phase_portrait
+    from learncast.planning.planner import Plan, plan
+    from learncast.planning.timing import printed_time, time_to_learn
+    from learncast.tasks.task import Task
+    from learncast.trajectory import Provenance, Status, Trajectory

@@ -1,0 +1,164 @@
+"""The conditions of the theory, each measured as one number on a task and a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from learncast.errors import AssumptionViolated
+from learncast.networks.alignment import Alignment
+from learncast.tasks.comparison import share
+from learncast.tasks.geometry import Frame
+from learncast.tasks.task import Task
+from learncast.validation import FloatArray
+
+#: A residual that round-off in a few matrix products can leave.
+EXACT = 1e-8
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a condition requires, what follows when it fails, and what to do then."""
+
+    allowed: float
+    requires: str
+    otherwise: str
+    remedy: str
+
+
+ASSUMPTIONS = {
+    "static_geometry": Condition(
+        EXACT,
+        "the directions that join inputs to targets must not turn over time or between tasks",
+        "modes would mix while they learn, so their times are not separate",
+        "use tasks with one geometry, or pass strict=False and read the times as approximate",
+    ),
+    "aligned_input_covariance": Condition(
+        EXACT,
+        "inputs must co-vary only within modes",
+        "modes would drive each other through their inputs",
+        "decorrelate the channels, or pass strict=False and read the times as approximate",
+    ),
+    "normal_recurrence": Condition(
+        EXACT,
+        "the recurrence must act on each mode's hidden direction as a number",
+        "hidden activity would leak from one mode into others",
+        "use a diagonal or scalar recurrence in the modes' directions, or pass strict=False",
+    ),
+    "aligned_start": Condition(
+        EXACT,
+        "the initial weights must join each input direction to its own output direction",
+        "modes would share hidden directions and compete",
+        "start with LinearRNN.aligned(task=...), or pass strict=False",
+    ),
+    "balanced_start": Condition(
+        1.0,
+        "none: balanced (a = c) and unbalanced starts are both solved exactly",
+        "nothing is lost",
+        "nothing to do",
+    ),
+    "stable_learning_rate": Condition(
+        2.0,
+        "learning_rate times the sharpest curvature met must stay below 2",
+        "gradient descent oscillates or diverges where the flow converges",
+        "lower the learning rate, or pass strict=False for the flow's times alone",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One condition of the theory, as measured.
+
+    Attributes
+    ----------
+    name : str
+        Key of `ASSUMPTIONS`.
+    measured, allowed : float
+        The number found, and the largest under which the theory is exact.
+    """
+
+    name: str
+    measured: float
+
+    @property
+    def condition(self) -> Condition:
+        """What it requires and what follows when it fails."""
+        return ASSUMPTIONS[self.name]
+
+    @property
+    def allowed(self) -> float:
+        """Largest measured number under which the theory is exact."""
+        return self.condition.allowed
+
+    @property
+    def holds(self) -> bool:
+        """Whether the condition is met."""
+        return bool(self.measured <= self.allowed)
+
+    def violation(self) -> AssumptionViolated:
+        """Make the error that says so."""
+        return AssumptionViolated(
+            assumption=self.name,
+            measured=self.measured,
+            allowed=self.allowed,
+            required=f"{self.name} requires that {self.condition.requires} (at most {self.allowed:g})",
+            got=f"{self.measured:.4g}",
+            why=self.condition.otherwise,
+            remedy=self.condition.remedy,
+        )
+
+
+def require(assumptions: Iterable[Assumption]) -> None:
+    """Raise for the first assumption that does not hold."""
+    for assumption in assumptions:
+        if not assumption.holds:
+            raise assumption.violation()
+
+
+def worst(groups: Iterable[Iterable[Assumption]]) -> tuple[Assumption, ...]:
+    """For each condition the largest number measured anywhere, in the order first met."""
+    found: dict[str, Assumption] = {}
+    for group in groups:
+        for item in group:
+            if item.name not in found or not item.measured <= found[item.name].measured:
+                found[item.name] = item
+    return tuple(found.values())
+
+
+def static_geometry(task: Task, frame: Frame) -> Assumption:
+    """Share of the cross covariance that lies between different modes."""
+    rotated = task.cross_covariance.rotated(frame.inputs, frame.outputs)
+    return Assumption("static_geometry", share(rotated.off_diagonal_norm(), rotated.norm()))
+
+
+def aligned_input_covariance(task: Task, frame: Frame) -> Assumption:
+    """Share of the modes' input covariance that lies between a mode and any other input direction."""
+    # Directions beyond the modes may co-vary among themselves: no weights ever read them.
+    rotated = task.input_covariance.rotated(frame.mode_inputs, frame.inputs)
+    return Assumption("aligned_input_covariance", share(rotated.off_diagonal_norm(), rotated.norm()))
+
+
+def normal_recurrence(alignment: Alignment) -> Assumption:
+    """Share of the recurrence on the modes' hidden directions that leaves them."""
+    return Assumption("normal_recurrence", alignment.recurrence_residual)
+
+
+def aligned_start(alignment: Alignment) -> Assumption:
+    """Share of the initial weights' Gram matrix that an aligned start does not have."""
+    return Assumption("aligned_start", alignment.start_residual)
+
+
+def balanced_start(alignment: Alignment) -> Assumption:
+    """Largest |a^2 - c^2| / (a^2 + c^2) over modes."""
+    a2, c2 = alignment.input_weight**2, alignment.output_weight**2
+    total = a2 + c2
+    ratios = np.abs(a2 - c2) / np.where(total > 0, total, 1.0)
+    return Assumption("balanced_start", float(ratios.max(initial=0.0)))
+
+
+def stable_learning_rate(learning_rate: float, sharpness: FloatArray) -> Assumption:
+    """Learning rate times the largest curvature of the loss at the start and at the optimum."""
+    return Assumption("stable_learning_rate", learning_rate * float(np.max(sharpness, initial=0.0)))

@@ -1,0 +1,73 @@
+"""The errors learncast raises, each one sentence in four parts."""
+
+from __future__ import annotations
+
+
+class LearncastError(Exception):
+    """A request that cannot be answered, and why.
+
+    Parameters
+    ----------
+    required : str
+        What was asked for, as a full clause ("learning_rate must be positive").
+    got : str
+        What arrived instead.
+    why : str
+        Why it matters.
+    remedy : str
+        What the caller can do about it.
+    """
+
+    def __init__(self, *, required: str, got: str, why: str, remedy: str) -> None:
+        self.required, self.got, self.why, self.remedy = required, got, why, remedy
+        super().__init__(f"{required}, but got {got}: {why}; {remedy}.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only constructors do not survive pickling by default, and worker processes raise too.
+        return (_rebuild, (type(self), self.__dict__))
+
+
+class InvalidSpec(LearncastError, ValueError):
+    """An input value that means nothing here."""
+
+
+class UnsupportedModel(LearncastError, TypeError):
+    """A network or task of a kind this function has no theory for."""
+
+
+class SchemaMismatch(LearncastError, ValueError):
+    """A stored or foreign object whose layout is not ours."""
+
+
+class NotLearned(LearncastError):
+    """A task that is never learned, where an answer was required."""
+
+
+class AssumptionViolated(LearncastError):
+    """A condition of the theory that the task or network measurably fails.
+
+    Attributes
+    ----------
+    assumption : str
+        Name of the condition, a key of `learncast.assumptions.ASSUMPTIONS`.
+    measured, allowed : float
+        The measured number and the largest one under which the theory is exact.
+    """
+
+    def __init__(
+        self,
+        *,
+        assumption: str,
+        measured: float,
+        allowed: float,
+        required: str,
+        got: str,
+        why: str,
+        remedy: str,
+    ) -> None:
+        super().__init__(required=required, got=got, why=why, remedy=remedy)
+        self.assumption, self.measured, self.allowed = assumption, measured, allowed
+
+
+def _rebuild(cls: type[LearncastError], fields: dict[str, object]) -> LearncastError:
+    return cls(**fields)  # type: ignore[arg-type]
