@@ -1,0 +1,221 @@
+"""The time-resolved covariance of two vector sequences, dense or in a structured form.
+
+A covariance holds Cov(left_t, right_s) for every pair of steps. Written out it has shape
+(left steps, left channels, right steps, right channels), which for 1000 steps of 16 channels is 2 GB; the
+forms below keep their structure and are written out only when asked, behind a size guard.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from learncast.errors import InvalidSpec
+from learncast.validation import FloatArray
+
+#: Bytes above which `Covariance.dense` refuses; 1 GiB is a laptop's comfortable single array.
+MEMORY_LIMIT = 2**30
+
+Shape = tuple[int, int, int, int]
+
+
+class Covariance(ABC):
+    """Cov(left_t, right_s) for all steps t, s."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> Shape:
+        """(left steps, left channels, right steps, right channels)."""
+
+    @abstractmethod
+    def contracted(self, kernel: FloatArray) -> FloatArray:
+        """Return sum over t, s of kernel[t, s] Cov(left_t, right_s), (left channels, right channels)."""
+
+    @abstractmethod
+    def rotated(self, left: FloatArray, right: FloatArray) -> Covariance:
+        """Covariance of left.T @ left_t with right.T @ right_s."""
+
+    @abstractmethod
+    def transposed(self) -> Covariance:
+        """Cov(right_s, left_t)."""
+
+    @abstractmethod
+    def diagonal(self) -> FloatArray:
+        """Cov of channel k on both sides, (channels, left steps, right steps)."""
+
+    @abstractmethod
+    def left_gram(self) -> FloatArray:
+        """Return sum over t, s of Cov(left_t, right_s) Cov(left_t, right_s)^T, (left, left)."""
+
+    @abstractmethod
+    def off_diagonal_norm(self) -> float:
+        """Frobenius norm of everything between different channels."""
+
+    @abstractmethod
+    def _written_out(self) -> FloatArray: ...
+
+    def norm(self) -> float:
+        """Frobenius norm of the whole covariance."""
+        return float(np.sqrt(max(np.trace(self.left_gram()), 0.0)))
+
+    def dense(self, *, limit: int = MEMORY_LIMIT) -> FloatArray:
+        """Write the covariance out, unless that takes more than `limit` bytes."""
+        size = 8 * int(np.prod([int(n) for n in self.shape], dtype=object))
+        if size > limit:
+            raise InvalidSpec(
+                required=f"a covariance written out must fit in {limit / 2**30:.3g} GiB",
+                got=f"shape {self.shape}, which takes {size / 2**30:.3g} GiB",
+                why="it would exhaust memory",
+                remedy="work with the structured form (contracted, rotated), or raise the limit argument",
+            )
+        return self._written_out()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> FloatArray:
+        return np.array(self.dense(), dtype=dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Covariance):
+    """A covariance written out in full."""
+
+    values: FloatArray
+
+    @property
+    def shape(self) -> Shape:
+        t, n, s, m = self.values.shape
+        return t, n, s, m
+
+    def contracted(self, kernel: FloatArray) -> FloatArray:
+        return np.tensordot(self.values, kernel, axes=([0, 2], [0, 1]))
+
+    def rotated(self, left: FloatArray, right: FloatArray) -> Dense:
+        half = np.tensordot(self.values, right, axes=([3], [0]))
+        return Dense(np.ascontiguousarray(np.tensordot(half, left, axes=([1], [0])).transpose(0, 3, 1, 2)))
+
+    def transposed(self) -> Dense:
+        return Dense(self.values.transpose(2, 3, 0, 1))
+
+    def diagonal(self) -> FloatArray:
+        return np.ascontiguousarray(np.einsum("tksk->kts", self.values[:, : self._least, :, : self._least]))
+
+    def left_gram(self) -> FloatArray:
+        t, n, s, m = self.shape
+        flat = np.moveaxis(self.values, 1, 0).reshape(n, t * s * m)
+        return flat @ flat.T
+
+    def off_diagonal_norm(self) -> float:
+        mask = ~np.eye(self.shape[1], self.shape[3], dtype=bool)
+        return float(np.sqrt((np.moveaxis(self.values, 2, 1)[:, :, mask] ** 2).sum()))
+
+    def _written_out(self) -> FloatArray:
+        return self.values
+
+    @property
+    def _least(self) -> int:
+        return min(self.shape[1], self.shape[3])
+
+
+@dataclass(frozen=True, eq=False)
+class Kronecker(Covariance):
+    """A sum of (time pattern) x (channel pattern) terms.
+
+    Attributes
+    ----------
+    time : (terms, left steps, right steps)
+    channel : (terms, left channels, right channels)
+    """
+
+    time: FloatArray
+    channel: FloatArray
+
+    @property
+    def shape(self) -> Shape:
+        return self.time.shape[1], self.channel.shape[1], self.time.shape[2], self.channel.shape[2]
+
+    def contracted(self, kernel: FloatArray) -> FloatArray:
+        return np.tensordot(self.time.reshape(len(self.time), -1) @ kernel.ravel(), self.channel, axes=1)
+
+    def rotated(self, left: FloatArray, right: FloatArray) -> Kronecker:
+        return Kronecker(self.time, left.T @ self.channel @ right)
+
+    def transposed(self) -> Kronecker:
+        return Kronecker(np.swapaxes(self.time, 1, 2), np.swapaxes(self.channel, 1, 2))
+
+    def diagonal(self) -> FloatArray:
+        strengths = np.diagonal(self.channel, axis1=1, axis2=2)
+        return np.tensordot(strengths.T, self.time, axes=1)
+
+    def left_gram(self) -> FloatArray:
+        return np.einsum("rq,rnm,qkm->nk", self._time_gram(), self.channel, self.channel, optimize=True)
+
+    def off_diagonal_norm(self) -> float:
+        # Zeroing the diagonal first keeps exact zeros exact; subtracting two norms would leave 1e-8.
+        off = np.where(np.eye(self.channel.shape[1], self.channel.shape[2], dtype=bool), 0.0, self.channel)
+        flat = off.reshape(len(off), -1)
+        return float(np.sqrt(max(np.sum(self._time_gram() * (flat @ flat.T)), 0.0)))
+
+    def _time_gram(self) -> FloatArray:
+        flat = self.time.reshape(len(self.time), -1)
+        return flat @ flat.T
+
+    def _written_out(self) -> FloatArray:
+        return np.einsum("rts,rnm->tnsm", self.time, self.channel, optimize=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled(Covariance):
+    """The second moment of recorded trials, kept as the trials themselves.
+
+    Smaller than the written-out form when there are fewer trials than steps x channels.
+
+    Attributes
+    ----------
+    left : (trials, left steps, left channels)
+    right : (trials, right steps, right channels)
+    """
+
+    left: FloatArray
+    right: FloatArray
+
+    @property
+    def trials(self) -> int:
+        """Number of trials behind the estimate."""
+        return len(self.left)
+
+    @property
+    def shape(self) -> Shape:
+        return self.left.shape[1], self.left.shape[2], self.right.shape[1], self.right.shape[2]
+
+    def contracted(self, kernel: FloatArray) -> FloatArray:
+        pooled = np.tensordot(self.right, kernel, axes=([1], [1]))  # (trials, right channels, left steps)
+        return np.einsum("ptn,pmt->nm", self.left, pooled, optimize=True) / self.trials
+
+    def rotated(self, left: FloatArray, right: FloatArray) -> Sampled:
+        return Sampled(self.left @ left, self.right @ right)
+
+    def transposed(self) -> Sampled:
+        return Sampled(self.right, self.left)
+
+    def diagonal(self) -> FloatArray:
+        channels = min(self.shape[1], self.shape[3])
+        return np.stack([self._block(k, k) for k in range(channels)])
+
+    def left_gram(self) -> FloatArray:
+        flat = self.right.reshape(self.trials, -1)
+        half = np.tensordot(flat @ flat.T, self.left, axes=1)
+        return np.tensordot(self.left, half, axes=([0, 1], [0, 1])) / self.trials**2
+
+    def off_diagonal_norm(self) -> float:
+        pairs = [(i, j) for i in range(self.shape[1]) for j in range(self.shape[3]) if i != j]
+        return float(np.sqrt(sum((self._block(i, j) ** 2).sum() for i, j in pairs)))
+
+    def _block(self, i: int, j: int) -> FloatArray:
+        return self.left[:, :, i].T @ self.right[:, :, j] / self.trials
+
+    def _written_out(self) -> FloatArray:
+        flat_left = self.left.reshape(self.trials, -1)
+        flat_right = self.right.reshape(self.trials, -1)
+        return (flat_left.T @ flat_right / self.trials).reshape(self.shape)

@@ -1,0 +1,123 @@
+"""Second-order statistics estimated from recorded trials, a chunk at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from learncast.errors import InvalidSpec
+from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Sampled
+from learncast.validation import FloatArray, real_array
+
+#: Numbers in one chunk of trials: 64 MB of float64.
+CHUNK_SIZE = 2**23
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Second moments of recorded inputs and targets."""
+
+    input: Covariance
+    cross: Covariance
+    target: Covariance
+    trials: int
+
+
+def estimate(inputs: Any, targets: Any, *, centre: bool, chunk: int | None) -> Estimate:
+    """Estimate E[x x^T], E[x y^T] and E[y y^T] from trials, trials first.
+
+    The sums run over chunks, so a memory map of a million trials needs a chunk of memory. With fewer trials
+    than steps x channels the trials themselves are the smaller form and are kept instead.
+    """
+    x, y = _layout(inputs, targets)
+    trials, n, m = x.shape[0], x.shape[1] * x.shape[2], y.shape[1] * y.shape[2]
+    rows = chunk or max(1, CHUNK_SIZE // (n + m))
+    means = _means(x, y, rows) if centre else (np.zeros(n), np.zeros(m))
+    if trials < n + m and 8 * trials * (n + m) <= MEMORY_LIMIT:
+        left, right = _chunk(x, y, slice(0, trials), means)
+        left, right = left.reshape(x.shape), right.reshape(y.shape)
+        return Estimate(Sampled(left, left), Sampled(left, right), Sampled(right, right), trials)
+    if 8 * (n + m) ** 2 > MEMORY_LIMIT:
+        raise InvalidSpec(
+            required=f"the statistics of {trials} trials must fit in {MEMORY_LIMIT / 2**30:.3g} GiB",
+            got=f"{n} input and {m} target values a trial, which need {8 * (n + m) ** 2 / 2**30:.3g} GiB",
+            why="they would exhaust memory",
+            remedy="shorten or down-sample the trials, or reduce the channels",
+        )
+    total = np.zeros((n + m, n + m))
+    for start in range(0, trials, rows):
+        both = np.concatenate(_chunk(x, y, slice(start, start + rows), means), axis=1)
+        total += both.T @ both
+    total /= trials
+    return Estimate(
+        Dense(total[:n, :n].reshape(x.shape[1:] * 2)),
+        Dense(total[:n, n:].reshape(x.shape[1:] + y.shape[1:])),
+        Dense(total[n:, n:].reshape(y.shape[1:] * 2)),
+        trials,
+    )
+
+
+def _layout(inputs: Any, targets: Any) -> tuple[Any, Any]:
+    """Check shapes without copying; targets at the end get a step axis of length one."""
+    for name, value, allowed in (("inputs", inputs, (3,)), ("targets", targets, (2, 3))):
+        if getattr(value, "ndim", None) is None:
+            raise InvalidSpec(
+                required=f"{name} must be a numpy array or torch tensor",
+                got=type(value).__name__,
+                why="trials are read in chunks along the first axis",
+                remedy=f"pass {name} as an array, trials first",
+            )
+        if value.ndim not in allowed:
+            layout = "(trials, steps, inputs)" if name == "inputs" else "(trials[, steps], outputs)"
+            raise InvalidSpec(
+                required=f"{name} must be {layout}",
+                got=f"shape {tuple(value.shape)}",
+                why="each axis has a fixed meaning",
+                remedy="add or drop an axis",
+            )
+    if len(inputs) != len(targets):
+        raise InvalidSpec(
+            required="inputs and targets must have the same number of trials",
+            got=f"{len(inputs)} and {len(targets)}",
+            why="they are paired trial by trial",
+            remedy="check that trials come first in both",
+        )
+    if len(inputs) < 2:
+        raise InvalidSpec(
+            required="at least two trials are needed",
+            got=f"{len(inputs)}",
+            why="covariances cannot be estimated from one trial",
+            remedy="record more trials, or use a task family",
+        )
+    if min(inputs.shape) < 1 or min(targets.shape) < 1:
+        raise InvalidSpec(
+            required="every axis of inputs and targets must have an entry",
+            got=f"shapes {tuple(inputs.shape)} and {tuple(targets.shape)}",
+            why="an empty axis has no statistics",
+            remedy="check how the arrays were cut",
+        )
+    if targets.ndim == 3 and targets.shape[1] not in (1, inputs.shape[1]):
+        raise InvalidSpec(
+            required=f"targets at every step must have the inputs' {inputs.shape[1]} steps",
+            got=f"{targets.shape[1]} steps",
+            why="each target belongs to a step",
+            remedy="align them, or pass (trials, outputs) for a target at the end",
+        )
+    return inputs, targets[:, None, :] if targets.ndim == 2 else targets
+
+
+def _chunk(x: Any, y: Any, rows: slice, means: tuple[FloatArray, FloatArray]) -> tuple[FloatArray, FloatArray]:
+    left, right = real_array("inputs", x[rows]), real_array("targets", y[rows])
+    return left.reshape(len(left), -1) - means[0], right.reshape(len(right), -1) - means[1]
+
+
+def _means(x: Any, y: Any, rows: int) -> tuple[FloatArray, FloatArray]:
+    n, m = x.shape[1] * x.shape[2], y.shape[1] * y.shape[2]
+    zero = np.zeros(n), np.zeros(m)
+    sums = [np.zeros(n), np.zeros(m)]
+    for start in range(0, len(x), rows):
+        for total, part in zip(sums, _chunk(x, y, slice(start, start + rows), zero), strict=True):
+            total += part.sum(axis=0)
+    return sums[0] / len(x), sums[1] / len(x)

@@ -1,0 +1,263 @@
+"""Families of integration tasks: targets that sum the input over time, evenly or with a leak.
+
+Every family is written once, as *time profiles* that broadcast over leading axes, so that a thousand variants
+of a task cost one array operation. A profile belongs to one input channel; channels are independent and are
+mixed into the outputs by a matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from learncast.errors import InvalidSpec
+from learncast.tasks.covariance import Kronecker
+from learncast.tasks.task import Recipe, Task
+from learncast.validation import FloatArray, count, one_of, real_array
+
+TARGETS = ("end", "every_step")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Second-order time course of one input channel and its filtered target; leading axes broadcast.
+
+    Attributes
+    ----------
+    input : (..., steps, steps)
+        Cov(x_t, x_t').
+    filter : (..., readouts, steps)
+        The target is y_r = sum_t filter[r, t] x_t.
+    """
+
+    input: FloatArray
+    filter: FloatArray
+
+    @property
+    def cross(self) -> FloatArray:
+        """Cov(x_t, y_r) = sum over t' of Cov(x_t, x_t') filter[r, t'], (..., steps, readouts)."""
+        return self.input @ np.swapaxes(self.filter, -1, -2)
+
+    @property
+    def target(self) -> FloatArray:
+        """Cov(y_r, y_r'), (..., readouts, readouts)."""
+        return self.filter @ self.cross
+
+
+def integration_profile(
+    *, steps: int, targets: str, input_strength: FloatArray, target_strength: FloatArray
+) -> Profile:
+    """White input of variance s_xx and the even sum that co-varies with each input by s_yx.
+
+    y = (s_yx / s_xx) sum_t x_t, so Cov(x_t, x_t') = s_xx delta_tt' and Cov(y, x_t) = s_yx.
+    """
+    s_xx, s_yx = np.broadcast_arrays(input_strength, target_strength)
+    even = np.ones((1, steps)) if targets == "end" else np.tri(steps)
+    return Profile(s_xx[..., None, None] * np.eye(steps), (s_yx / s_xx)[..., None, None] * even)
+
+
+def leaky_profile(
+    *,
+    steps: int,
+    targets: str,
+    timescale: FloatArray,
+    correlation: FloatArray,
+    noise_strength: FloatArray,
+    gain: FloatArray,
+) -> Profile:
+    """AR(1) input and its leaky integral.
+
+    x_t = K x_{t-1} + w_t from x_0 = 0 with Var(w) = q, so with m = min(t, t') the finite-time covariance is
+    Cov(x_t, x_t') = q K^|t-t'| (1 + K^2 + ... + K^(2m-2)), and y_r = sum_{t<=r} A_0 exp(-(r-t)/timescale) x_t.
+
+    Implements: curriculum2025 Eq. (18), from x_0 = 0 at finite time instead of the stationary limit
+    Implements: curriculum2025 Eq. (19), with the timescale in steps
+    """
+    K, q = np.asarray(correlation)[..., None], np.asarray(noise_strength)[..., None, None]
+    lags = np.arange(steps)
+    powers = K**lags
+    variance = np.cumsum(powers**2, axis=-1)  # summed, not (1-K^2m)/(1-K^2): right at |K| = 1 and above
+    gap = np.abs(lags[:, None] - lags)
+    earlier = np.minimum(lags[:, None], lags)
+    covariance = q * powers[..., gap] * variance[..., earlier]
+    decay = np.asarray(gain)[..., None] * np.exp(-lags / np.asarray(timescale)[..., None])
+    if targets == "end":
+        return Profile(covariance, decay[..., None, ::-1])
+    reach = lags[:, None] - lags
+    return Profile(covariance, np.where(reach >= 0, decay[..., np.maximum(reach, 0)], 0.0))
+
+
+@dataclass(frozen=True)
+class Family:
+    """A named family of tasks: its profile and which keywords are numbers per input channel."""
+
+    build: Callable[..., Task]
+    profile: Callable[..., Profile]
+    channel_keywords: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the family."""
+        return self.build.__name__
+
+
+def integration(
+    steps: int = 50,
+    input_strength: Any = 1.0,
+    target_strength: Any = 1.0,
+    *,
+    mixing: Any = None,
+    targets: str = "end",
+    name: str = "integration",
+) -> Task:
+    """Perfect integration of white noise.
+
+    Parameters
+    ----------
+    steps : int
+        Steps in a trial.
+    input_strength : float or one per input
+        Variance of the input, s_xx.
+    target_strength : float or one per input
+        Covariance of the target with each input step, s_yx.
+    mixing : (outputs, inputs), optional
+        How integrated channels add up to outputs; one output per channel by default.
+    targets : {"end", "every_step"}
+        Whether the sum is asked for at the end or the running sum at every step.
+    name : str
+        What to call the task.
+    """
+    return _build(
+        FAMILIES["integration"],
+        {"steps": steps, "mixing": mixing, "targets": targets, "name": name},
+        {"input_strength": input_strength, "target_strength": target_strength},
+    )
+
+
+def leaky_integration(
+    steps: int = 50,
+    timescale: Any = 10.0,
+    correlation: Any = 0.0,
+    noise_strength: Any = 1.0,
+    gain: Any = 1.0,
+    *,
+    mixing: Any = None,
+    targets: str = "end",
+    name: str = "leaky integration",
+) -> Task:
+    """Leaky integration of an AR(1) input.
+
+    Parameters
+    ----------
+    steps : int
+        Steps in a trial.
+    timescale : float or one per input
+        Decay of the integration window, in steps.
+    correlation : float or one per input
+        K of x_t = K x_{t-1} + w_t; any sign, 1 (a random walk) included.
+    noise_strength : float or one per input
+        Variance of w_t.
+    gain : float or one per input
+        Weight of the newest input in the target.
+    mixing, targets, name
+        As for `integration`.
+    """
+    return _build(
+        FAMILIES["leaky_integration"],
+        {"steps": steps, "mixing": mixing, "targets": targets, "name": name},
+        {
+            "timescale": timescale,
+            "correlation": correlation,
+            "noise_strength": noise_strength,
+            "gain": gain,
+        },
+    )
+
+
+FAMILIES: Mapping[str, Family] = {
+    "integration": Family(integration, integration_profile, ("input_strength", "target_strength")),
+    "leaky_integration": Family(
+        leaky_integration, leaky_profile, ("timescale", "correlation", "noise_strength", "gain")
+    ),
+}
+
+_POSITIVE = {
+    "input_strength": "a variance of zero leaves nothing to learn from",
+    "noise_strength": "a variance of zero leaves nothing to learn from",
+    "timescale": "the window decays as exp(-lag / timescale)",
+}
+
+
+def checked_channels(keyword: str, value: Any) -> FloatArray:
+    """Validate one channel keyword: a number, or one per input (more leading axes for variants)."""
+    array = real_array(keyword, value)
+    if keyword in _POSITIVE and not (array > 0).all():
+        raise InvalidSpec(
+            required=f"{keyword} must be positive",
+            got=f"{float(array.min()):g}",
+            why=_POSITIVE[keyword],
+            remedy=f"give a {keyword} above 0",
+        )
+    return array
+
+
+def _build(family: Family, common: dict[str, Any], keywords: dict[str, Any]) -> Task:
+    steps = count("steps", common["steps"], why="a trial has at least one step")
+    targets = one_of("targets", common["targets"], TARGETS, why="it says when the target is asked for")
+    values = {key: checked_channels(key, value) for key, value in keywords.items()}
+    mixing = _mixing(common["mixing"], values)
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported below, in words
+        profile = family.profile(steps=steps, targets=targets, **values)
+        cross, target = profile.cross, profile.target
+    if not np.isfinite(target).all():
+        raise InvalidSpec(
+            required="the statistics must be finite",
+            got=f"an overflow at {steps} steps",
+            why="the input grows without bound (|correlation| above 1)",
+            remedy="shorten the trial or lower the correlation",
+        )
+    return Task.trusted(
+        _terms(profile.input, np.eye(mixing.shape[1])),
+        _cross_terms(cross, mixing),
+        _terms(target, mixing),
+        name=str(common["name"]),
+        recipe=Recipe(family.build, {**common, **keywords}),
+    )
+
+
+def _mixing(mixing: Any, values: Mapping[str, FloatArray]) -> FloatArray:
+    lengths = {key: value.size for key, value in values.items() if value.ndim}
+    for key, value in values.items():
+        if value.ndim > 1:
+            raise InvalidSpec(
+                required=f"{key} must be a number or a list with one number per input",
+                got=f"shape {value.shape}",
+                why="channels are counted along one axis",
+                remedy="flatten it",
+            )
+    matrix = np.eye(max(lengths.values(), default=1)) if mixing is None else real_array("mixing", mixing, ndim=2)
+    for key, length in lengths.items():
+        if length != matrix.shape[1]:
+            raise InvalidSpec(
+                required=f"{key} must have one number for each of the {matrix.shape[1]} inputs",
+                got=f"{length}",
+                why="channels are independent inputs, mixed afterwards",
+                remedy="give a single number, or match the columns of mixing",
+            )
+    return matrix
+
+
+def _terms(time: FloatArray, channel: FloatArray) -> Kronecker:
+    """Cov = sum_i time_i x channel e_i e_i^T channel^T; equal channels share one term."""
+    if time.ndim == 2:
+        return Kronecker(time[None], (channel @ channel.T)[None])
+    return Kronecker(time, np.einsum("ai,bi->iab", channel, channel))
+
+
+def _cross_terms(time: FloatArray, mixing: FloatArray) -> Kronecker:
+    if time.ndim == 2:
+        return Kronecker(time[None], mixing.T[None])
+    return Kronecker(time, np.eye(mixing.shape[1])[:, :, None] * mixing.T[:, None, :])
