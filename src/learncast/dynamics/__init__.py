@@ -1,0 +1,1 @@
+"""How weights move: a task and a network give a solution."""

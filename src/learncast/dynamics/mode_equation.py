@@ -1,0 +1,255 @@
+r"""The equation of one learning mode: its strength in closed form, and the time to any strength.
+
+A mode joins one input direction to one output direction through input weight a and output weight c. With the
+recurrence-weighted statistics beta (cross) and B (input) its weights follow, in time tau = steps x learning rate,
+
+    da/dtau = c (beta - u B),   dc/dtau = a (beta - u B),   u = a c,
+
+so lambda = a^2 - c^2 is conserved and the strength u obeys  du/dtau = S (beta - u B)  with
+S = a^2 + c^2 = sqrt(lambda^2 + 4 u^2). In W = 2u + S = (a + c)^2 this is a Riccati equation with the fixed points
+W+ = 2u* + S* and -W- = 2u* - S*, where u* = beta/B. Everything below is its solution, arranged so that no two
+nearly equal numbers are ever subtracted; lambda = 0 is an ordinary value of it.
+
+All functions broadcast elementwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from learncast.validation import FloatArray
+
+#: Relative rounding of a strength that was computed to lie on an edge of the band.
+_ROUNDING = 8 * np.finfo(float).eps
+
+#: Gauss-Legendre nodes for the drift of an unbalanced descent; the integrand is smooth in time.
+_DRIFT_NODES = 96
+
+
+def strength(time: Any, start: Any, imbalance: Any, cross: Any, power: Any) -> FloatArray:
+    """Strength u of a mode at flow time `time` (steps x learning rate; may be infinite).
+
+    Implements: curriculum2025 Eq. (9), also for unbalanced starts, beta_yx = 0 and either sign of u_0
+    Implements: curriculum2025 Eq. (42), the same printed again
+
+    Parameters
+    ----------
+    time : array_like
+        Flow time, not negative.
+    start, imbalance : array_like
+        u_0 = a c and lambda = a^2 - c^2 at time 0.
+    cross, power : array_like
+        beta_yx and beta_xx, the recurrence-weighted cross and input strengths.
+    """
+    t, u0, lam, beta, B = np.broadcast_arrays(*(np.asarray(v, float) for v in (time, start, imbalance, cross, power)))
+    # u -> -u with beta -> -beta is a symmetry (flip the sign of c): work with u0 >= 0, where W0 = 2u0 + S0
+    # is a sum of positive numbers.
+    sign = np.where((u0 < 0) | ((u0 == 0) & (beta < 0)), -1.0, 1.0)
+    u0, beta, ell = sign * u0, sign * beta, np.abs(lam)
+    S0 = np.hypot(ell, 2 * u0)
+    W0 = 2 * u0 + S0
+    R = np.hypot(2 * beta, ell * B)
+    live = R > 0
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        S1 = np.where(live & (B > 0), R / np.where(B > 0, B, 1.0), 0.0)
+        u1 = np.where(B > 0, beta / np.where(B > 0, B, 1.0), 0.0)
+        plus, minus = _fixed_points(u1, S1, ell)
+        E = np.where(live, np.exp(-R * t), 1.0)
+        # D = (1 - E) / S*, which is B tau at R = 0: exact where the exponential form is 0/0.
+        D = np.where(live, -np.expm1(-R * t) * B / np.where(live, R, 1.0), B * t)
+        p, m = _shares(beta, R, ell * B)
+        above = _excess(u0, S0, ell) * 2 * E + D * _excess(u1, S1, ell) * (W0 + minus)
+        below = (W0 + ell) * 2 * E + D * (plus + ell) * (W0 + minus)
+        N = W0 * (p + m * E) + ell**2 * D
+        M = W0 * D + p * E + m
+        u = (above / N) * (below / M) / 4  # ratios first: u0 = 1e-200 must not underflow
+    # Off the flow (u0 = 0 = lambda) the formula is 0/0; at R = 0 and t = inf it is 1/inf.
+    u = np.where(N == 0, 0.0, np.where(np.isinf(D), 0.0, u))
+    return sign * u
+
+
+def _fixed_points(u1: FloatArray, S1: FloatArray, ell: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """W+ = S* + 2u* and W- = S* - 2u*, the smaller one as lambda^2 over the larger."""
+    larger = S1 + 2 * np.abs(u1)
+    smaller = np.divide(ell**2, larger, out=np.zeros_like(larger), where=larger > 0)
+    return np.where(u1 >= 0, larger, smaller), np.where(u1 >= 0, smaller, larger)
+
+
+def _shares(beta: FloatArray, R: FloatArray, ell_B: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """W+ / S* and W- / S*: 1 + q and 1 - q with q = 2 beta / R, without cancellation."""
+    safe = np.where(R > 0, R, 1.0)
+    larger = np.where(R > 0, 1 + 2 * np.abs(beta) / safe, 2.0)
+    smaller = np.where(R > 0, (ell_B / safe) ** 2 / larger, 0.0)
+    return np.where(beta >= 0, larger, smaller), np.where(beta >= 0, smaller, larger)
+
+
+def _excess(u: FloatArray, S: FloatArray, ell: FloatArray) -> FloatArray:
+    """W - |lambda| = 2u + S - |lambda|, relatively exact for u of either sign."""
+    total = S + ell
+    rise = 2 * np.abs(u) + np.divide(4 * u**2, total, out=np.zeros_like(total), where=total > 0)
+    larger = S + 2 * np.abs(u)
+    fall = np.divide(ell * rise, larger, out=np.zeros_like(larger), where=larger > 0)
+    return np.where(u >= 0, rise, -fall)
+
+
+def time_to_band(start: Any, imbalance: Any, cross: Any, power: Any, tolerance: Any) -> tuple[FloatArray, FloatArray]:
+    """Flow time of first entry into |u - u*| <= tolerance |u*|, and the strength there.
+
+    The time is 0 inside the band and infinite when the band is never reached: from u_0 = 0 or the wrong sign
+    without imbalance, for u* = 0, or for tolerance 0. The strength is the band's edge, or the start inside.
+
+    Implements: curriculum2025 Eq. (12), as the first entry from below or above; the print stops at (1 - eps)u* always
+    Implements: curriculum2025 Eq. (41), solved for the time to a given strength
+    Implements: curriculum2025 Eq. (11), u* = beta_yx / beta_xx
+    """
+    u0, lam, beta, B, eps = (np.asarray(v, dtype=float) for v in (start, imbalance, cross, power, tolerance))
+    sign = np.where(beta < 0, -1.0, 1.0)
+    u0, beta = sign * u0, np.abs(beta)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        best = beta / B
+        gap = best - u0
+        room = eps * best
+        inside = np.abs(gap) <= room + _ROUNDING * best  # a start computed to be on the edge is on it
+        room = np.copysign(room, gap)  # signed distance from the edge to the optimum
+    edge = best - room
+    time = _passage(u0, edge, best, room, gap - room, lam, beta, B)
+    unknown = np.isnan(best)  # beta = 0 = B: the mode cannot influence the loss
+    time = np.where(inside, 0.0, np.where(unknown, np.nan, time))
+    return time, sign * np.where(inside | unknown, u0, edge)
+
+
+def time_between(start: Any, end: Any, imbalance: Any, cross: Any, power: Any) -> FloatArray:
+    """Flow time from one strength to another; infinite when the flow does not lead there.
+
+    Implements: curriculum2025 Eq. (41), also for unbalanced starts and either direction
+    """
+    u0, u, lam, beta, B = (np.asarray(v, dtype=float) for v in (start, end, imbalance, cross, power))
+    sign = np.where(beta < 0, -1.0, 1.0)
+    u0, u, beta = sign * u0, sign * u, np.abs(beta)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        best = beta / B
+        room, path = best - u, u - u0
+        time = _passage(u0, u, best, room, path, lam, beta, B)
+    return np.where(path == 0, 0.0, np.where(room * path > 0, time, np.inf))
+
+
+def _passage(
+    u0: FloatArray,
+    u: FloatArray,
+    best: FloatArray,
+    room: FloatArray,
+    path: FloatArray,
+    lam: FloatArray,
+    beta: FloatArray,
+    B: FloatArray,
+) -> FloatArray:
+    """Time ln(1 + R y) / R from u0 to u, for beta >= 0, with best - u = room and u - u0 = path given exactly.
+
+    y = 2 (path/room) (W0 + W)/(W + W+) (S + S*)/(S0 + S) / ((W0 + W-) B); every factor is a sum of positive numbers.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if np.any(lam):
+            ell = np.abs(lam)
+            S0, S, S1 = np.hypot(ell, 2 * u0), np.hypot(ell, 2 * u), np.hypot(ell, 2 * best)
+            W0, W = _root_sum(u0, S0, ell), _root_sum(u, S, ell)
+            plus = 2 * best + S1
+            minus = np.where(plus > 0, ell * (ell / np.where(plus > 0, plus, 1.0)), 0.0)
+            y = 2 * (path / room) * ((W0 + W) / (W + plus)) * ((S + S1) / (S0 + S)) / ((W0 + minus) * B)
+            rate = np.hypot(2 * beta, ell * B)
+        else:
+            # lambda = 0: common factors cancel, for strengths of the optimum's sign; others never arrive.
+            y = path / (2 * B * u0 * room)
+            y = np.where((u0 > 0) & (u > 0), y, np.inf)
+            rate = 2 * beta
+        scaled = rate * y
+        time = np.log1p(scaled) / rate
+        if np.any(rate == 0):
+            time = np.where(rate == 0, y, time)
+        # A start so small that the argument overflows: the logarithm by differences.
+        lost = np.isinf(scaled) & (u0 > 0) & (room != 0) & (rate > 0)
+        if np.any(lost):
+            time = np.where(lost, (np.log(best) + np.log(path / room) - np.log(u0)) / rate, time)
+    return np.where(np.isnan(time), np.inf, time)
+
+
+def _root_sum(u: FloatArray, S: FloatArray, ell: FloatArray) -> FloatArray:
+    """W = 2u + S = (a + c)^2, without cancellation for negative u."""
+    larger = S + 2 * np.abs(u)
+    return np.where(u >= 0, larger, np.divide(ell**2, larger, out=np.zeros_like(larger), where=larger > 0))
+
+
+def descent_correction(start: Any, end: Any, imbalance: Any, cross: Any, power: Any, time: Any) -> FloatArray:
+    """Steps that gradient descent needs beyond the flow's between two strengths, to first order.
+
+    Gradient descent follows the flow of a slightly different equation (backward error analysis). With
+    delta = beta - u B its count exceeds tau / learning_rate by
+
+        1/2 ln(delta_1 / delta_0) + 1/4 ln(S_1 / S_0) + lambda^2 int_0^tau I / S^2 dtau,
+        I = int_u0^u delta / S du = beta/2 (theta - theta_0) - B/4 (S - S_0),   sinh theta = 2u / |lambda|,
+
+    where the last term is the drift of lambda, which descent does not conserve. It is free of the learning
+    rate; for a balanced start it is 1/4 ln(u_1/u_0) + 1/2 ln((u*-u_1)/(u*-u_0)).
+    """
+    u0, u1, lam, beta, B, tau = np.broadcast_arrays(
+        *(np.asarray(v, float) for v in (start, end, imbalance, cross, power, time))
+    )
+    ell = np.abs(lam)
+    moving = (tau > 0) & np.isfinite(tau)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        best = beta / B
+        slowing = 0.5 * np.log((best - u1) / (best - u0))
+        growth = 0.25 * np.log(np.hypot(ell, 2 * u1) / np.hypot(ell, 2 * u0))
+    correction = np.where(moving, slowing + growth, 0.0)
+    drifting = moving & (ell > 0)
+    if np.any(drifting):
+        correction[drifting] += _drift(*(v[drifting] for v in (u0, ell, beta, B, tau)))
+    return correction
+
+
+def _drift(u0: FloatArray, ell: FloatArray, beta: FloatArray, B: FloatArray, tau: FloatArray) -> FloatArray:
+    nodes, weights = np.polynomial.legendre.leggauss(_DRIFT_NODES)
+    at = 0.5 * (nodes[:, None] + 1) * tau
+    u = strength(at, u0, ell, beta, B)
+    S0, S = np.hypot(ell, 2 * u0), np.hypot(ell, 2 * u)
+    theta0, theta = np.arcsinh(2 * u0 / ell), np.arcsinh(2 * u / ell)
+    integral = beta / 2 * (theta - theta0) - B / 4 * (S - S0)
+    return ell**2 * tau / 2 * np.einsum("q,qn->n", weights, integral / S**2)
+
+
+def weights(start_input: Any, start_output: Any, strengths: Any) -> tuple[FloatArray, FloatArray]:
+    """Input and output weight (a, c) of a mode at given strengths along its flow.
+
+    lambda = a^2 - c^2 is conserved, and the larger of |a|, |c| never changes sign.
+    """
+    a0, c0, u = np.broadcast_arrays(*(np.asarray(v, float) for v in (start_input, start_output, strengths)))
+    lam = (a0 - c0) * (a0 + c0)
+    S = np.hypot(lam, 2 * u)
+    leads = np.abs(a0) >= np.abs(c0)
+    larger = np.sqrt((S + np.abs(lam)) / 2) * np.sign(np.where(leads, a0, c0))
+    smaller = np.divide(u, larger, out=np.zeros_like(larger), where=larger != 0)
+    return np.where(leads, larger, smaller), np.where(leads, smaller, larger)
+
+
+def sharpness(start: Any, imbalance: Any, cross: Any, power: Any) -> FloatArray:
+    """Largest curvature descent meets along a mode: at the optimum, or at a start beyond it.
+
+    At the optimum it is S* B = 2 sqrt(beta^2 + (lambda B / 2)^2). At the start the step multiplies a - c or a + c
+    by 1 -+ learning_rate (u_0 B - beta), so |u_0 B - beta| counts too.
+    """
+    u0, lam, beta, B = (np.asarray(v, dtype=float) for v in (start, imbalance, cross, power))
+    return np.maximum(np.hypot(2 * beta, lam * B), np.abs(u0) * B - np.copysign(beta, beta * u0))
+
+
+def printed_time(start: Any, cross: Any, power: Any, tolerance: Any) -> FloatArray:
+    """Time of the paper's formula, for comparison only.
+
+    It assumes (1 - eps) u* is approached from below: from above it is too short, inside the band negative.
+
+    Implements: curriculum2025 Eq. (12), to the letter
+    Implements: curriculum2025 Eq. (14), its second summand when started from task 1's end
+    """
+    u0, beta, B, eps = (np.asarray(v, dtype=float) for v in (start, cross, power, tolerance))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((np.log(np.abs(beta / B / u0 - 1)) - np.log(np.abs(eps / (1 - eps)))) / (2 * beta))

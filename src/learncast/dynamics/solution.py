@@ -1,0 +1,140 @@
+"""What every solution of a learning problem offers, whatever found it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from learncast.assumptions import Assumption
+from learncast.citations import bibliography
+from learncast.errors import InvalidSpec
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.trajectory import Provenance, Status, Trajectory
+from learncast.validation import FloatArray
+
+
+@dataclass(frozen=True)
+class LearningTime:
+    """When each mode is first within the tolerance band of its optimum.
+
+    Attributes
+    ----------
+    accuracy : float
+        1 - eps; the band is |u - u*| <= eps |u*|.
+    mode_flow_steps : (modes,)
+        Time of the gradient flow, in steps of the learning rate; a real number.
+    mode_descent_steps : (modes,)
+        Predicted whole number of gradient-descent steps.
+    mode_status : one per mode
+    """
+
+    accuracy: float
+    mode_flow_steps: FloatArray
+    mode_descent_steps: FloatArray
+    mode_status: tuple[Status, ...]
+
+    @property
+    def flow_steps(self) -> float:
+        """Flow steps until every mode is learned."""
+        return _slowest(self.mode_flow_steps)
+
+    @property
+    def descent_steps(self) -> float:
+        """Descent steps until every mode is learned."""
+        return _slowest(self.mode_descent_steps)
+
+    @property
+    def status(self) -> Status:
+        """Status of the whole: that of the mode that fares worst."""
+        return worst_status(self.mode_status)
+
+    def __repr__(self) -> str:
+        return (
+            f"<LearningTime to {self.accuracy:g}: {self.flow_steps:.6g} flow steps, "
+            f"{self.descent_steps:.6g} descent steps, {self.status.name}>"
+        )
+
+
+def _slowest(steps: FloatArray) -> float:
+    return float(np.max(steps)) if len(steps) else 0.0  # np.max passes nan on: unknown stays unknown
+
+
+_SEVERITY = [Status.ok, Status.too_few_samples, Status.outside_theory, Status.diverged, Status.not_learned]
+
+
+def worst_status(statuses: Iterable[Status]) -> Status:
+    """Pick the status that most limits what may be said."""
+    return max(statuses, key=_SEVERITY.index, default=Status.ok)
+
+
+class Solution(ABC):
+    """A trajectory of learning as a function of time."""
+
+    learning_rate: float
+
+    @abstractmethod
+    def at(self, times: Any) -> Trajectory:
+        """Evaluate at times in gradient steps (infinity allowed)."""
+
+    @abstractmethod
+    def network_at(self, time: float) -> LinearRNN:
+        """Return the network as it is after `time` gradient steps of the flow."""
+
+    @abstractmethod
+    def time_to(self, accuracy: float) -> LearningTime:
+        """First entry of every mode into the band of the given accuracy."""
+
+    @property
+    @abstractmethod
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """Conditions of the theory, as measured."""
+
+    @property
+    @abstractmethod
+    def provenance(self) -> Provenance:
+        """Where the numbers come from."""
+
+    def limit(self) -> Trajectory:
+        """Where learning ends: the state at infinite time."""
+        return self.at([math.inf])
+
+    def citation(self) -> str:
+        """BibTeX of the papers this solution rests on."""
+        return bibliography(*self.provenance.citations)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every condition of the theory is met."""
+        return all(assumption.holds for assumption in self.assumptions)
+
+    @property
+    def forecast_class(self) -> str:
+        """What may be promised: a key of `learncast.trajectory.FORECAST_CLASSES`."""
+        return "exact" if self.holds else "outside"
+
+
+def checked_times(times: Any) -> FloatArray:
+    """Validate times in gradient steps: one-dimensional, not negative; infinity is a time."""
+    try:
+        array = np.atleast_1d(np.asarray(times, dtype=float))
+    except (TypeError, ValueError) as error:
+        raise InvalidSpec(
+            required="times must be numbers of gradient steps",
+            got=repr(times)[:60],
+            why="a trajectory is a function of time",
+            remedy="pass a number or a list of numbers",
+        ) from error
+    if array.ndim != 1 or np.isnan(array).any() or (array < 0).any():
+        shown = f"shape {array.shape}" if array.ndim != 1 else f"{array[~(array >= 0)][0]}"
+        raise InvalidSpec(
+            required="times must be a list of gradient steps from 0 on",
+            got=shown,
+            why="learning starts at step 0",
+            remedy="pass times of at least 0; infinity gives the limit",
+        )
+    return array
