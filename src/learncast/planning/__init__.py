@@ -1,0 +1,1 @@
+"""Answers from solutions: learning times, curricula, plans and phase portraits."""
