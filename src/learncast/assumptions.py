@@ -10,6 +10,7 @@ import numpy as np
 from learncast.errors import AssumptionViolated
 from learncast.networks.alignment import Alignment
 from learncast.tasks.comparison import share
+from learncast.tasks.covariance import Covariance
 from learncast.tasks.geometry import Frame
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
@@ -131,14 +132,19 @@ def worst(groups: Iterable[Iterable[Assumption]]) -> tuple[Assumption, ...]:
 def static_geometry(task: Task, frame: Frame) -> Assumption:
     """Share of the cross covariance that lies between different modes."""
     rotated = task.cross_covariance.rotated(frame.inputs, frame.outputs)
-    return Assumption("static_geometry", share(rotated.off_diagonal_norm(), rotated.norm()))
+    return Assumption("static_geometry", _off_diagonal_share(rotated))
 
 
 def aligned_input_covariance(task: Task, frame: Frame) -> Assumption:
     """Share of the modes' input covariance that lies between a mode and any other input direction."""
     # Directions beyond the modes may co-vary among themselves: no weights ever read them.
     rotated = task.input_covariance.rotated(frame.mode_inputs, frame.inputs)
-    return Assumption("aligned_input_covariance", share(rotated.off_diagonal_norm(), rotated.norm()))
+    return Assumption("aligned_input_covariance", _off_diagonal_share(rotated))
+
+
+def _off_diagonal_share(covariance: Covariance) -> float:
+    off = covariance.off_diagonal_norm()
+    return share(off, covariance.norm()) if off else 0.0
 
 
 def normal_recurrence(alignment: Alignment) -> Assumption:

@@ -20,7 +20,8 @@ class LearncastError(Exception):
 
     def __init__(self, *, required: str, got: str, why: str, remedy: str) -> None:
         self.required, self.got, self.why, self.remedy = required, got, why, remedy
-        super().__init__(f"{required}, but got {got}: {why}; {remedy}.")
+        end = "" if remedy.endswith("?") else "."
+        super().__init__(f"{required}, but got {got}: {why}; {remedy}{end}")
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only constructors do not survive pickling by default, and worker processes raise too.

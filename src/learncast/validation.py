@@ -58,7 +58,7 @@ def positive(name: str, value: Any, *, why: str) -> float:
     number = _number(name, value, why)
     if not number > 0:
         raise InvalidSpec(
-            required=f"{name} must be positive", got=_show(value), why=why, remedy=f"give a {name} above 0"
+            required=f"{name} must be positive", got=_show(value), why=why, remedy=f"choose {name} above 0"
         )
     return number
 
@@ -71,7 +71,7 @@ def between(name: str, value: Any, low: float, high: float, *, why: str) -> floa
             required=f"{name} must lie between {low:g} and {high:g}",
             got=_show(value),
             why=why,
-            remedy=f"give a {name} in that range",
+            remedy=f"choose {name} in that range",
         )
     return number
 
@@ -84,7 +84,7 @@ def count(name: str, value: Any, *, least: int = 1, why: str) -> int:
             required=f"{name} must be a whole number of at least {least}",
             got=_show(value),
             why=why,
-            remedy=f"give a whole {name}",
+            remedy=f"choose a whole number for {name}",
         )
     return int(number)
 
@@ -117,7 +117,9 @@ def _number(name: str, value: Any, why: str) -> float:
             required=f"{name} must be a number", got=_show(value), why=why, remedy=f"give {name} as a number"
         ) from error
     if not math.isfinite(number):
-        raise InvalidSpec(required=f"{name} must be finite", got=_show(value), why=why, remedy=f"give a finite {name}")
+        raise InvalidSpec(
+            required=f"{name} must be finite", got=_show(value), why=why, remedy=f"choose a finite number for {name}"
+        )
     return number
 
 

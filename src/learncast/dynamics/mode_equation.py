@@ -105,19 +105,23 @@ def time_to_band(start: Any, imbalance: Any, cross: Any, power: Any, tolerance: 
     Implements: curriculum2025 Eq. (11), u* = beta_yx / beta_xx
     """
     u0, lam, beta, B, eps = (np.asarray(v, dtype=float) for v in (start, imbalance, cross, power, tolerance))
-    sign = np.where(beta < 0, -1.0, 1.0)
-    u0, beta = sign * u0, np.abs(beta)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    mirrored = bool((beta < 0).any())
+    sign = np.where(beta < 0, -1.0, 1.0) if mirrored else 1.0
+    if mirrored:
+        u0, beta = sign * u0, np.abs(beta)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         best = beta / B
         gap = best - u0
         room = eps * best
         inside = np.abs(gap) <= room + _ROUNDING * best  # a start computed to be on the edge is on it
         room = np.copysign(room, gap)  # signed distance from the edge to the optimum
-    edge = best - room
-    time = _passage(u0, edge, best, room, gap - room, lam, beta, B)
-    unknown = np.isnan(best)  # beta = 0 = B: the mode cannot influence the loss
-    time = np.where(inside, 0.0, np.where(unknown, np.nan, time))
-    return time, sign * np.where(inside | unknown, u0, edge)
+        edge = best - room
+        time = _passage(u0, edge, best, room, gap - room, lam, beta, B)
+    time, end = np.where(inside, 0.0, time), np.where(inside, u0, edge)
+    unknown = np.isnan(best)
+    if unknown.any():  # beta = 0 = B: the mode cannot influence the loss
+        time, end = np.where(unknown, np.nan, time), np.where(unknown, u0, end)
+    return time, sign * end if mirrored else end
 
 
 def time_between(start: Any, end: Any, imbalance: Any, cross: Any, power: Any) -> FloatArray:
@@ -128,7 +132,7 @@ def time_between(start: Any, end: Any, imbalance: Any, cross: Any, power: Any) -
     u0, u, lam, beta, B = (np.asarray(v, dtype=float) for v in (start, end, imbalance, cross, power))
     sign = np.where(beta < 0, -1.0, 1.0)
     u0, u, beta = sign * u0, sign * u, np.abs(beta)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         best = beta / B
         room, path = best - u, u - u0
         time = _passage(u0, u, best, room, path, lam, beta, B)
@@ -149,28 +153,52 @@ def _passage(
 
     y = 2 (path/room) (W0 + W)/(W + W+) (S + S*)/(S0 + S) / ((W0 + W-) B); every factor is a sum of positive numbers.
     """
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        if np.any(lam):
-            ell = np.abs(lam)
-            S0, S, S1 = np.hypot(ell, 2 * u0), np.hypot(ell, 2 * u), np.hypot(ell, 2 * best)
-            W0, W = _root_sum(u0, S0, ell), _root_sum(u, S, ell)
-            plus = 2 * best + S1
-            minus = np.where(plus > 0, ell * (ell / np.where(plus > 0, plus, 1.0)), 0.0)
-            y = 2 * (path / room) * ((W0 + W) / (W + plus)) * ((S + S1) / (S0 + S)) / ((W0 + minus) * B)
-            rate = np.hypot(2 * beta, ell * B)
-        else:
-            # lambda = 0: common factors cancel, for strengths of the optimum's sign; others never arrive.
-            y = path / (2 * B * u0 * room)
-            y = np.where((u0 > 0) & (u > 0), y, np.inf)
-            rate = 2 * beta
-        scaled = rate * y
-        time = np.log1p(scaled) / rate
-        if np.any(rate == 0):
-            time = np.where(rate == 0, y, time)
-        # A start so small that the argument overflows: the logarithm by differences.
-        lost = np.isinf(scaled) & (u0 > 0) & (room != 0) & (rate > 0)
-        if np.any(lost):
-            time = np.where(lost, (np.log(best) + np.log(path / room) - np.log(u0)) / rate, time)
+    if lam.any():
+        ell = np.abs(lam)
+        S0, S, S1 = np.hypot(ell, 2 * u0), np.hypot(ell, 2 * u), np.hypot(ell, 2 * best)
+        W0, W = _root_sum(u0, S0, ell), _root_sum(u, S, ell)
+        plus = 2 * best + S1
+        minus = np.where(plus > 0, ell * (ell / np.where(plus > 0, plus, 1.0)), 0.0)
+        y = 2 * (path / room) * ((W0 + W) / (W + plus)) * ((S + S1) / (S0 + S)) / ((W0 + minus) * B)
+        rate = np.hypot(2 * beta, ell * B)
+        time = np.log1p(rate * y) / rate
+        balanced = ell == 0
+        if balanced.any():
+            time = np.where(balanced, _balanced_passage(u0, best, room, path, beta, B), time)
+    else:
+        time = _balanced_passage(u0, best, room, path, beta, B)
+    if not np.isfinite(time).all():
+        time = _settled(time, u0, best, room, path, lam, beta, B)
+    return time
+
+
+def _balanced_passage(
+    u0: FloatArray, best: FloatArray, room: FloatArray, path: FloatArray, beta: FloatArray, B: FloatArray
+) -> FloatArray:
+    """The same at lambda = 0, where common factors cancel; nan for a passage through 0, which never happens.
+
+    Strengths below 0 rise to 0 from below: there the logarithm is negative and time its size.
+    """
+    return np.abs(np.log1p(best * path / (u0 * room))) / (2 * beta)
+
+
+def _settled(
+    time: FloatArray,
+    u0: FloatArray,
+    best: FloatArray,
+    room: FloatArray,
+    path: FloatArray,
+    lam: FloatArray,
+    beta: FloatArray,
+    B: FloatArray,
+) -> FloatArray:
+    """Passages whose closed form is not a finite number: those without a rate, from almost nothing, or never."""
+    rate = np.hypot(2 * beta, lam * B)
+    # No rate (beta = 0 = lambda): u decays as 1/u = 1/u0 + 2 B tau.
+    time = np.where((rate == 0) & (u0 * (u0 + path) > 0), np.abs(path / (2 * B * u0 * (u0 + path))), time)
+    # A start so small that the quotient overflows: its logarithm by differences.
+    tiny = np.isinf(time) & (u0 > 0) & (room != 0) & (rate > 0)
+    time = np.where(tiny, (np.log(best) + np.log(path / room) - np.log(u0)) / rate, time)
     return np.where(np.isnan(time), np.inf, time)
 
 

@@ -171,15 +171,15 @@ def weighted_strengths(task: Task, frame: Frame, recurrence: FloatArray) -> tupl
     Implements: curriculum2025 Eq. (39), the same printed again
     """
     cross, power = np.empty(frame.modes), np.empty(frame.modes)
-    for b in np.unique(recurrence):
+    for b in sorted(set(recurrence.tolist())):
         here = recurrence == b
-        kernel = recurrence_kernel(float(b), task.steps, task.cross_covariance.shape[2])
+        kernel = recurrence_kernel(b, task.steps, task.cross_covariance.shape[2])
         with np.errstate(over="ignore", invalid="ignore"):
             pooled_cross = task.cross_covariance.contracted(kernel)
             pooled_input = task.input_covariance.contracted(kernel @ kernel.T)
         v, u = frame.mode_inputs[:, here], frame.mode_outputs[:, here]
-        cross[here] = np.einsum("nk,nm,mk->k", v, pooled_cross, u)
-        power[here] = np.einsum("nk,nm,mk->k", v, pooled_input, v)
+        cross[here] = ((v.T @ pooled_cross) * u.T).sum(axis=1)
+        power[here] = ((v.T @ pooled_input) * v.T).sum(axis=1)
     if not (np.isfinite(cross).all() and np.isfinite(power).all()):
         raise InvalidSpec(
             required="the recurrence must not overflow over a trial",

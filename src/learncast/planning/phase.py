@@ -87,7 +87,11 @@ def phase_portrait(
     grids = _timed(own.start, firsts, second, 1.0 - stops, 1.0 - accuracy, rate, progress)
     direct_steps = direct.time_to(accuracy).flow_steps
     return _labelled(vary, values, stops, grids, direct_steps, firsts, own, sharp * rate <= 2.0).assign_attrs(
-        target=target.name, learning_rate=rate, target_accuracy=accuracy, vary=vary
+        target=target.name,
+        learning_rate=rate,
+        target_accuracy=accuracy,
+        vary=vary,
+        **{a.name: a.measured for a in worst([direct.assumptions, measured, [stable_learning_rate(rate, sharp)]])},
     )
 
 
@@ -148,9 +152,9 @@ def _batched(target: Task, own: Modes, vary: str, values: Any) -> tuple[FloatArr
         pattern = target.cross_covariance.rotated(own.frame.mode_inputs, own.frame.mode_outputs)
         assert isinstance(pattern, Kronecker)
         channel = np.diagonal(pattern.channel[0])
-        for b in np.unique(own.recurrence):
+        for b in sorted(set(own.recurrence.tolist())):
             here = own.recurrence == b
-            kernel = recurrence_kernel(float(b), target.steps, cross_time.shape[-1])
+            kernel = recurrence_kernel(b, target.steps, cross_time.shape[-1])
             cross[:, here] = np.outer(_summed(cross_time, kernel, len(values)), channel[here])
             power[:, here] = _summed(input_time, kernel @ kernel.T, len(values))[:, None]
     if not (np.isfinite(cross).all() and np.isfinite(power).all()):

@@ -150,6 +150,7 @@ class Plan:
     direct: LearningTime
     candidates: tuple[Candidate, ...]
     best: Curriculum
+    network: LinearRNN
     learning_rate: float
 
     @property
@@ -277,7 +278,7 @@ def plan(
         if chosen
         else follow_modes([Stage(target, accuracy=accuracy)], (target_modes,), network, rate)
     )
-    return Plan(target, direct, ranked, best, rate)
+    return Plan(target, direct, ranked, best, network, rate)
 
 
 def _last(steps: float) -> float:

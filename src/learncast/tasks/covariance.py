@@ -136,7 +136,8 @@ class Kronecker(Covariance):
         return self.time.shape[1], self.channel.shape[1], self.time.shape[2], self.channel.shape[2]
 
     def contracted(self, kernel: FloatArray) -> FloatArray:
-        return np.tensordot(self.time.reshape(len(self.time), -1) @ kernel.ravel(), self.channel, axes=1)
+        weights = self.time.reshape(len(self.time), -1) @ kernel.ravel()
+        return (weights @ self.channel.reshape(len(weights), -1)).reshape(self.channel.shape[1:])
 
     def rotated(self, left: FloatArray, right: FloatArray) -> Kronecker:
         return Kronecker(self.time, left.T @ self.channel @ right)
@@ -149,9 +150,13 @@ class Kronecker(Covariance):
         return np.tensordot(strengths.T, self.time, axes=1)
 
     def left_gram(self) -> FloatArray:
-        return np.einsum("rq,rnm,qkm->nk", self._time_gram(), self.channel, self.channel, optimize=True)
+        terms, left, right = self.channel.shape
+        mixed = (self._time_gram() @ self.channel.reshape(terms, -1)).reshape(terms, left, right)
+        return np.matmul(mixed, np.swapaxes(self.channel, 1, 2)).sum(axis=0)
 
     def off_diagonal_norm(self) -> float:
+        if self.channel.shape[1:] == (1, 1):
+            return 0.0
         # Zeroing the diagonal first keeps exact zeros exact; subtracting two norms would leave 1e-8.
         off = np.where(np.eye(self.channel.shape[1], self.channel.shape[2], dtype=bool), 0.0, self.channel)
         flat = off.reshape(len(off), -1)

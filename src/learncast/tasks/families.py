@@ -54,7 +54,7 @@ def integration_profile(
 
     y = (s_yx / s_xx) sum_t x_t, so Cov(x_t, x_t') = s_xx delta_tt' and Cov(y, x_t) = s_yx.
     """
-    s_xx, s_yx = np.broadcast_arrays(input_strength, target_strength)
+    s_xx, s_yx = np.asarray(input_strength), np.asarray(target_strength)
     even = np.ones((1, steps)) if targets == "end" else np.tri(steps)
     return Profile(s_xx[..., None, None] * np.eye(steps), (s_yx / s_xx)[..., None, None] * even)
 
@@ -76,13 +76,15 @@ def leaky_profile(
     Implements: curriculum2025 Eq. (18), from x_0 = 0 at finite time instead of the stationary limit
     Implements: curriculum2025 Eq. (19), with the timescale in steps
     """
-    K, q = np.asarray(correlation)[..., None], np.asarray(noise_strength)[..., None, None]
+    K, q = np.asarray(correlation)[..., None], np.asarray(noise_strength)[..., None]
     lags = np.arange(steps)
     powers = K**lags
-    variance = np.cumsum(powers**2, axis=-1)  # summed, not (1-K^2m)/(1-K^2): right at |K| = 1 and above
-    gap = np.abs(lags[:, None] - lags)
-    earlier = np.minimum(lags[:, None], lags)
-    covariance = q * powers[..., gap] * variance[..., earlier]
+    variance = q * np.cumsum(powers**2, axis=-1)  # summed, not (1-K^2m)/(1-K^2): right at |K| = 1 and above
+    # The variance only grows, so that of the earlier step is the smaller; views and minima beat index arrays.
+    earlier = np.minimum(variance[..., :, None], variance[..., None, :])
+    both_ways = np.concatenate([powers[..., :0:-1], powers], axis=-1)
+    by_gap = np.lib.stride_tricks.sliding_window_view(both_ways, steps, axis=-1)[..., ::-1, :]  # K^|t-t'|
+    covariance = np.multiply(by_gap, earlier, out=earlier if earlier.shape == by_gap.shape else None)
     decay = np.asarray(gain)[..., None] * np.exp(-lags / np.asarray(timescale)[..., None])
     if targets == "end":
         return Profile(covariance, decay[..., None, ::-1])
@@ -199,7 +201,7 @@ def checked_channels(keyword: str, value: Any) -> FloatArray:
             required=f"{keyword} must be positive",
             got=f"{float(array.min()):g}",
             why=_POSITIVE[keyword],
-            remedy=f"give a {keyword} above 0",
+            remedy=f"choose {keyword} above 0",
         )
     return array
 

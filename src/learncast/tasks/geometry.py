@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,21 +59,27 @@ def common_frame(tasks: Sequence[Task], *, maps: Iterable[FloatArray] = ()) -> F
 
 
 def _input_directions(tasks: Sequence[Task], maps: list[FloatArray]) -> FloatArray:
-    first = tasks[0]
-    pooled = first.cross_covariance.contracted(np.ones(first.cross_covariance.shape[::2]))
-    generators = [first.cross_covariance.left_gram()]
-    generators += [m.T @ m for m in maps] + [pooled @ m for m in maps]
-    generators += [task.cross_covariance.left_gram() for task in tasks[1:]]
-    generators += [
-        pooled @ task.cross_covariance.contracted(np.ones(task.cross_covariance.shape[::2])).T for task in tasks[1:]
-    ]
-    generators += [task.input_covariance.contracted(np.eye(task.steps)) for task in tasks]
-    groups = [np.eye(first.inputs)]
-    for generator in generators:
+    groups = [np.eye(tasks[0].inputs)]
+    for generator in _deciders(tasks, maps):
         if all(group.shape[1] == 1 for group in groups):
             break
         groups = [part for group in groups for part in _split(group, generator)]
     return np.concatenate(groups, axis=1)
+
+
+def _deciders(tasks: Sequence[Task], maps: list[FloatArray]) -> Iterator[FloatArray]:
+    """Symmetric matrices that all have the modes' input directions as eigenvectors, most binding first."""
+
+    def pooled(task: Task) -> FloatArray:
+        return task.cross_covariance.contracted(np.ones(task.cross_covariance.shape[::2]))
+
+    first, others = tasks[0], tasks[1:]
+    yield first.cross_covariance.left_gram()
+    yield from (m.T @ m for m in maps)
+    yield from (pooled(first) @ m for m in maps)
+    yield from (task.cross_covariance.left_gram() for task in others)
+    yield from (pooled(first) @ pooled(task).T for task in others)
+    yield from (task.input_covariance.contracted(np.eye(task.steps)) for task in tasks)
 
 
 def _split(group: FloatArray, generator: FloatArray) -> list[FloatArray]:
