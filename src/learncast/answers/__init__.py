@@ -1,0 +1,1 @@
+"""Answers to a study's questions, ready to print, to parse and to file."""

@@ -1,0 +1,139 @@
+"""How many steps until this network has learned this task, mode by mode?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from learncast.answers.answer import Answer, counted, shown, whole
+from learncast.dynamics.exact import solve
+from learncast.dynamics.linear_rnn import ModeSolution
+from learncast.planning.timing import time_to_learn
+from learncast.report import Table
+from learncast.study import Study
+from learncast.validation import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def forecast(study: Study, *, task: str | None = None, times: FloatArray | None = None) -> Answer:
+    """Forecast the learning of the target, or of a named candidate."""
+    chosen = study.target if task is None else study.task(task)
+    solution = solve(chosen, study.network, learning_rate=study.learning_rate, strict=False)
+    assert isinstance(solution, ModeSolution)
+    learned = time_to_learn(solution, study.accuracy)
+    m = solution.modes
+    rows = [
+        {
+            "mode": k,
+            "recurrence": m.recurrence[k],
+            "weighted_cross": m.weighted_cross[k],
+            "weighted_input": m.weighted_input[k],
+            "optimum": m.optimum[k],
+            "initial": m.start[k],
+            "flow_steps": learned.mode_flow_steps[k],
+            "descent_steps": learned.mode_descent_steps[k],
+            "status": learned.mode_status[k].name,
+        }
+        for k in range(len(m))
+    ]
+    values: dict[str, Any] = {
+        "task": chosen.name,
+        "learning_rate": study.learning_rate,
+        "accuracy": study.accuracy,
+        "flow_steps": learned.flow_steps,
+        "descent_steps": counted(learned.descent_steps),
+        "status": learned.status.name,
+        "modes": [{**row, "descent_steps": counted(row["descent_steps"])} for row in rows],
+    }
+    horizon = _horizon(learned.mode_flow_steps)
+    trajectory = solution.at(np.linspace(0.0, horizon, 400) if times is None else times)
+    if times is not None:
+        values["trajectory"] = {
+            "time": times,
+            "strength": trajectory["strength"].values.T,
+            "loss": trajectory["loss"].values,
+        }
+    curve = solution.at(np.linspace(0.0, horizon, 400)).dataset
+    table = Table(
+        f"Learning {chosen.name} to {study.accuracy:.4g}",
+        (
+            "mode",
+            "recurrence b",
+            "beta_yx",
+            "beta_xx",
+            "optimum u*",
+            "start u0",
+            "flow steps",
+            "descent steps",
+            "status",
+        ),
+        [
+            (
+                str(row["mode"]),
+                f"{row['recurrence']:.4g}",
+                f"{row['weighted_cross']:.5g}",
+                f"{row['weighted_input']:.5g}",
+                f"{row['optimum']:.5g}",
+                f"{row['initial']:.3g}",
+                shown(row["flow_steps"]),
+                whole(row["descent_steps"]),
+                row["status"],
+            )
+            for row in rows
+        ],
+    )
+    tables = [table] if times is None else [table, _trajectory_table(trajectory.dataset)]
+
+    def draw() -> Figure:
+        from learncast.figures import mode_strengths, page
+
+        figure, (ax,) = page(width=6.5, height=3.8)
+        mode_strengths(curve, ax, optimum=xr.DataArray(m.optimum, dims="mode"), title=f"How {chosen.name} is learned")
+        return figure
+
+    return Answer(
+        kind="forecast",
+        title=f"{study.name}: forecast",
+        lead=_lead(chosen.name, study.accuracy, learned.flow_steps, learned.descent_steps, learned.status.value),
+        forecast_class=solution.forecast_class,
+        values=values,
+        tables=tables,
+        assumptions=solution.assumptions,
+        dataset=trajectory.dataset,
+        draw=draw,
+        provenance=solution.provenance,
+        study=study.resolved(),
+    )
+
+
+def _horizon(steps: FloatArray) -> float:
+    finite = steps[np.isfinite(steps)]
+    return 1.25 * float(finite.max(initial=0.0)) or 1000.0
+
+
+def _lead(name: str, accuracy: float, flow: float, descent: float, status: str) -> str:
+    if not np.isfinite(flow):
+        return f"{name} is never learned to {accuracy:.4g}: it {status}."
+    if not np.isfinite(descent):
+        return f"Gradient flow learns {name} to {accuracy:.4g} in {shown(flow)} steps, but {status}."
+    return f"{name} is learned to {accuracy:.4g} in {whole(descent)} gradient steps (flow: {shown(flow)})."
+
+
+def _trajectory_table(dataset: Any) -> Table:
+    modes = dataset.sizes["mode"]
+    return Table(
+        "Trajectory",
+        ("step", *(f"strength {k}" for k in range(modes)), "loss"),
+        [
+            (
+                f"{float(t):g}",
+                *(f"{float(u):.6g}" for u in dataset["strength"].values[i]),
+                f"{float(dataset['loss'][i]):.6g}",
+            )
+            for i, t in enumerate(dataset["time"].values)
+        ],
+    )

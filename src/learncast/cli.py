@@ -1,0 +1,257 @@
+"""The command line: a question about a study, an answer on stdout."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from learncast.answers.answer import Answer
+    from learncast.progress import Progress
+
+app = typer.Typer(
+    name="learncast",
+    help="Forecast how a network will learn, before you train it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (TOML).", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Write JSON, NetCDF, PNG and report.html there.")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 when a condition of the theory does not hold.")]
+
+#: Seconds of silence before a progress bar appears.
+PATIENCE = 2.0
+
+
+@app.command()
+def forecast(
+    study: StudyFile,
+    task: Annotated[str | None, typer.Option("--task", help="Forecast this candidate instead of the target.")] = None,
+    times: Annotated[
+        str | None, typer.Option("--times", help="Steps to report, e.g. 0,100,300 or 0:500:11 (first:last:count).")
+    ] = None,
+    as_json: AsJson = False,
+    out: Out = None,
+    strict: Strict = False,
+) -> None:
+    """How many steps until this network has learned this task, mode by mode?"""
+    with _plain_errors():
+        from learncast.answers.forecast import forecast as answer
+        from learncast.study import Study
+
+        steps = None if times is None else _numbers("--times", times)
+        _deliver(answer(Study.load(study), task=task, times=steps), as_json, out, strict)
+
+
+@app.command()
+def plan(study: StudyFile, as_json: AsJson = False, out: Out = None, strict: Strict = False) -> None:
+    """Which pretraining task helps, and when do I stop it?"""
+    with _plain_errors(), _progress("weighing candidates") as progress:
+        from learncast.answers.plan import planned
+        from learncast.study import Study
+
+        answer = planned(Study.load(study), progress=progress)
+    with _plain_errors():
+        _deliver(answer, as_json, out, strict)
+
+
+@app.command()
+def phase(
+    study: StudyFile,
+    vary: Annotated[str, typer.Option("--vary", help="Keyword of the target's family, e.g. target_strength.")],
+    values: Annotated[str, typer.Option("--values", help="What it takes: 0.5,0.75 or 0.1:2.0:200 (first:last:count).")],
+    accuracies: Annotated[str, typer.Option("--accuracies", help="Stops of the first task: 0.1,0.3 or 0.01:0.99:99.")],
+    as_json: AsJson = False,
+    out: Out = None,
+    strict: Strict = False,
+) -> None:
+    """Where in parameter space does pretraining pay?"""
+    with _plain_errors(), _progress("timing curricula") as progress:
+        from learncast.answers.phase import portrayed
+        from learncast.study import Study
+
+        grid = {"values": _numbers("--values", values), "accuracies": _numbers("--accuracies", accuracies)}
+        answer = portrayed(Study.load(study), vary=vary, **grid, progress=progress)
+    with _plain_errors():
+        _deliver(answer, as_json, out, strict)
+
+
+@app.command()
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="Which paper: curriculum.")],
+    figure: Annotated[str | None, typer.Option("--figure", help="One figure, e.g. 2A; all of them by default.")] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where figures and numbers go.")] = Path(
+        "reproduced"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Show me the paper's figure, with its numbers."""
+    with _plain_errors(), _progress("drawing") as progress:
+        from learncast.papers import reproduce as draw
+
+        made = draw(paper, figure=figure, out=out, progress=progress)
+    if as_json:
+        import json
+
+        print(json.dumps(made, indent=2))
+        return
+    from rich.console import Console
+
+    console = Console()
+    for name, entry in made["figures"].items():
+        console.print(f"[bold]{name}[/bold]  {entry['caption']}", highlight=False)
+        for key, value in entry["numbers"].items():
+            console.print(f"    {key}: {value}", highlight=False)
+    console.print(f"Figures and numbers are in {out}", highlight=False)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from learncast import __version__
+
+    print(__version__)
+
+
+def _deliver(answer: Answer, as_json: bool, out: Path | None, strict: bool) -> None:
+    written = answer.write(out) if out is not None else []
+    if as_json:
+        print(answer.json())
+    else:
+        _print_answer(answer)
+        if written:
+            print(
+                f"\nReport: {out}/report.html  (with {', '.join(p.name for p in written if p.name != 'report.html')})"
+            )
+    if strict and not answer.holds:
+        failed = ", ".join(a.name for a in answer.assumptions if not a.holds)
+        print(f"learncast: the theory does not hold here: {failed}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _print_answer(answer: Answer) -> None:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from learncast.report import validity_table
+    from learncast.trajectory import FORECAST_CLASSES
+
+    console = Console()
+    console.print(Text(answer.title, style="bold"))
+    console.print(Padding(Text(answer.lead), (0, 0, 1, 0)))
+    for table in [*answer.tables, validity_table(answer.assumptions)]:
+        _print_table(console, table)
+    console.print(f"[bold]{answer.forecast_class}[/bold]: {FORECAST_CLASSES[answer.forecast_class]}", highlight=False)
+    for assumption in answer.assumptions:
+        if not assumption.holds:
+            console.print(f"[bold red]{assumption.violation()}[/bold red]", highlight=False)
+
+
+def _print_table(console: Any, table: Any) -> None:
+    from rich import box
+    from rich.table import Table
+
+    rich = Table(title=table.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for k, column in enumerate(table.columns):
+        words = k == 0 or column in ("why", "status")
+        rich.add_column(column, justify="left" if words else "right", overflow="fold")
+    for row in table.rows:
+        rich.add_row(*row)
+    console.print(rich)
+    for note in table.notes:
+        console.print(note, style="dim", highlight=False)
+    if table.notes:
+        console.print()
+
+
+def _numbers(option: str, text: str) -> Any:
+    """Read 0.5,0.75 or first:last:count."""
+    import numpy as np
+
+    from learncast.errors import InvalidSpec
+    from learncast.planning.phase import GRID_LIMIT
+
+    try:
+        if ":" in text:
+            first, last, number = text.split(":")
+            # Refused before it is made: a mistyped count must not exhaust memory.
+            if not 1 <= int(number) <= GRID_LIMIT // 8:
+                raise ValueError(f"a count of {number}")
+            return np.linspace(float(first), float(last), int(number))
+        found = np.array([float(word) for word in text.split(",")])
+    except ValueError as error:
+        raise InvalidSpec(
+            required=f"{option} must be numbers like 0.5,0.75 or a range first:last:count like 0.1:2.0:200",
+            got=f"{text!r} ({error})",
+            why="it cannot be read",
+            remedy="separate numbers by commas, without spaces",
+        ) from error
+    return found
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Bad input is one sentence on stderr and exit code 2, never a traceback."""
+    from learncast.errors import AssumptionViolated, LearncastError
+
+    try:
+        yield
+    except AssumptionViolated as error:
+        print(f"learncast: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error
+    except LearncastError as error:
+        print(f"learncast: {error}", file=sys.stderr)
+        raise typer.Exit(2) from error
+    except BrokenPipeError:  # the reader has seen enough, as with `| head`
+        sys.stderr.close()
+        raise typer.Exit(0) from None
+    except OSError as error:
+        print(f"learncast: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        raise typer.Exit(2) from error
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Progress]:
+    """A progress bar on stderr for work that takes more than two seconds."""
+    begun = time.monotonic()
+    bar: list[Any] = []
+
+    def report(share: float) -> None:
+        if time.monotonic() - begun < PATIENCE:
+            return
+        if not bar:
+            from rich.console import Console
+            from rich.progress import Progress as Bar
+
+            progress = Bar(console=Console(stderr=True), transient=True)
+            progress.start()
+            bar.extend([progress, progress.add_task(what, total=1.0)])
+        bar[0].update(bar[1], completed=share)
+
+    try:
+        yield report
+    finally:
+        if bar:
+            bar[0].stop()
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

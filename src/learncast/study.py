@@ -1,0 +1,397 @@
+"""The study file: a person's tasks, network and training, read from TOML and checked key by key."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from learncast.errors import InvalidSpec, LearncastError
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.tasks.families import FAMILIES
+from learncast.tasks.task import Task
+from learncast.validation import suggestion
+
+PerChannel = float | list[float]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _underscored(value: Any) -> Any:
+    return value.replace("-", "_") if isinstance(value, str) else value
+
+
+class NetworkSection(_Section):
+    """Who learns."""
+
+    kind: Literal["linear-rnn"] = "linear-rnn"
+    hidden_size: int = Field(default=128, ge=1)
+    recurrence: PerChannel = 0.96
+    initial: PerChannel = 0.01
+    output_initial: PerChannel | None = None
+    weights: str | None = None
+
+
+class TrainingSection(_Section):
+    """How it is trained."""
+
+    learning_rate: float = Field(gt=0)
+    accuracy: float = Field(default=0.99, ge=0, le=1)
+    max_stages: int = Field(default=2, ge=1, le=2)
+
+
+class FamilySection(_Section):
+    """What every family of tasks shares."""
+
+    name: str | None = None
+    steps: int = Field(default=50, ge=1)
+    mixing: list[list[float]] | None = None
+    targets: Annotated[Literal["end", "every_step"], BeforeValidator(_underscored)] = "end"
+
+
+class IntegrationSection(FamilySection):
+    """A task of the integration family."""
+
+    family: Literal["integration"]
+    input_strength: PerChannel = 1.0
+    target_strength: PerChannel = 1.0
+
+
+class LeakyIntegrationSection(FamilySection):
+    """A task of the leaky-integration family."""
+
+    family: Annotated[Literal["leaky_integration"], BeforeValidator(_underscored)]
+    timescale: PerChannel = 10.0
+    correlation: PerChannel = 0.0
+    noise_strength: PerChannel = 1.0
+    gain: PerChannel = 1.0
+
+
+class DataSection(_Section):
+    """A task recorded in a file."""
+
+    name: str | None = None
+    data: str
+    centre: bool = False
+
+
+TaskSection = IntegrationSection | LeakyIntegrationSection | DataSection
+_SECTIONS: dict[str, type[FamilySection]] = {
+    "integration": IntegrationSection,
+    "leaky_integration": LeakyIntegrationSection,
+}
+
+
+def _task_section(value: Any) -> Any:
+    """Choose the section by its own words, so that an error names one family's keys and not all families'."""
+    if not isinstance(value, dict):
+        raise ValueError("a task is a table with a family or a data file")
+    if "data" in value:
+        return DataSection.model_validate(value)
+    family = _underscored(value.get("family"))
+    if family not in _SECTIONS:
+        raise ValueError(
+            f"family must be one of {', '.join(_SECTIONS)} (or give data = 'file.npz'), not {value.get('family')!r}"
+            + (f"; {suggestion(str(family), tuple(_SECTIONS))}" if suggestion(str(family), tuple(_SECTIONS)) else "")
+        )
+    return _SECTIONS[family].model_validate(value)
+
+
+class StudySection(_Section):
+    """The whole file."""
+
+    name: str = "study"
+    network: NetworkSection = NetworkSection()
+    training: TrainingSection
+    target: Annotated[TaskSection, BeforeValidator(_task_section)]
+    candidates: list[Annotated[TaskSection, BeforeValidator(_task_section)]] = []
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> StudySection:
+        names = [_name(section, k) for k, section in enumerate([self.target, *self.candidates])]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two tasks are called {name!r}; give each its own name")
+        return self
+
+
+def _name(section: TaskSection, index: int) -> str:
+    if section.name is not None:
+        return section.name
+    if isinstance(section, DataSection):
+        return Path(section.data).stem
+    return "target" if index == 0 else f"candidate {index}"
+
+
+class Study:
+    """A study file with everything it names, built and checked.
+
+    Attributes
+    ----------
+    name : str
+    network : LinearRNN
+    target : Task
+    candidates : tuple of Task
+    learning_rate, accuracy : float
+    max_stages : int
+    """
+
+    def __init__(self, section: StudySection, folder: Path, source: str) -> None:
+        self.section, self.folder, self.source = section, folder, source
+        self.name = section.name
+        self.learning_rate, self.accuracy = section.training.learning_rate, section.training.accuracy
+        self.max_stages = section.training.max_stages
+        self.target = self._task(section.target, 0, "[target]")
+        self.candidates = tuple(
+            self._task(candidate, k, f"[[candidates]] number {k}")
+            for k, candidate in enumerate(section.candidates, start=1)
+        )
+        with _located(source, "[network]"):
+            self.network = self._network(section.network)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Study:
+        """Read and check a study file."""
+        source = Path(path)
+        if not source.is_file():
+            raise InvalidSpec(
+                required="the study file must exist",
+                got=f"no file {source}",
+                why="there is nothing to forecast",
+                remedy="check the path",
+            )
+        try:
+            raw = tomllib.loads(source.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidSpec(
+                required=f"{source} must be a TOML file",
+                got=str(error),
+                why="it cannot be read",
+                remedy="correct the line it names",
+            ) from error
+        return cls.from_dict(raw, folder=source.parent, source=str(source))
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any], *, folder: Path, source: str) -> Study:
+        """Check a study given as a dictionary; files it names are looked for in `folder`."""
+        try:
+            section = StudySection.model_validate(raw)
+        except ValidationError as error:
+            raise _first_problem(error, raw, source) from error
+        return cls(section, folder, source)
+
+    def task(self, name: str) -> Task:
+        """The target or the candidate of that name."""
+        tasks = {task.name: task for task in (self.target, *self.candidates)}
+        if name not in tasks:
+            raise InvalidSpec(
+                required=f"{self.source} must have a task called {name!r}",
+                got=f"tasks {', '.join(map(repr, tasks))}",
+                why="there is nothing of that name to forecast",
+                remedy=suggestion(name, tuple(tasks)) or "use one of these names",
+            )
+        return tasks[name]
+
+    def resolved(self) -> str:
+        """The study as TOML with every default written out."""
+        return to_toml(_without_none(self.section.model_dump()))
+
+    def _task(self, section: TaskSection, index: int, key: str) -> Task:
+        name = _name(section, index)
+        with _located(self.source, key):
+            if isinstance(section, DataSection):
+                return task_from_file(self.folder / section.data, name=name, centre=section.centre)
+            keywords = section.model_dump(exclude={"family", "name"})
+            return FAMILIES[section.family].build(**keywords, name=name)
+
+    def _network(self, section: NetworkSection) -> LinearRNN:
+        if section.weights is not None:
+            return network_from_file(self.folder / section.weights)
+        return LinearRNN.aligned(
+            recurrence=section.recurrence,
+            initial=section.initial,
+            output_initial=section.output_initial,
+            hidden_size=section.hidden_size,
+            task=self.target,
+        )
+
+
+def task_from_file(path: Path, *, name: str, centre: bool = False) -> Task:
+    """Build a task from recorded trials (inputs, targets) or from statistics in an .npz file."""
+    arrays = _arrays(path, "data")
+    if {"inputs", "targets"} <= arrays.keys():
+        return Task.from_samples(arrays["inputs"], arrays["targets"], name=name, centre=centre)
+    if {"input_covariance", "cross_covariance"} <= arrays.keys():
+        return Task(arrays["input_covariance"], arrays["cross_covariance"], arrays.get("target_covariance"), name=name)
+    raise InvalidSpec(
+        required=f"{path} must hold inputs and targets, or input_covariance and cross_covariance",
+        got=f"arrays {', '.join(sorted(arrays)) or 'none'}",
+        why="a task is made of one or the other",
+        remedy="save it with np.savez(file, inputs=..., targets=...)",
+    )
+
+
+def network_from_file(path: Path) -> LinearRNN:
+    """Build a network from input_weights, recurrent_weights and output_weights in .npz or .safetensors."""
+    arrays = _arrays(path, "weights")
+    wanted = ("input_weights", "recurrent_weights", "output_weights")
+    missing = [key for key in wanted if key not in arrays]
+    if missing:
+        raise InvalidSpec(
+            required=f"{path} must hold {', '.join(wanted)}",
+            got=f"arrays {', '.join(sorted(arrays)) or 'none'}",
+            why="a linear RNN has these three",
+            remedy=f"add {', '.join(missing)}",
+        )
+    return LinearRNN(*(arrays[key] for key in wanted))
+
+
+def _arrays(path: Path, key: str) -> dict[str, Any]:
+    if not path.is_file():
+        raise InvalidSpec(
+            required=f"the file that {key} names must exist",
+            got=f"no file {path}",
+            why="its arrays are needed",
+            remedy="give its path relative to the study file",
+        )
+    readers: dict[str, Callable[[Path], dict[str, Any]]] = {".npz": _read_npz, ".safetensors": _read_safetensors}
+    if path.suffix not in readers:
+        raise InvalidSpec(
+            required=f"{key} must be a file of kind {' or '.join(readers)}",
+            got=path.name,
+            why="other kinds cannot be read",
+            remedy="convert it, e.g. with np.savez",
+        )
+    return readers[path.suffix](path)
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, KeyError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    try:
+        from safetensors.numpy import load_file
+    except ImportError as error:
+        raise InvalidSpec(
+            required="safetensors must be installed to read .safetensors files",
+            got="no such package",
+            why="it is part of the torch extra",
+            remedy="pip install 'learncast[torch]', or save the weights as .npz",
+        ) from error
+    from safetensors import SafetensorError
+
+    try:
+        return dict(load_file(path))
+    except (OSError, ValueError, SafetensorError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> InvalidSpec:
+    return InvalidSpec(
+        required=f"{path} must be readable",
+        got=f"{type(error).__name__}: {error}",
+        why="it is damaged or of another kind",
+        remedy="write it again",
+    )
+
+
+@contextmanager
+def _located(source: str, key: str) -> Iterator[None]:
+    """Say in which file and key a problem lies."""
+    try:
+        yield
+    except LearncastError as error:
+        raise InvalidSpec(
+            required=f"{source}, {key}: {error.required}", got=error.got, why=error.why, remedy=error.remedy
+        ) from error
+
+
+def _first_problem(error: ValidationError, raw: dict[str, Any], source: str) -> InvalidSpec:
+    """Turn pydantic's first complaint into one sentence with file, key and reason."""
+    problem = error.errors(include_url=False)[0]
+    words = [str(part) for part in problem["loc"] if part not in _UNION_TAGS]
+    key = ".".join(words) or "the file"
+    got = "nothing" if problem["type"] == "missing" else _shortened(problem.get("input"))
+    if problem["type"] == "extra_forbidden":
+        known = _keys_beside(problem["loc"], raw)
+        return InvalidSpec(
+            required=f"{source}: {key} must be a known key",
+            got=f"{words[-1]} = {got}",
+            why="a misspelt key would be ignored silently",
+            remedy=suggestion(words[-1], known) or f"use one of {', '.join(known)}",
+        )
+    reason = str(problem["msg"]).removeprefix("Value error, ")
+    return InvalidSpec(
+        required=f"{source}: {key} must be valid",
+        got=got,
+        why=reason[:1].lower() + reason[1:],
+        remedy=f"give {key}" if problem["type"] == "missing" else f"correct {key}",
+    )
+
+
+#: What pydantic puts into a location to tell apart the members of a union.
+_UNION_TAGS = ("float", "int", "list[float]")
+
+
+def _keys_beside(loc: tuple[Any, ...], raw: Any) -> tuple[str, ...]:
+    """Keys that are allowed where an unknown one was found."""
+    if loc[0] not in ("target", "candidates"):
+        sections: dict[Any, type[_Section]] = {"network": NetworkSection, "training": TrainingSection}
+        nested = len(loc) > 1
+        return tuple((sections[loc[0]] if nested else StudySection).model_fields)
+    for part in loc[:-1]:
+        raw = raw[part]
+    return tuple((DataSection if "data" in raw else _SECTIONS[_underscored(raw["family"])]).model_fields)
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def to_toml(tables: dict[str, Any]) -> str:
+    """Write nested tables of numbers, words and lists as TOML."""
+    lines = [f"{key} = {_toml_value(value)}" for key, value in tables.items() if not _is_table(value)]
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            lines += ["", f"[{key}]", to_toml(value).strip()]
+        elif _is_table(value):
+            for item in value:
+                lines += ["", f"[[{key}]]", to_toml(item).strip()]
+    return "\n".join(lines) + "\n"
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and bool(value) and isinstance(value[0], dict))
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+        return f'"{escaped}"'
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return repr(value)
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value
