@@ -1,0 +1,46 @@
+"""The papers' figures, made again from a spec, with their numbers."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from learncast.papers.paper import Paper, PaperFigure
+from learncast.progress import Progress, silent
+from learncast.validation import one_of
+
+#: Name on the command line and the module that makes the paper.
+PAPERS = {"curriculum": "learncast.papers.curriculum"}
+
+__all__ = ["PAPERS", "Paper", "PaperFigure", "open_paper", "reproduce"]
+
+
+def open_paper(name: str) -> Paper:
+    """The paper of that name."""
+    one_of("paper", name, tuple(PAPERS), why="these are the papers whose figures can be made")
+    paper: Paper = import_module(PAPERS[name]).paper()
+    return paper
+
+
+def reproduce(
+    name: str, *, figure: str | None = None, out: str | Path = "reproduced", progress: Progress = silent
+) -> dict[str, Any]:
+    """Make a paper's figures, or one of them, and write pictures, data and numbers to a folder.
+
+    Returns
+    -------
+    dict
+        Caption, numbers and files of each figure; also written as ``numbers.json``.
+    """
+    paper = open_paper(name)
+    chosen = paper.figures if figure is None else (paper.figure(figure),)
+    folder = Path(out)
+    made: dict[str, Any] = {}
+    for k, item in enumerate(chosen):
+        made[item.name] = paper.write(item, folder)
+        progress((k + 1) / len(chosen))
+    summary = {"paper": paper.name, "citation": paper.citation, "figures": made}
+    (folder / "numbers.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    return summary

@@ -1,0 +1,59 @@
+"""A paper: its figures, each a spec that makes labelled data, a picture and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
+
+from learncast.errors import InvalidSpec
+from learncast.trajectory import Provenance, save_dataset, spec_hash
+from learncast.validation import suggestion
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """One figure: data from a spec, a drawing from the data, numbers from the data."""
+
+    name: str
+    caption: str
+    data: Callable[[], xr.Dataset]
+    draw: Callable[[xr.Dataset], Figure]
+    numbers: Callable[[xr.Dataset], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper's figures under its citation key."""
+
+    name: str
+    citation: str
+    figures: tuple[PaperFigure, ...]
+
+    def figure(self, name: str) -> PaperFigure:
+        """The figure of that name."""
+        known = {figure.name.lower(): figure for figure in self.figures}
+        if name.lower() not in known:
+            raise InvalidSpec(
+                required=f"the paper {self.name} must have the figure",
+                got=repr(name),
+                why=f"it has {', '.join(f.name for f in self.figures)}",
+                remedy=suggestion(name.upper(), tuple(f.name for f in self.figures)) or "use one of these",
+            )
+        return known[name.lower()]
+
+    def write(self, figure: PaperFigure, folder: Path) -> dict[str, Any]:
+        """Make one figure: picture and data to files, caption and numbers returned."""
+        dataset = figure.data()
+        stem = f"figure_{figure.name}"
+        folder.mkdir(parents=True, exist_ok=True)
+        provenance = Provenance("theory", (self.citation,), spec_hash(self.name, figure.name))
+        save_dataset(dataset, folder / f"{stem}.nc", kind="figure", provenance=provenance)
+        figure.draw(dataset).savefig(folder / f"{stem}.png", dpi=160)
+        return {"caption": figure.caption, "numbers": figure.numbers(dataset), "files": [f"{stem}.png", f"{stem}.nc"]}
