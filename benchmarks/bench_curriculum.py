@@ -1,0 +1,50 @@
+"""Exact curricula in linear RNNs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import learncast as lc
+import numpy as np
+from benchmarks.timing import fastest, interleaved
+from learncast.dynamics.mode_equation import time_to_band
+
+
+def rows() -> Iterator[tuple[str, str, str]]:
+    network = lc.LinearRNN.aligned()
+    numbers = np.random.default_rng(0).uniform(0.1, 3.0, 10**6)
+    stops = np.linspace(0.001, 0.999, 1000)
+    portraits = {
+        "target_strength": (lc.tasks.integration(), np.linspace(0.1, 3.0, 1000)),
+        "correlation": (lc.tasks.leaky_integration(), np.linspace(-0.5, 0.9, 1000)),
+        "timescale": (lc.tasks.leaky_integration(), np.linspace(1.0, 60.0, 1000)),
+    }
+    for vary, (target, values) in portraits.items():
+
+        def portray(target=target, vary=vary, values=values):
+            return lc.phase_portrait(
+                target, network, vary=vary, values=values, accuracies=stops, learning_rate=1e-3, strict=False
+            )
+
+        log, whole = interleaved(lambda: np.log(numbers), portray, repeats=9)
+        label = f"1000 x 1000 phase portrait over {vary}, times np.log of 10^6 numbers"
+        yield label, f"{whole / log:.1f}x", "goal <= 15x"
+    target = lc.tasks.integration()
+    solution = lc.solve(target, network, learning_rate=1e-3)
+    m = solution.modes
+    arguments = (m.start, m.imbalance, m.weighted_cross, m.weighted_input)
+    closed = fastest(lambda: [time_to_band(*arguments, 0.01) for _ in range(1000)]) / 1000
+    yield "closed-form time of one task", f"{closed * 1e6:.0f} us", "goal <= 100 us"
+    answer = fastest(lambda: [lc.time_to_learn(solution) for _ in range(200)]) / 200
+    yield "the same with descent steps and statuses (time_to_learn)", f"{answer * 1e6:.0f} us", ""
+    pool = [lc.tasks.leaky_integration(timescale=t, name=f"{t:.3f}") for t in np.linspace(1.0, 60.0, 1000)]
+    sizes = (250, 500, 1000)
+    plans = interleaved(*(lambda n=n: lc.plan(target, pool[:n], network, learning_rate=1e-3) for n in sizes))
+    for n, seconds in zip(sizes, plans, strict=True):
+        yield f"plan with {n} candidates", f"{seconds:.3f} s", "goal <= 0.5 s" if n == 1000 else ""
+    yield "plan, 1000 candidates over 250 (4 is linear)", f"{plans[2] / plans[0]:.2f}", "goal ~ 4"
+    pair = [lc.tasks.leaky_integration(timescale=t, mixing=[[1.0, 0.2], [0.1, 0.7]]) for t in np.linspace(1, 60, 100)]
+    two = lc.tasks.integration(mixing=[[1.0, 0.2], [0.1, 0.7]])
+    net = lc.LinearRNN.aligned(task=two, hidden_size=16)
+    several = fastest(lambda: lc.plan(two, pair, net, learning_rate=1e-3), repeats=3)
+    yield "plan with 100 candidates of two modes", f"{several:.3f} s", ""
