@@ -1,0 +1,79 @@
+"""Every equation a docstring claims to implement has a reference test marked with it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from learncast.assumptions import ASSUMPTIONS
+from learncast.citations import BIBTEX, bibliography
+
+ROOT = Path(__file__).parents[2]
+CLAIM = re.compile(r"^\s*Implements: (\w+) (Eq\. \([\w.]+\)|Thm\. [\w.]+)(?:, .+)?$")
+ASSUMES = re.compile(r"^\s*Assumes: (.+)$")
+
+
+def docstring_lines() -> list[tuple[str, str]]:
+    found = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = ast.get_docstring(node) or ""
+                found += [(f"{path.name}:{getattr(node, 'name', 'module')}", line) for line in text.splitlines()]
+    return found
+
+
+def claimed() -> dict[str, str]:
+    """Equation to the place that implements it."""
+    equations = {}
+    for place, line in docstring_lines():
+        if "Implements:" in line:
+            match = CLAIM.match(line)
+            assert match, f"{place}: cannot read {line.strip()!r}"
+            equations[f"{match[1]} {match[2]}"] = place
+    return equations
+
+
+def marked() -> set[str]:
+    """Equations named by markers in the reference tests."""
+    found: set[str] = set()
+    for path in (ROOT / "tests" / "reference").glob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.equation":
+                found |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
+    return found
+
+
+def test_every_claimed_equation_is_tested():
+    missing = {equation: place for equation, place in claimed().items() if equation not in marked()}
+    assert not missing
+
+
+def test_every_tested_equation_is_claimed():
+    assert marked() <= set(claimed())
+
+
+def test_citation_keys_exist():
+    assert {equation.split()[0] for equation in claimed()} <= set(BIBTEX)
+
+
+def test_assumptions_named_in_docstrings_exist():
+    named = [
+        (place, name.strip())
+        for place, line in docstring_lines()
+        if (match := ASSUMES.match(line))
+        for name in match[1].split(",")
+    ]
+    assert named
+    assert not [(place, name) for place, name in named if name not in ASSUMPTIONS]
+
+
+def test_bibliography_file_is_the_package_s_own():
+    assert (ROOT / "docs" / "references.bib").read_text(encoding="utf-8") == bibliography()
+
+
+def test_equation_index_of_the_docs_is_current():
+    text = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| (\w+ (?:Eq\. \([\w.]+\)|Thm\. [\w.]+)) \|", text, flags=re.MULTILINE))
+    assert listed == set(claimed())

@@ -1,0 +1,89 @@
+"""The arrow points one way: no module imports from a layer above its own."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "learncast"
+
+#: Lowest first. Rooms on one line are on one level and must not import each other.
+LAYERS = [
+    {"errors", "citations", "progress"},
+    {"validation"},
+    {"trajectory"},
+    {"tasks"},
+    {"networks"},
+    {"assumptions"},
+    {"dynamics"},
+    {"planning"},
+    {"figures"},
+    {"report", "study"},
+    {"answers", "papers"},
+    {"cli"},
+]
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """Imported module names, and whether the import runs when the module loads."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside = {child for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for child in ast.walk(node)}
+    guarded = {
+        child
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for child in ast.walk(node)
+    }
+    found = []
+    for node in ast.walk(tree):
+        runs = node not in inside and node not in guarded
+        if isinstance(node, ast.Import):
+            found += [(alias.name, runs) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [(node.module, runs)]
+            if node.module == "learncast":
+                found += [(f"learncast.{alias.name}", runs) for alias in node.names]
+    return found
+
+
+def test_every_room_has_a_level():
+    rooms = {room(path) for path in MODULES} - {"__init__"}
+    assert rooms == set(LEVEL)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_down(path):
+    here = room(path)
+    if here == "__init__":
+        return
+    for name, _ in imports(path):
+        parts = name.split(".")
+        if parts[0] != "learncast" or len(parts) < 2 or parts[1] == "__version__":
+            continue
+        there = parts[1]
+        assert there == here or LEVEL[there] < LEVEL[here], f"{here} imports {name} from a layer above"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_heavy_packages_stay_in_their_rooms(path):
+    here = room(path)
+    for name, runs in imports(path):
+        package = name.split(".")[0]
+        if package == "torch":
+            assert here in {"simulate", "learnability"}, f"{here} imports torch"
+        if package == "matplotlib":
+            assert here in {"figures", "report"} or not runs, f"{here} loads matplotlib"
+        if package in {"typer", "rich"}:
+            assert here == "cli"
+
+
+def test_no_drawer_for_everything():
+    assert not {path.stem for path in MODULES} & {"utils", "helpers", "common", "misc"}
