@@ -1,0 +1,349 @@
+"""Loss and gradients from lag statistics against backpropagation through time on the same trials."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain, combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from learncast.dynamics import statistics as module
+from learncast.dynamics.statistics import LagStatistics, gradient, loss, loss_and_gradient
+from learncast.errors import InvalidSpec
+
+torch = pytest.importorskip("torch")
+
+GOLDEN = {
+    entry["id"]: entry
+    for entry in json.loads((Path(__file__).parent / "golden" / "recurrent.json").read_text())["entries"]
+}
+WEIGHTS = ("input", "recurrent", "output")
+# Both sides are sums of at most a few thousand products of order 1, in different orders: rounding leaves some 1e-14.
+ROUNDING = 1e-12
+
+
+def backpropagated(inputs, targets, weights, importance):
+    """Loss and gradients by torch on trials; `targets` (trials, steps, outputs)."""
+    W_x, W_h, W_y = (torch.tensor(w, dtype=torch.float64, requires_grad=True) for w in weights)
+    x, y = torch.tensor(inputs), torch.tensor(targets)
+    h = torch.zeros(len(x), len(W_h), dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64)
+    for t in range(x.shape[1]):
+        h = h @ W_h.T + x[:, t] @ W_x.T
+        if t in importance:
+            total = total + importance[t] * 0.5 * ((h @ W_y.T - y[:, t]) ** 2).sum(dim=1).mean()
+    total.backward()
+    slopes = (W_x.grad, W_h.grad, W_y.grad)
+    return total.item(), {
+        name: np.zeros_like(w) if g is None else g.numpy() for name, w, g in zip(WEIGHTS, weights, slopes, strict=True)
+    }
+
+
+def covariances(inputs, targets):
+    trials = len(inputs)
+    return (
+        np.einsum("pti,psj->tisj", inputs, inputs) / trials,
+        np.einsum("pti,pro->tiro", inputs, targets) / trials,
+        (targets**2).sum(axis=2).mean(axis=0),
+    )
+
+
+def collected(inputs, targets, importance, kind):
+    """The statistics of the trials, through the constructor a user would call for this kind of target."""
+    covariance, cross, power = covariances(inputs, targets)
+    if kind == "end":
+        return LagStatistics.from_covariances(covariance, cross[:, :, -1], target_power=power[-1])
+    if kind == "every":
+        return LagStatistics.from_covariances(covariance, cross, target_power=power)
+    return LagStatistics.from_covariances(
+        covariance, cross, target_power=power, readout_steps=importance, weights=list(importance.values())
+    )
+
+
+def problem(seed, kind, *, sizes=None):
+    rng = np.random.default_rng(seed)
+    inputs, hidden, outputs, steps = sizes or (rng.integers(1, high) for high in (5, 10, 5, 14))
+    x = np.cumsum(rng.normal(size=(30, steps, inputs)), axis=1) * 0.5  # correlated in time
+    y = rng.normal(size=(30, steps, outputs)) + x[:, :, :1]
+    weights = (
+        rng.normal(size=(hidden, inputs)),
+        rng.normal(size=(hidden, hidden)) * 0.8 / np.sqrt(hidden),
+        rng.normal(size=(outputs, hidden)),
+    )
+    if kind == "end":
+        importance = {int(steps) - 1: 1.0}
+    elif kind == "every":
+        importance = dict.fromkeys(range(steps), 1.0)
+    else:
+        chosen = rng.permutation(steps)[: rng.integers(1, steps + 1)]
+        importance = {int(r): float(w) for r, w in zip(chosen, rng.uniform(0.2, 2.0, len(chosen)), strict=True)}
+    return x, y, weights, importance
+
+
+def assert_same(measured, expected, *, tolerance=ROUNDING):
+    value, slopes = measured
+    expected_value, expected_slopes = expected
+    assert value == pytest.approx(expected_value, rel=tolerance)
+    for name, slope in slopes.items():
+        wanted = expected_slopes[name]
+        assert slope.shape == wanted.shape
+        assert np.abs(slope - wanted).max() <= tolerance * max(np.abs(wanted).max(), 1e-3), name
+
+
+@pytest.mark.equation("curriculum2025 Eq. (4)")
+@pytest.mark.equation("curriculum2025 Eq. (28)")
+@pytest.mark.equation("curriculum2025 Eq. (29)")
+@pytest.mark.parametrize("kind", ["end", "every", "subset"])
+@pytest.mark.parametrize("seed", range(25))
+def test_equals_backpropagation_through_time(seed, kind):
+    x, y, weights, importance = problem(seed, kind)
+    statistics = collected(x, y, importance, kind)
+    expected = backpropagated(x, y, weights, importance)
+    measured = loss_and_gradient(statistics, *weights)
+    assert set(measured[1]) == set(WEIGHTS)
+    assert_same(measured, expected)
+    assert loss(statistics, *weights) == pytest.approx(expected[0], rel=ROUNDING)
+
+
+@pytest.mark.parametrize("kind", ["end", "every"])
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (3, 2, 1, 1), (1, 2, 3, 1), (1, 1, 1, 2), (2, 128, 1, 50)])
+def test_equals_backpropagation_at_the_extremes(sizes, kind):
+    x, y, weights, importance = problem(3, kind, sizes=sizes)
+    assert_same(
+        loss_and_gradient(collected(x, y, importance, kind), *weights),
+        backpropagated(x, y, weights, importance),
+    )
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 8, 9, 17])
+@pytest.mark.parametrize("stride", [1, 2, 4, 8])
+def test_every_stride_gives_the_same_gradient(monkeypatch, stride, steps):
+    # The stride is chosen for speed, so the shapes above need not reach them all.
+    monkeypatch.setattr(module, "_stride", lambda *_: stride)
+    for sizes in ((2, 3, 1, steps), (1, 3, 2, steps)):
+        x, y, weights, importance = problem(steps, "every", sizes=sizes)
+        assert_same(
+            loss_and_gradient(collected(x, y, importance, "every"), *weights),
+            backpropagated(x, y, weights, importance),
+        )
+
+
+def test_long_trials_use_a_stride_above_one():
+    assert module._stride(1000, 1, 16) > 1
+    x, y, weights, importance = problem(5, "end", sizes=(1, 16, 1, 150))
+    assert module._stride(150, 1, 16) > 1
+    assert_same(
+        loss_and_gradient(collected(x, y, importance, "end"), *weights),
+        backpropagated(x, y, weights, importance),
+    )
+
+
+@pytest.mark.parametrize("sizes", [(2, 4, 3, 6), (3, 4, 2, 6)])
+@pytest.mark.parametrize("learn", list(chain.from_iterable(combinations(WEIGHTS, n) for n in range(4))))
+def test_learnable_subsets_are_parts_of_the_whole(learn, sizes):
+    x, y, weights, importance = problem(11, "end", sizes=sizes)
+    statistics = collected(x, y, importance, "end")
+    value, slopes = loss_and_gradient(statistics, *weights, learn=learn)
+    assert tuple(slopes) == learn
+    assert_same((value, slopes), backpropagated(x, y, weights, importance))
+    for name, slope in gradient(statistics, *weights, learn=learn).items():
+        np.testing.assert_array_equal(slope, slopes[name])
+
+
+@pytest.mark.parametrize("kind", ["end", "every"])
+@pytest.mark.parametrize("sizes", [(3, 5, 2, 9), (2, 5, 3, 9), (1, 1, 1, 6)])
+@pytest.mark.parametrize("b", [0.0, -0.7, 0.96, 1.0, 1.1])
+def test_scalar_recurrence_is_pooled(b, sizes, kind):
+    x, y, weights, importance = problem(7, kind, sizes=sizes)
+    weights = (weights[0], b * np.eye(sizes[1]), weights[2])
+    statistics = collected(x, y, importance, kind)
+    expected = backpropagated(x, y, weights, importance)
+    for _ in range(2):  # the second time from what the first one kept
+        measured = loss_and_gradient(statistics, *weights, learn=("input", "output"))
+        assert set(measured[1]) == {"input", "output"}
+        assert_same(measured, expected)
+    assert statistics.pooled(b).lags == 1
+    assert statistics._last_pooled is not None
+    # Learned recurrence leaves the identity at once: its gradient must come from the full recursion.
+    assert_same(loss_and_gradient(statistics, *weights), expected)
+
+
+def test_pooling_follows_the_recurrence():
+    x, y, weights, importance = problem(8, "end", sizes=(2, 3, 1, 5))
+    statistics = collected(x, y, importance, "end")
+    for b in (0.5, 0.9, 0.5):
+        changed = (weights[0], b * np.eye(3), weights[2])
+        assert_same(
+            loss_and_gradient(statistics, *changed, learn=("input",)),
+            backpropagated(x, y, changed, importance),
+        )
+
+
+def test_nearly_scalar_recurrence_is_not_pooled():
+    x, y, weights, importance = problem(9, "end", sizes=(2, 3, 1, 5))
+    statistics = collected(x, y, importance, "end")
+    off_diagonal, uneven = 0.9 * np.eye(3), np.diag([0.9, 0.9, 0.8])
+    off_diagonal[0, 2] = 0.1
+    for W_h in (off_diagonal, uneven, np.diag([0.0, 0.0, 0.8])):
+        changed = (weights[0], W_h, weights[2])
+        assert_same(
+            loss_and_gradient(statistics, *changed, learn=("output",)),
+            backpropagated(x, y, changed, importance),
+        )
+
+
+@pytest.mark.parametrize("kind", ["end", "every"])
+def test_row_and_column_recursions_agree(kind):
+    """Silent inputs change nothing, but make inputs outnumber outputs and so switch the recursion."""
+    x, y, weights, importance = problem(13, kind, sizes=(2, 6, 4, 8))
+    columns = loss_and_gradient(collected(x, y, importance, kind), *weights)
+    padded = np.concatenate([x, np.zeros((*x.shape[:2], 5))], axis=2)
+    W_x = np.concatenate([weights[0], np.ones((6, 5))], axis=1)
+    value, slopes = loss_and_gradient(collected(padded, y, importance, kind), W_x, *weights[1:])
+    assert np.abs(slopes["input"][:, 2:]).max() == 0
+    slopes["input"] = slopes["input"][:, :2]
+    assert_same((value, slopes), columns)
+
+
+def test_golden_loss_and_gradient():
+    expected = GOLDEN["full_loss_grad"]["expected"]
+
+    def numbers(rows, columns):
+        return np.arange(rows * columns, dtype=float).reshape(rows, columns)
+
+    W_x, W_h, W_y = np.sin(1 + numbers(5, 2)), 0.4 * np.sin(2 + 1.3 * numbers(5, 5)), np.cos(0.7 * numbers(2, 5))
+    B = np.sin(0.3 + 0.9 * numbers(2, 12)).reshape(2, 6, 2).transpose(1, 0, 2)
+    A = (0.6 ** np.abs(np.subtract.outer(np.arange(12), np.arange(12)))).reshape(6, 2, 6, 2)
+    value, slopes = loss_and_gradient(LagStatistics(A, B, 0.0), W_x, W_h, W_y)
+    measured = {
+        "loss": value,
+        "gWx_fro": np.linalg.norm(slopes["input"]),
+        "gWh_fro": np.linalg.norm(slopes["recurrent"]),
+        "gWy_fro": np.linalg.norm(slopes["output"]),
+        "gWh_00": slopes["recurrent"][0, 0],
+        "gWh_23": slopes["recurrent"][2, 3],
+        "gWx_10": slopes["input"][1, 0],
+        "gWy_14": slopes["output"][1, 4],
+    }
+    assert measured == pytest.approx(expected, rel=1e-11)  # the precision the golden file states
+
+
+@pytest.mark.parametrize("sizes", [(2, 5, 3, 7), (3, 5, 2, 7)])
+def test_gradient_conserves_the_weight_imbalance(sizes):
+    """A change of hidden basis leaves the loss alone, so W_x W_x' - W_y' W_y + W_h W_h' - W_h' W_h stays."""
+    x, y, (W_x, W_h, W_y), importance = problem(17, "every", sizes=sizes)
+    g = gradient(collected(x, y, importance, "every"), W_x, W_h, W_y)
+    terms = [g["input"] @ W_x.T, -W_y.T @ g["output"], g["recurrent"] @ W_h.T, -W_h.T @ g["recurrent"]]
+    assert np.abs(sum(terms)).max() <= ROUNDING * max(np.abs(term).max() for term in terms)
+
+
+@pytest.mark.parametrize(
+    ("steps_read", "counted"), [(None, None), ([5], None), ([2], None), ([1, 4], [0.3, 2.0]), ([4], [2.0])]
+)
+def test_white_inputs_are_the_identity(steps_read, counted):
+    _, _, weights, _ = problem(19, "end", sizes=(2, 4, 3, 6))
+    cross = np.random.default_rng(1).normal(size=(6, 2, 6, 3))
+    identity = np.eye(12).reshape(6, 2, 6, 2)
+    short, full = (
+        LagStatistics.from_covariances(a, cross, target_power=np.arange(6.0), readout_steps=steps_read, weights=counted)
+        for a in (None, identity)
+    )
+    assert short.input is None or short.input.ndim == 1
+    for learn in (WEIGHTS, ("input", "output")):
+        assert_same(loss_and_gradient(short, *weights, learn=learn), loss_and_gradient(full, *weights, learn=learn))
+    scalar = (weights[0], 0.9 * np.eye(4), weights[2])
+    assert_same(loss_and_gradient(short, *scalar, learn=("input", "output")), loss_and_gradient(full, *scalar))
+
+
+def test_time_ordered_covariance_is_not_copied():
+    covariance = np.eye(12).reshape(6, 2, 6, 2)
+    statistics = LagStatistics.from_covariances(covariance, np.ones((6, 2, 1)))
+    assert statistics._matrix.flags.c_contiguous  # so that BLAS does not copy it either
+    assert np.shares_memory(statistics._matrix, covariance)
+    assert np.shares_memory(statistics.input, covariance)
+
+
+def test_unknown_target_power_leaves_the_gradient_known():
+    x, y, weights, importance = problem(23, "end", sizes=(2, 3, 1, 4))
+    covariance, cross, _ = covariances(x, y)
+    value, slopes = loss_and_gradient(LagStatistics.from_covariances(covariance, cross[:, :, -1]), *weights)
+    assert np.isnan(value)
+    assert_same((0.0, slopes), (0.0, backpropagated(x, y, weights, importance)[1]))
+
+
+@pytest.mark.parametrize("W_h", [1e200 * np.eye(2), 1e200 * np.ones((2, 2)), np.full((2, 2), np.nan)])
+@pytest.mark.parametrize("learn", [WEIGHTS, ("input", "output")])
+def test_exploding_weights_are_an_outcome(W_h, learn):
+    statistics = LagStatistics(None, np.ones((5, 1, 1)), 2.5)
+    value, _ = loss_and_gradient(statistics, np.ones((2, 1)), W_h, np.ones((1, 2)), learn=learn)
+    assert not np.isfinite(value)
+
+
+def test_torch_weights_are_accepted():
+    x, y, weights, importance = problem(29, "end", sizes=(2, 3, 1, 4))
+    statistics = collected(x, y, importance, "end")
+    tensors = [torch.tensor(w, requires_grad=True) for w in weights]
+    assert loss(statistics, *tensors) == loss(statistics, *weights)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"input": np.arange(16.0).reshape(2, 2, 2, 2)}, "symmetric under exchange"),
+        ({"input": np.ones((2, 1, 2, 1))}, r"\(2, 2, 2, 2\) to match cross"),
+        ({"input": np.ones(3)}, "one variance per lag"),
+        ({"cross": np.ones((2, 2))}, "cross must have 3 dimensions"),
+        ({"cross": np.ones((2, 0, 2))}, "at least one lag"),
+    ],
+)
+def test_statistics_that_mean_nothing_are_refused(arguments, words):
+    with pytest.raises(InvalidSpec, match=words):
+        LagStatistics(**{"input": None, "cross": np.ones((2, 1, 2)), "constant": 1.0, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"readout_steps": [3]}, "distinct steps from 0 to 2"),
+        ({"readout_steps": [1, 1]}, "distinct steps"),
+        ({"readout_steps": []}, "at least one"),
+        ({"readout_steps": [-1]}, "at least 0"),
+        ({"weights": [1.0]}, "one number of at least 0 per readout step"),
+        ({"weights": [1.0, -1.0, 1.0]}, "one number of at least 0 per readout step"),
+        ({"target_power": [1.0]}, "one number per step"),
+        ({"input_covariance": np.ones((2, 1, 2, 1))}, "to match cross_covariance"),
+        ({"cross_covariance": np.ones((3, 1, 2, 1))}, "as many target steps as input steps"),
+        ({"cross_covariance": np.ones((3, 1, 1)), "readout_steps": [0]}, "target at every step"),
+    ],
+)
+def test_covariances_that_do_not_fit_are_refused(arguments, words):
+    with pytest.raises(InvalidSpec, match=words):
+        LagStatistics.from_covariances(
+            **{"input_covariance": None, "cross_covariance": np.ones((3, 1, 3, 1)), **arguments}
+        )
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ((np.ones((2, 2)), np.eye(2), np.ones((1, 2))), r"input_weights must have shape \(2, 1\)"),
+        ((np.ones((2, 1)), np.ones((2, 3)), np.ones((1, 2))), "recurrent_weights must have shape"),
+        ((np.ones((2, 1)), np.eye(2), np.ones((3, 2))), "output_weights must have shape"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(weights, words):
+    with pytest.raises(InvalidSpec, match=words):
+        loss(LagStatistics(None, np.ones((4, 1, 1)), 1.0), *weights)
+
+
+def test_unknown_weights_to_learn_are_refused():
+    with pytest.raises(InvalidSpec, match="did you mean 'recurrent'"):
+        gradient(
+            LagStatistics(None, np.ones((4, 1, 1)), 1.0),
+            np.ones((2, 1)),
+            np.eye(2),
+            np.ones((1, 2)),
+            learn=("recurent",),
+        )

@@ -1,0 +1,200 @@
+"""Lag-space tangent kernels against autograd Jacobians and golden numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from learncast.dynamics.tangent_kernel import tangent_kernel, trial_kernel
+from learncast.errors import InvalidSpec
+
+
+def golden(name):
+    entries = json.loads((Path(__file__).parent / "golden" / f"{name}.json").read_text())["entries"]
+    return {entry["id"]: entry for entry in entries}
+
+
+RECURRENT, CURRICULUM = golden("recurrent"), golden("curriculum")
+BLOCKS = ("output", "input", "recurrent")
+
+
+def network(inputs, hidden, outputs, seed=0):
+    rng = np.random.default_rng(seed)
+    return (
+        rng.normal(size=(hidden, inputs)),
+        rng.normal(size=(hidden, hidden)) * 0.9 / np.sqrt(hidden),
+        rng.normal(size=(outputs, hidden)),
+    )
+
+
+def mode(a, b, c):
+    return [[a]], [[b]], [[c]]
+
+
+def kernel_matrix(kernel, learn=("input", "recurrent", "output")):
+    theta = kernel.dense(learn)
+    size = int(np.prod(theta.shape[:3]))
+    return theta.reshape(size, size)
+
+
+def jacobians(weights, trials):
+    """Derivatives of the last output of each trial by each kind of weights, (trials, outputs, -1)."""
+    torch = pytest.importorskip("torch")
+    x = torch.tensor(trials.copy())
+
+    def last_output(W_x, W_h, W_y):
+        h = torch.zeros(len(x), len(W_h), dtype=torch.float64)
+        for t in range(x.shape[1]):
+            h = h @ W_h.T + x[:, t] @ W_x.T
+        return h @ W_y.T
+
+    slopes = torch.func.jacrev(last_output, argnums=(0, 1, 2))(*map(torch.tensor, weights))
+    named = dict(zip(("input", "recurrent", "output"), slopes, strict=True))
+    return {name: slope.reshape(*slope.shape[:2], -1).numpy() for name, slope in named.items()}
+
+
+# Hidden units fewer and more than lags × channels: the recurrent block is built in the smaller of the two.
+SHAPES = [(1, 1, 1, 1), (1, 1, 1, 5), (2, 3, 1, 1), (2, 3, 2, 6), (1, 4, 3, 2), (3, 40, 2, 4), (2, 9, 3, 4)]
+
+
+@pytest.mark.parametrize(("inputs", "hidden", "outputs", "steps"), SHAPES)
+def test_trial_kernel_equals_the_jacobian(inputs, hidden, outputs, steps):
+    rng = np.random.default_rng(1)
+    weights = network(inputs, hidden, outputs)
+    x, z = rng.normal(size=(4, steps, inputs)), rng.normal(size=(3, steps, inputs))
+    kernel = trial_kernel(tangent_kernel(*weights, steps=steps), x, z)
+    left, right = jacobians(weights, x), jacobians(weights, z)
+    for name in BLOCKS:
+        expected = np.einsum("aow,bpw->abop", left[name], right[name])
+        measured = getattr(kernel, name)
+        assert measured.shape == expected.shape
+        # Sums of a few thousand products in two orders; entries may cancel, so relative to the largest.
+        assert np.abs(measured - expected).max() <= 1e-13 * max(np.abs(expected).max(), 1e-3), name
+    np.testing.assert_allclose(kernel.total, sum(getattr(kernel, name) for name in BLOCKS))
+
+
+@pytest.mark.parametrize(("inputs", "hidden", "outputs", "steps"), SHAPES)
+@pytest.mark.parametrize("learn", [("input", "recurrent", "output"), ("input", "output"), ("recurrent",), ()])
+def test_dense_kernel_equals_the_jacobian_on_unit_inputs(inputs, hidden, outputs, steps, learn):
+    weights = network(inputs, hidden, outputs, seed=2)
+    units = np.eye(steps * inputs).reshape(-1, steps, inputs)[:, ::-1]  # trial (j, i): input i at lag j
+    slopes = jacobians(weights, units)
+    expected = np.zeros((outputs * steps * inputs,) * 2)
+    for name in learn:
+        flat = slopes[name].transpose(1, 0, 2).reshape(outputs * steps * inputs, -1)
+        expected += flat @ flat.T
+    measured = kernel_matrix(tangent_kernel(*weights, steps=steps), learn)
+    assert np.abs(measured - expected).max() <= 1e-13 * max(np.abs(expected).max(), 1e-3)
+
+
+def test_golden_blocks_of_a_tiny_network():
+    entry = CURRICULUM["ntk_tiny"]
+    given, expected = entry["inputs"], entry["expected"]
+    kernel = tangent_kernel(given["Wx"], given["Wh"], given["Wy"], steps=4)
+    for key, other in (("K12", given["X2"]), ("K11", None)):
+        found = trial_kernel(kernel, given["X"], other)
+        for name, block in (("output", "Wy"), ("input", "Wx"), ("recurrent", "Wh"), ("total", "total")):
+            np.testing.assert_allclose(
+                getattr(found, name), expected[key][block], rtol=entry["rtol"], atol=entry["atol"]
+            )
+
+
+def test_golden_sharpness():
+    entry = RECURRENT["sharpness"]
+    expected = entry["expected"]
+    for i, rho in enumerate(entry["inputs"]["rho"]):
+        kernel = tangent_kernel(*mode(1.0, rho, 1.0), steps=entry["inputs"]["T"])
+        largest = np.linalg.eigvalsh(kernel_matrix(kernel))[-1]
+        assert largest == pytest.approx(expected["lambda_max"][i], rel=entry["rtol"])
+        assert 2 / largest == pytest.approx(expected["lr_max"][i], rel=entry["rtol"])
+
+
+@pytest.mark.parametrize("case", range(3))
+def test_golden_change_of_the_kernel_in_one_mode(case):
+    entry = RECURRENT["ntk_change_mode"]
+    expected = entry["expected"][case]
+    u0, b0, s0, rho = entry["inputs"]["cases"][case]
+    lags = np.arange(entry["inputs"]["T"])
+
+    def change(before, after):
+        size = np.linalg.norm(before)
+        alignment = np.sum(before * after) / (size * np.linalg.norm(after))
+        return np.linalg.norm(after - before) / size, 1 - alignment
+
+    def recurrent(u, b):
+        return tangent_kernel(*mode(np.sqrt(u), b, np.sqrt(u)), steps=len(lags))
+
+    def feedforward(first, second):
+        # A two-layer network on all inputs at once is a network of one step.
+        return tangent_kernel(first[None], [[0.0]], [[second]], steps=1)
+
+    first, second = np.sqrt(u0) * b0**lags, np.sqrt(u0)
+    imbalance, target = first @ first - second**2, s0 * rho**lags
+    learned = np.sqrt((np.sqrt(imbalance**2 + 4 * target @ target) - imbalance) / 2)
+    networks = recurrent(u0, b0), recurrent(s0, rho)
+    layers = feedforward(first, second), feedforward(target / learned, learned)
+    found = {
+        "lrnn": change(*map(kernel_matrix, networks)),
+        "ff": change(*map(kernel_matrix, layers)),
+    }
+    for name, numbers in found.items():
+        np.testing.assert_allclose(numbers, expected[name], rtol=entry["rtol"])
+    for pair in (networks, layers):
+        _, misalignment = change(*(kernel_matrix(kernel, ("output",)) for kernel in pair))
+        assert misalignment == pytest.approx(expected["feature_gram_both"], rel=entry["rtol"])
+
+
+def test_golden_hidden_variance_is_the_trace_of_the_output_block():
+    entry = RECURRENT["hidden_variance"]
+    given = entry["inputs"]
+    found = [
+        [np.trace(tangent_kernel(*mode(given["a"], b, 1.0), steps=T).output.reshape(T, T)) for T in given["T"]]
+        for b in given["b"]
+    ]
+    np.testing.assert_allclose(found, entry["expected"], rtol=entry["rtol"])
+
+
+def test_mode_kernel_is_its_closed_form():
+    """(a² + c²) vv' + u² ww' with v_k = b^k and w_k = k b^(k-1), also at b = 0 and where b^k spans 1e20."""
+    lags = np.arange(30)
+    for a, b, c in ((0.5, 0.2, -0.7), (0.5, 0.0, 0.7), (0.3, -1.5, 0.2)):
+        v = b**lags
+        w = np.concatenate([[0.0], lags[1:] * v[:-1]])
+        expected = (a * a + c * c) * np.outer(v, v) + (a * c) ** 2 * np.outer(w, w)
+        # Entry by entry: small entries are as good as large ones.
+        np.testing.assert_allclose(kernel_matrix(tangent_kernel(*mode(a, b, c), steps=30)), expected, rtol=1e-12)
+
+
+def test_single_trials_lose_their_axis():
+    weights = network(2, 3, 2)
+    kernel = tangent_kernel(*weights, steps=4)
+    x, z = np.random.default_rng(4).normal(size=(2, 3, 4, 2))
+    many = trial_kernel(kernel, x, z).total
+    np.testing.assert_allclose(trial_kernel(kernel, x[1], z).total, many[1], rtol=1e-12)
+    np.testing.assert_allclose(trial_kernel(kernel, x[1], z[2]).total, many[1, 2], rtol=1e-12)
+    assert trial_kernel(kernel, x[1]).total.shape == (2, 2)
+
+
+def test_too_large_kernels_are_refused_before_they_are_made():
+    with pytest.raises(InvalidSpec, match=r"kernel of 1000 lags, 16 inputs and 4 outputs must fit into 2,048 MB"):
+        tangent_kernel(*network(16, 8, 4), steps=1000)
+    kernel = tangent_kernel(*network(1, 2, 1), steps=3, memory_limit=10_000)
+    with pytest.raises(InvalidSpec, match=r"kernel of 100 by 100 trials must fit.*raise memory_limit"):
+        trial_kernel(kernel, np.zeros((100, 3, 1)))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: tangent_kernel(np.ones((2, 1)), np.eye(3), np.ones((1, 2)), steps=2), "meet in the same hidden"),
+        (lambda: tangent_kernel(*mode(1, 1, 1), steps=0), "steps must be a whole number"),
+        (lambda: tangent_kernel(*mode(1, 1, 1), steps=2).dense(("inputs",)), "did you mean 'input'"),
+        (lambda: trial_kernel(tangent_kernel(*mode(1, 1, 1), steps=2), np.ones((3, 1))), "2 steps and 1 inputs"),
+    ],
+)
+def test_kernels_that_mean_nothing_are_refused(call, words):
+    with pytest.raises(InvalidSpec, match=words):
+        call()
