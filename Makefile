@@ -37,7 +37,8 @@ check: $(VENV)/.dev ## ruff, mypy and the layer rules
 bench: $(VENV)/.dev ## print the speed ratios
 	$(BIN)/python -m benchmarks
 
-figures: $(VENV)/.core ## make the README's picture and every figure of the papers
+figures: $(VENV)/.core ## make the README picture and every figure of the papers
+	$(BIN)/python docs/make_images.py
 	$(BIN)/learncast reproduce curriculum --out reproduced/curriculum
 
 fresh: ## clone HEAD into a temporary folder; run the demo and the tests there

@@ -28,6 +28,7 @@ _HOME = {
     "Status": "trajectory",
     "Task": "tasks.task",
     "Trajectory": "trajectory",
+    "TwoLayer": "networks.two_layer",
     "UnsupportedModel": "errors",
     "fastest_path": "planning.optimal",
     "follow": "planning.curriculum",
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
         UnsupportedModel,
     )
     from learncast.networks.linear_rnn import LinearRNN
+    from learncast.networks.two_layer import TwoLayer
     from learncast.planning.curriculum import Curriculum, Stage, follow
     from learncast.planning.optimal import FastestPath, fastest_path
     from learncast.planning.phase import phase_portrait

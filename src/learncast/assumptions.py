@@ -27,6 +27,8 @@ class Condition:
     requires: str
     otherwise: str
     remedy: str
+    #: Whether the solution is exact only when the condition is met; otherwise it only tells what the solution does.
+    binding: bool = True
 
 
 ASSUMPTIONS = {
@@ -59,12 +61,38 @@ ASSUMPTIONS = {
         "none: balanced (a = c) and unbalanced starts are both solved exactly",
         "nothing is lost",
         "nothing to do",
+        binding=False,
     ),
     "stable_learning_rate": Condition(
         2.0,
         "learning_rate times the sharpest curvature met must stay below 2",
         "gradient descent oscillates or diverges where the flow converges",
         "lower the learning rate, or pass strict=False for the flow's times alone",
+    ),
+    "whitened_input": Condition(
+        EXACT,
+        "the input (pooled over time in a recurrent network) must have equal variance in all directions",
+        "directions of larger variance learn sooner, which the matrix Riccati solution does not know",
+        "whiten the task with tasks.whitened, or pass strict=False and read the answer as approximate",
+    ),
+    "balanced_weights": Condition(
+        EXACT,
+        "the layers must be balanced, W2^T W2 - W1 W1^T a multiple of the identity where the weights act",
+        "the layers grow at different rates, and the error is of order one",
+        "start with TwoLayer.balanced, or integrate the flow numerically",
+    ),
+    "scalar_recurrence": Condition(
+        EXACT,
+        "the recurrent weights must be a multiple of the identity",
+        "inputs of different age reach the output through different maps, so they cannot be pooled",
+        "use a scalar recurrence, or a network aligned with the task's modes",
+    ),
+    "regular_orientation": Condition(
+        1.0 - 1e-10,
+        "the start must not be turned exactly against the task",
+        "the exact flow ends on a saddle and never learns a mode; real training stalls there and escapes by noise",
+        "start from other weights, or expect the stall",
+        binding=False,
     ),
 }
 
@@ -113,10 +141,15 @@ class Assumption:
 
 
 def require(assumptions: Iterable[Assumption]) -> None:
-    """Raise for the first assumption that does not hold."""
+    """Raise for the first binding assumption that does not hold."""
     for assumption in assumptions:
-        if not assumption.holds:
+        if assumption.condition.binding and not assumption.holds:
             raise assumption.violation()
+
+
+def exact(assumptions: Iterable[Assumption]) -> bool:
+    """Whether every binding assumption holds, so that the solution is exact."""
+    return all(a.holds for a in assumptions if a.condition.binding)
 
 
 def worst(groups: Iterable[Iterable[Assumption]]) -> tuple[Assumption, ...]:

@@ -89,8 +89,18 @@ def phase(
 
 
 @app.command()
+def forget(study: StudyFile, as_json: AsJson = False, out: Out = None, strict: Strict = False) -> None:
+    """What will be forgotten when I train on the next task?"""
+    with _plain_errors():
+        from learncast.answers.forget import forgotten
+        from learncast.study import Study
+
+        _deliver(forgotten(Study.load(study)), as_json, out, strict)
+
+
+@app.command()
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="Which paper: curriculum.")],
+    paper: Annotated[str, typer.Argument(help="Which paper: curriculum or prior-knowledge.")],
     figure: Annotated[str | None, typer.Option("--figure", help="One figure, e.g. 2A; all of them by default.")] = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where figures and numbers go.")] = Path(
         "reproduced"
@@ -136,7 +146,7 @@ def _deliver(answer: Answer, as_json: bool, out: Path | None, strict: bool) -> N
                 f"\nReport: {out}/report.html  (with {', '.join(p.name for p in written if p.name != 'report.html')})"
             )
     if strict and not answer.holds:
-        failed = ", ".join(a.name for a in answer.assumptions if not a.holds)
+        failed = ", ".join(a.name for a in answer.assumptions if not a.holds and a.condition.binding)
         print(f"learncast: the theory does not hold here: {failed}", file=sys.stderr)
         raise typer.Exit(1)
 
@@ -156,7 +166,7 @@ def _print_answer(answer: Answer) -> None:
         _print_table(console, table)
     console.print(f"[bold]{answer.forecast_class}[/bold]: {FORECAST_CLASSES[answer.forecast_class]}", highlight=False)
     for assumption in answer.assumptions:
-        if not assumption.holds:
+        if not assumption.holds and assumption.condition.binding:
             console.print(f"[bold red]{assumption.violation()}[/bold red]", highlight=False)
 
 

@@ -68,10 +68,10 @@ class Report:
 
     def html(self) -> str:
         """The whole page; it loads nothing from anywhere."""
-        failed = [a for a in self.assumptions if not a.holds]
+        failed = [a for a in self.assumptions if not a.holds and a.condition.binding]
         warning = "".join(
-            f'<p class="warn"><b>{_text(a.name)}</b> measures {a.measured:.3g}, more than the {a.allowed:g} under which '
-            f"the theory is exact: {_text(a.condition.otherwise)}.</p>"
+            f'<p class="warn"><b>{_text(a.name)}</b> measures {a.measured:.3g}, more than the {a.allowed:g} '
+            f"allowed: {_text(a.condition.otherwise)}.</p>"
             for a in failed
         )
         notes = "".join(f"<p>{_text(note)}</p>" for note in self.notes)

@@ -14,8 +14,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from learncast.errors import InvalidSpec, LearncastError
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.families import FAMILIES
+from learncast.tasks.one_step import from_pairs, reversed, static
 from learncast.tasks.task import Task
+from learncast.tasks.trees import hierarchy
 from learncast.validation import suggestion
 
 PerChannel = float | list[float]
@@ -29,8 +32,8 @@ def _underscored(value: Any) -> Any:
     return value.replace("-", "_") if isinstance(value, str) else value
 
 
-class NetworkSection(_Section):
-    """Who learns."""
+class RecurrentSection(_Section):
+    """A linear RNN."""
 
     kind: Literal["linear-rnn"] = "linear-rnn"
     hidden_size: int = Field(default=128, ge=1)
@@ -38,6 +41,32 @@ class NetworkSection(_Section):
     initial: PerChannel = 0.01
     output_initial: PerChannel | None = None
     weights: str | None = None
+
+
+class TwoLayerSection(_Section):
+    """A two-layer linear network, drawn balanced or independent."""
+
+    kind: Literal["two-layer"]
+    hidden_size: int = Field(default=16, ge=1)
+    start: Literal["balanced", "random"] = "balanced"
+    scale: float = Field(default=0.01, gt=0)
+    imbalance: float = 0.0
+    seed: int = Field(default=0, ge=0)
+    weights: str | None = None
+
+
+NetworkSection = RecurrentSection | TwoLayerSection
+_NETWORKS: dict[str, type[_Section]] = {"linear-rnn": RecurrentSection, "two-layer": TwoLayerSection}
+
+
+def _network_section(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    kind = value.get("kind", "linear-rnn")
+    if kind not in _NETWORKS:
+        hint = suggestion(str(kind), tuple(_NETWORKS))
+        raise ValueError(f"kind must be one of {', '.join(_NETWORKS)}, not {kind!r}" + (f"; {hint}" if hint else ""))
+    return _NETWORKS[kind].model_validate(value)
 
 
 class TrainingSection(_Section):
@@ -75,18 +104,43 @@ class LeakyIntegrationSection(FamilySection):
     gain: PerChannel = 1.0
 
 
+class StaticSection(_Section):
+    """A static task given by its correlations."""
+
+    name: str | None = None
+    family: Literal["static"]
+    cross_correlation: list[list[float]]
+    input_correlation: list[list[float]] | None = None
+    reversed: bool = False
+
+
+class HierarchySection(_Section):
+    """A tree of items, possibly revised."""
+
+    name: str | None = None
+    family: Literal["hierarchy"]
+    depth: int = Field(default=3, ge=1, le=12)
+    form: Literal["signed", "membership"] = "signed"
+    swap: tuple[int | tuple[int, int], int | tuple[int, int]] | None = None
+    shuffle: list[int] | None = None
+    reversed: bool = False
+
+
 class DataSection(_Section):
     """A task recorded in a file."""
 
     name: str | None = None
     data: str
     centre: bool = False
+    reversed: bool = False
 
 
-TaskSection = IntegrationSection | LeakyIntegrationSection | DataSection
-_SECTIONS: dict[str, type[FamilySection]] = {
+TaskSection = IntegrationSection | LeakyIntegrationSection | StaticSection | HierarchySection | DataSection
+_SECTIONS: dict[str, type[_Section]] = {
     "integration": IntegrationSection,
     "leaky_integration": LeakyIntegrationSection,
+    "static": StaticSection,
+    "hierarchy": HierarchySection,
 }
 
 
@@ -98,36 +152,65 @@ def _task_section(value: Any) -> Any:
         return DataSection.model_validate(value)
     family = _underscored(value.get("family"))
     if family not in _SECTIONS:
+        hint = suggestion(str(family), tuple(_SECTIONS))
         raise ValueError(
             f"family must be one of {', '.join(_SECTIONS)} (or give data = 'file.npz'), not {value.get('family')!r}"
-            + (f"; {suggestion(str(family), tuple(_SECTIONS))}" if suggestion(str(family), tuple(_SECTIONS)) else "")
+            + (f"; {hint}" if hint else "")
         )
     return _SECTIONS[family].model_validate(value)
+
+
+Chosen = Annotated[TaskSection, BeforeValidator(_task_section)]
+
+
+class StageSection(_Section):
+    """One stage of a sequence: a task, and how long it is trained."""
+
+    train_steps: float | None = Field(default=None, ge=0)
+    task: Chosen
+
+
+def _stage_section(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError("a stage is a table with a task's keys and, if it should not converge, train_steps")
+    return {"train_steps": value.get("train_steps"), "task": {k: v for k, v in value.items() if k != "train_steps"}}
 
 
 class StudySection(_Section):
     """The whole file."""
 
     name: str = "study"
-    network: NetworkSection = NetworkSection()
+    network: Annotated[NetworkSection, BeforeValidator(_network_section)] = RecurrentSection()
     training: TrainingSection
-    target: Annotated[TaskSection, BeforeValidator(_task_section)]
-    candidates: list[Annotated[TaskSection, BeforeValidator(_task_section)]] = []
+    target: Chosen | None = None
+    candidates: list[Chosen] = []
+    sequence: list[Annotated[StageSection, BeforeValidator(_stage_section)]] = []
 
     @model_validator(mode="after")
     def _names_differ(self) -> StudySection:
-        names = [_name(section, k) for k, section in enumerate([self.target, *self.candidates])]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two tasks are called {name!r}; give each its own name")
+        for tasks in (
+            [self.target, *self.candidates] if self.target else self.candidates,
+            [stage.task for stage in self.sequence],
+        ):
+            stage = bool(self.sequence) and tasks[:1] == [self.sequence[0].task]
+            names = [_name(section, k, stage=stage) for k, section in enumerate(tasks)]
+            for name in names:
+                if names.count(name) > 1:
+                    raise ValueError(f"two tasks are called {name!r}; give each its own name")
+        if self.target is None and not self.sequence:
+            raise ValueError("a study needs a [target] (to forecast or plan for) or a [[sequence]] (to forget)")
+        if self.candidates and self.target is None:
+            raise ValueError("[[candidates]] need a [target]")
         return self
 
 
-def _name(section: TaskSection, index: int) -> str:
+def _name(section: TaskSection, index: int, *, stage: bool = False) -> str:
     if section.name is not None:
         return section.name
     if isinstance(section, DataSection):
         return Path(section.data).stem
+    if stage:
+        return f"task {index + 1}"
     return "target" if index == 0 else f"candidate {index}"
 
 
@@ -137,9 +220,10 @@ class Study:
     Attributes
     ----------
     name : str
-    network : LinearRNN
-    target : Task
+    network : LinearRNN or TwoLayer
     candidates : tuple of Task
+    sequence : tuple of (Task, steps)
+        Stages to learn one after another; infinite steps train to convergence.
     learning_rate, accuracy : float
     max_stages : int
     """
@@ -149,13 +233,44 @@ class Study:
         self.name = section.name
         self.learning_rate, self.accuracy = section.training.learning_rate, section.training.accuracy
         self.max_stages = section.training.max_stages
-        self.target = self._task(section.target, 0, "[target]")
+        self._target = None if section.target is None else self._task(section.target, "target", "[target]")
         self.candidates = tuple(
-            self._task(candidate, k, f"[[candidates]] number {k}")
+            self._task(candidate, _name(candidate, k), f"[[candidates]] number {k}")
             for k, candidate in enumerate(section.candidates, start=1)
+        )
+        self.sequence = tuple(
+            (
+                self._task(stage.task, _name(stage.task, k, stage=True), f"[[sequence]] number {k + 1}"),
+                math.inf if stage.train_steps is None else stage.train_steps,
+            )
+            for k, stage in enumerate(section.sequence)
         )
         with _located(source, "[network]"):
             self.network = self._network(section.network)
+
+    @property
+    def target(self) -> Task:
+        """What must be learned in the end."""
+        if self._target is None:
+            raise InvalidSpec(
+                required=f"{self.source} must have a [target]",
+                got="a [[sequence]] alone",
+                why="this question is about one target task",
+                remedy="add a [target], or ask `learncast forget`",
+            )
+        return self._target
+
+    @property
+    def recurrent_network(self) -> LinearRNN:
+        """The network, where the question needs a recurrent one."""
+        if not isinstance(self.network, LinearRNN):
+            raise InvalidSpec(
+                required=f'{self.source}, [network]: kind must be "linear-rnn"',
+                got=f"{self.section.network.kind!r}",
+                why="curricula are planned mode by mode for linear RNNs",
+                remedy="describe the network as a linear RNN, or ask `learncast forecast` or `learncast forget`",
+            )
+        return self.network
 
     @classmethod
     def load(cls, path: str | Path) -> Study:
@@ -202,17 +317,33 @@ class Study:
 
     def resolved(self) -> str:
         """The study as TOML with every default written out."""
-        return to_toml(_without_none(self.section.model_dump()))
+        tables = self.section.model_dump(mode="json")
+        tables["sequence"] = [{"train_steps": s["train_steps"], **s["task"]} for s in tables["sequence"]]
+        return to_toml({key: value for key, value in _without_none(tables).items() if value != []})
 
-    def _task(self, section: TaskSection, index: int, key: str) -> Task:
-        name = _name(section, index)
+    def _task(self, section: TaskSection, name: str, key: str) -> Task:
+        name = section.name or name
         with _located(self.source, key):
             if isinstance(section, DataSection):
-                return task_from_file(self.folder / section.data, name=name, centre=section.centre)
-            keywords = section.model_dump(exclude={"family", "name"})
-            return FAMILIES[section.family].build(**keywords, name=name)
+                task = task_from_file(self.folder / section.data, name=name, centre=section.centre)
+            elif isinstance(section, StaticSection):
+                task = static(section.cross_correlation, section.input_correlation, name=name)
+            elif isinstance(section, HierarchySection):
+                task = _tree(section, name)
+            else:
+                keywords = section.model_dump(exclude={"family", "name"})
+                return FAMILIES[section.family].build(**keywords, name=name)
+            return reversed(task, name=name) if section.reversed else task
 
-    def _network(self, section: NetworkSection) -> LinearRNN:
+    def _network(self, section: NetworkSection) -> LinearRNN | TwoLayer:
+        task = self._target if self._target is not None else self.sequence[0][0]
+        if isinstance(section, TwoLayerSection):
+            if section.weights is not None:
+                return two_layer_from_file(self.folder / section.weights)
+            sizes, rng = (task.inputs, section.hidden_size, task.outputs), np.random.default_rng(section.seed)
+            if section.start == "random":
+                return TwoLayer.random(*sizes, scale=section.scale, rng=rng)
+            return TwoLayer.balanced(*sizes, scale=section.scale, imbalance=section.imbalance, rng=rng)
         if section.weights is not None:
             return network_from_file(self.folder / section.weights)
         return LinearRNN.aligned(
@@ -220,14 +351,25 @@ class Study:
             initial=section.initial,
             output_initial=section.output_initial,
             hidden_size=section.hidden_size,
-            task=self.target,
+            task=task,
         )
+
+
+def _tree(section: HierarchySection, name: str) -> Task:
+    tree = hierarchy(section.depth, form=section.form, name=name)
+    if section.swap is not None:
+        tree = tree.swapped(*section.swap)
+    if section.shuffle is not None:
+        tree = tree.shuffled(section.shuffle)
+    return tree.renamed(name)
 
 
 def task_from_file(path: Path, *, name: str, centre: bool = False) -> Task:
     """Build a task from recorded trials (inputs, targets) or from statistics in an .npz file."""
     arrays = _arrays(path, "data")
     if {"inputs", "targets"} <= arrays.keys():
+        if arrays["inputs"].ndim == 2:
+            return from_pairs(arrays["inputs"], arrays["targets"], name=name, centre=centre)
         return Task.from_samples(arrays["inputs"], arrays["targets"], name=name, centre=centre)
     if {"input_covariance", "cross_covariance"} <= arrays.keys():
         return Task(arrays["input_covariance"], arrays["cross_covariance"], arrays.get("target_covariance"), name=name)
@@ -241,17 +383,25 @@ def task_from_file(path: Path, *, name: str, centre: bool = False) -> Task:
 
 def network_from_file(path: Path) -> LinearRNN:
     """Build a network from input_weights, recurrent_weights and output_weights in .npz or .safetensors."""
+    return LinearRNN(*_weights(path, ("input_weights", "recurrent_weights", "output_weights")))
+
+
+def two_layer_from_file(path: Path) -> TwoLayer:
+    """Build a network from first and second in .npz or .safetensors."""
+    return TwoLayer(*_weights(path, ("first", "second")))
+
+
+def _weights(path: Path, wanted: tuple[str, ...]) -> list[Any]:
     arrays = _arrays(path, "weights")
-    wanted = ("input_weights", "recurrent_weights", "output_weights")
     missing = [key for key in wanted if key not in arrays]
     if missing:
         raise InvalidSpec(
             required=f"{path} must hold {', '.join(wanted)}",
             got=f"arrays {', '.join(sorted(arrays)) or 'none'}",
-            why="a linear RNN has these three",
+            why="such a network has these",
             remedy=f"add {', '.join(missing)}",
         )
-    return LinearRNN(*(arrays[key] for key in wanted))
+    return [arrays[key] for key in wanted]
 
 
 def _arrays(path: Path, key: str) -> dict[str, Any]:
@@ -323,6 +473,8 @@ def _first_problem(error: ValidationError, raw: dict[str, Any], source: str) -> 
     """Turn pydantic's first complaint into one sentence with file, key and reason."""
     problem = error.errors(include_url=False)[0]
     words = [str(part) for part in problem["loc"] if part not in _UNION_TAGS]
+    if words[:1] == ["sequence"] and words[2:3] == ["task"]:
+        del words[2]
     key = ".".join(words) or "the file"
     got = "nothing" if problem["type"] == "missing" else _shortened(problem.get("input"))
     if problem["type"] == "extra_forbidden":
@@ -343,18 +495,21 @@ def _first_problem(error: ValidationError, raw: dict[str, Any], source: str) -> 
 
 
 #: What pydantic puts into a location to tell apart the members of a union.
-_UNION_TAGS = ("float", "int", "list[float]")
+_UNION_TAGS = ("float", "int", "list[float]", "tuple[int, int]")
 
 
 def _keys_beside(loc: tuple[Any, ...], raw: Any) -> tuple[str, ...]:
     """Keys that are allowed where an unknown one was found."""
-    if loc[0] not in ("target", "candidates"):
-        sections: dict[Any, type[_Section]] = {"network": NetworkSection, "training": TrainingSection}
-        nested = len(loc) > 1
-        return tuple((sections[loc[0]] if nested else StudySection).model_fields)
+    if len(loc) == 1:
+        return tuple(StudySection.model_fields)
+    if loc[0] == "training":
+        return tuple(TrainingSection.model_fields)
     for part in loc[:-1]:
-        raw = raw[part]
-    return tuple((DataSection if "data" in raw else _SECTIONS[_underscored(raw["family"])]).model_fields)
+        raw = raw if part == "task" and loc[0] == "sequence" else raw[part]
+    if loc[0] == "network":
+        return tuple(_NETWORKS[raw.get("kind", "linear-rnn")].model_fields)
+    section = DataSection if "data" in raw else _SECTIONS[_underscored(raw["family"])]
+    return (*section.model_fields, *(("train_steps",) if loc[0] == "sequence" else ()))
 
 
 def _shortened(value: Any) -> str:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -54,24 +54,20 @@ class Provenance:
     def as_attributes(self) -> dict[str, str]:
         """Flatten to NetCDF attributes."""
         return {
-            "kind": self.kind,
-            "citations": " ".join(self.citations),
-            "spec_hash": self.spec_hash,
-            "seed": "" if self.seed is None else str(self.seed),
-            "versions": json.dumps(dict(self.versions), sort_keys=True),
+            "provenance_kind": self.kind,
+            "provenance_citations": " ".join(self.citations),
+            "provenance_spec_hash": self.spec_hash,
+            "provenance_seed": "" if self.seed is None else str(self.seed),
+            "provenance_versions": json.dumps(dict(self.versions), sort_keys=True),
         }
 
     @classmethod
     def from_attributes(cls, attributes: Mapping[str, Any]) -> Provenance:
         """Read back what `as_attributes` wrote."""
-        seed = str(attributes.get("seed", ""))
-        return cls(
-            kind=str(attributes["kind"]),
-            citations=tuple(str(attributes["citations"]).split()),
-            spec_hash=str(attributes["spec_hash"]),
-            seed=int(seed) if seed else None,
-            versions=json.loads(str(attributes["versions"])),
+        kind, citations, digest, seed, versions = (
+            str(attributes[f"provenance_{key}"]) for key in ("kind", "citations", "spec_hash", "seed", "versions")
         )
+        return cls(kind, tuple(citations.split()), digest, int(seed) if seed else None, json.loads(versions))
 
 
 def package_versions() -> dict[str, str]:
@@ -151,16 +147,14 @@ def save_dataset(dataset: xr.Dataset, path: str | os.PathLike[str], *, kind: str
     """Write a Dataset with its provenance to NetCDF through a temporary file and a rename."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    stamped = dataset.assign_attrs(
-        **dataset.attrs, learncast_format=FORMAT, learncast_object=kind, **provenance.as_attributes()
-    )
-    handle, name = tempfile.mkstemp(suffix=".part", prefix=target.name, dir=target.parent)
-    os.close(handle)
+    stamps = {"learncast_format": FORMAT, "learncast_object": kind, **provenance.as_attributes()}
+    # Not a tempfile: those are private, and the renamed file should be as readable as any other new one.
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        stamped.to_netcdf(name, engine="h5netcdf")
-        os.replace(name, target)
+        dataset.assign_attrs(stamps).to_netcdf(draft, engine="h5netcdf")
+        os.replace(draft, target)
     finally:
-        Path(name).unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
     return target
 
 
@@ -192,6 +186,14 @@ def load_dataset(path: str | os.PathLike[str], *, kind: str) -> tuple[xr.Dataset
             why="its variables would be read with the wrong meaning",
             remedy="load it with the class that saved it, or with xarray",
         )
-    provenance = Provenance.from_attributes(attributes)
+    try:
+        provenance = Provenance.from_attributes(attributes)
+    except (KeyError, ValueError) as error:
+        raise SchemaMismatch(
+            required=f"{source} must say where its numbers come from",
+            got=f"no readable provenance ({error})",
+            why="a result without it cannot be trusted or repeated",
+            remedy="save it again from the object that made it",
+        ) from error
     dataset.attrs = {k: v for k, v in attributes.items() if k not in provenance.as_attributes()}
     return dataset, provenance

@@ -13,13 +13,15 @@ from learncast.errors import InvalidSpec
 FloatArray = NDArray[np.float64]
 
 
-def real_array(name: str, value: Any, *, ndim: int | tuple[int, ...] | None = None) -> FloatArray:
+def real_array(name: str, value: Any, *, ndim: int | tuple[int, ...] | None = None, first: int = 0) -> FloatArray:
     """Return `value` as a finite float64 array of the given number of dimensions.
 
-    Torch tensors are accepted without importing torch.
+    Torch tensors are accepted without importing torch. `first` is the index of the first row, when `value` is a part
+    of something larger: a bad entry is then named by its place in the whole.
     """
     if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
+        tensor = value.detach().cpu()
+        value = (tensor if tensor.dtype.itemsize > 2 else tensor.float()).numpy()  # numpy has no bfloat16
     try:
         array = np.asarray(value)
         if np.iscomplexobj(array):
@@ -43,14 +45,22 @@ def real_array(name: str, value: Any, *, ndim: int | tuple[int, ...] | None = No
         )
     if not np.isfinite(array).all():
         bad = int(np.size(array) - np.isfinite(array).sum())
-        first = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        place = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
+        where = tuple([place[0] + first, *place[1:]] if place else place)
         raise InvalidSpec(
             required=f"{name} must be finite",
-            got=f"{bad} NaN or infinite value{'' if bad == 1 else 's'}, the first at index {first}",
+            got=f"{bad} NaN or infinite value{'' if bad == 1 else 's'}, the first at index {where}",
             why="one of them would spread to every forecast",
             remedy="remove or impute them before building the task",
         )
     return array
+
+
+def frozen(array: FloatArray) -> FloatArray:
+    """A read-only copy: what is built from it cannot change behind its owner's back."""
+    copy = np.array(array)
+    copy.setflags(write=False)
+    return copy
 
 
 def positive(name: str, value: Any, *, why: str) -> float:
@@ -124,5 +134,5 @@ def _number(name: str, value: Any, why: str) -> float:
 
 
 def _show(value: Any) -> str:
-    text = repr(value)
+    text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from learncast.assumptions import Assumption
+from learncast.assumptions import Assumption, exact
 from learncast.errors import InvalidSpec
 from learncast.report import Report, Table
 from learncast.trajectory import FORECAST_CLASSES, Provenance, save_dataset
@@ -64,7 +64,7 @@ class Answer:
     @property
     def holds(self) -> bool:
         """Whether every condition of the theory is met."""
-        return all(a.holds for a in self.assumptions)
+        return exact(self.assumptions)
 
     def json(self) -> str:
         """The answer as one JSON object; infinity is the string "inf", unknown the string "nan"."""

@@ -10,9 +10,12 @@ import xarray as xr
 from learncast.answers.answer import Answer, counted, shown, whole
 from learncast.dynamics.exact import solve
 from learncast.dynamics.linear_rnn import ModeSolution
+from learncast.dynamics.solution import LearningTime, Solution
+from learncast.dynamics.two_layer import TwoLayerSolution
 from learncast.planning.timing import time_to_learn
 from learncast.report import Table
 from learncast.study import Study
+from learncast.trajectory import Status
 from learncast.validation import FloatArray
 
 if TYPE_CHECKING:
@@ -23,23 +26,8 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
     """Forecast the learning of the target, or of a named candidate."""
     chosen = study.target if task is None else study.task(task)
     solution = solve(chosen, study.network, learning_rate=study.learning_rate, strict=False)
-    assert isinstance(solution, ModeSolution)
     learned = time_to_learn(solution, study.accuracy)
-    m = solution.modes
-    rows = [
-        {
-            "mode": k,
-            "recurrence": m.recurrence[k],
-            "weighted_cross": m.weighted_cross[k],
-            "weighted_input": m.weighted_input[k],
-            "optimum": m.optimum[k],
-            "initial": m.start[k],
-            "flow_steps": learned.mode_flow_steps[k],
-            "descent_steps": learned.mode_descent_steps[k],
-            "status": learned.mode_status[k].name,
-        }
-        for k in range(len(m))
-    ]
+    rows = _mode_rows(solution, learned)
     values: dict[str, Any] = {
         "task": chosen.name,
         "learning_rate": study.learning_rate,
@@ -48,6 +36,7 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
         "descent_steps": counted(learned.descent_steps),
         "status": learned.status.name,
         "modes": [{**row, "descent_steps": counted(row["descent_steps"])} for row in rows],
+        "remarks": list(solution.remarks),
     }
     horizon = _horizon(learned.mode_flow_steps)
     trajectory = solution.at(np.linspace(0.0, horizon, 400) if times is None else times)
@@ -85,6 +74,7 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
             )
             for row in rows
         ],
+        [f"{remark}." for remark in solution.remarks],
     )
     tables = [table] if times is None else [table, _trajectory_table(trajectory.dataset)]
 
@@ -92,7 +82,12 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
         from learncast.figures import mode_strengths, page
 
         figure, (ax,) = page(width=6.5, height=3.8)
-        mode_strengths(curve, ax, optimum=xr.DataArray(m.optimum, dims="mode"), title=f"How {chosen.name} is learned")
+        mode_strengths(
+            curve,
+            ax,
+            optimum=xr.DataArray([row["optimum"] for row in rows], dims="mode"),
+            title=f"How {chosen.name} is learned",
+        )
         return figure
 
     return Answer(
@@ -110,12 +105,52 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
     )
 
 
+def _mode_rows(solution: Solution, learned: LearningTime) -> list[dict[str, Any]]:
+    """What there is to say of each mode; a network whose modes are coupled has no times of single modes."""
+    if isinstance(solution, ModeSolution):
+        m = solution.modes
+        return [
+            {
+                "mode": k,
+                "recurrence": m.recurrence[k],
+                "weighted_cross": m.weighted_cross[k],
+                "weighted_input": m.weighted_input[k],
+                "optimum": m.optimum[k],
+                "initial": m.start[k],
+                "flow_steps": learned.mode_flow_steps[k],
+                "descent_steps": learned.mode_descent_steps[k],
+                "status": learned.mode_status[k].name,
+            }
+            for k in range(len(m))
+        ]
+    assert isinstance(solution, TwoLayerSolution)
+    start, end = solution.at([0.0, np.inf])["strength"].values
+    p, lost = solution.problem, set(solution.flow.lost_modes.tolist())
+    return [
+        {
+            "mode": k,
+            "recurrence": p.recurrence,
+            "weighted_cross": optimum * p.variance,
+            "weighted_input": p.variance,
+            "optimum": optimum,
+            "initial": start[k],
+            "final": end[k],
+            "flow_steps": np.inf if k in lost else np.nan,
+            "descent_steps": np.inf if k in lost else np.nan,
+            "status": Status.not_learned.name if k in lost else learned.status.name,
+        }
+        for k, optimum in enumerate(solution.optimum)
+    ]
+
+
 def _horizon(steps: FloatArray) -> float:
     finite = steps[np.isfinite(steps)]
     return 1.25 * float(finite.max(initial=0.0)) or 1000.0
 
 
 def _lead(name: str, accuracy: float, flow: float, descent: float, status: str) -> str:
+    if np.isfinite(flow) and np.isnan(descent):
+        return f"{name} is learned to {accuracy:.4g} in {shown(flow)} flow steps, all modes together."
     if not np.isfinite(flow):
         return f"{name} is never learned to {accuracy:.4g}: it {status}."
     if not np.isfinite(descent):

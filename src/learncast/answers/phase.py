@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from learncast.answers.answer import Answer, shown
-from learncast.assumptions import ASSUMPTIONS, Assumption
+from learncast.assumptions import ASSUMPTIONS, Assumption, exact
 from learncast.dynamics.exact import solve
 from learncast.planning.phase import phase_portrait
 from learncast.progress import Progress, silent
@@ -25,7 +25,7 @@ def portrayed(
     """Time curricula over a keyword of the target's family and the first task's stop."""
     dataset = phase_portrait(
         study.target,
-        study.network,
+        study.recurrent_network,
         vary=vary,
         values=values,
         accuracies=accuracies,
@@ -34,7 +34,7 @@ def portrayed(
         strict=False,
         progress=progress,
     )
-    solution = solve(study.target, study.network, learning_rate=study.learning_rate, strict=False)
+    solution = solve(study.target, study.recurrent_network, learning_rate=study.learning_rate, strict=False)
     # The portrait measured each condition over the target and every first task.
     assumptions = [Assumption(name, float(value)) for name, value in dataset.attrs.items() if name in ASSUMPTIONS]
     speedup = dataset["speedup_steps"].values
@@ -42,12 +42,12 @@ def portrayed(
     best = float(speedup[where])
     own = study.target.recipe.parameters[vary] if study.target.recipe else None
     value, stop = float(values[where[0]]), float(accuracies[where[1]])
+    direct = shown(float(dataset["direct_steps"]))
     lead = (
-        f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves {shown(best)} of "
-        f"{shown(float(dataset['direct_steps']))} flow steps. It pays at {np.mean(speedup > 0):.0%} of this grid."
+        f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves {shown(best)} "
+        f"of {direct} flow steps. It pays at {np.mean(speedup > 0):.0%} of this grid."
         if best > 0
-        else f"Nowhere on this grid does pretraining pay; direct training takes {shown(float(dataset['direct_steps']))} "
-        "flow steps."
+        else f"Nowhere on this grid does pretraining pay; direct training takes {direct} flow steps."
     )
 
     def draw() -> Figure:
@@ -61,7 +61,7 @@ def portrayed(
         kind="phase",
         title=f"{study.name}: where pretraining pays",
         lead=lead,
-        forecast_class="exact" if all(a.holds for a in assumptions) else "outside",
+        forecast_class="exact" if exact(assumptions) else "outside",
         values={
             "target": study.target.name,
             "vary": vary,

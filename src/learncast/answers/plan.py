@@ -22,7 +22,7 @@ def planned(study: Study, *, progress: Progress = silent) -> Answer:
     found = plan(
         study.target,
         study.candidates,
-        study.network,
+        study.recurrent_network,
         learning_rate=study.learning_rate,
         accuracy=study.accuracy,
         max_stages=study.max_stages,

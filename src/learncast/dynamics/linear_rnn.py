@@ -98,8 +98,8 @@ class ModeSolution(Solution):
         return LearningTime(accuracy, flow / self.learning_rate, descent, self._statuses(flow, descent))
 
     def _statuses(self, flow: FloatArray, descent: FloatArray) -> tuple[Status, ...]:
-        exact = all(a.holds for a in self.assumptions if a.name != "stable_learning_rate")
-        fine = Status.ok if exact else Status.outside_theory
+        flow_is_exact = conditions.exact(self.modes.assumptions)
+        fine = Status.ok if flow_is_exact else Status.outside_theory
         return tuple(
             Status.outside_theory
             if np.isnan(t)

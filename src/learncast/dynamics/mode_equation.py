@@ -10,7 +10,7 @@ S = a^2 + c^2 = sqrt(lambda^2 + 4 u^2). In W = 2u + S = (a + c)^2 this is a Ricc
 W+ = 2u* + S* and -W- = 2u* - S*, where u* = beta/B. Everything below is its solution, arranged so that no two
 nearly equal numbers are ever subtracted; lambda = 0 is an ordinary value of it.
 
-All functions broadcast elementwise.
+All functions broadcast elementwise. An imbalance below 1e-150 is taken as 0: its square is beyond floating point.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from learncast.validation import FloatArray
 
 #: Relative rounding of a strength that was computed to lie on an edge of the band.
 _ROUNDING = 8 * np.finfo(float).eps
+
+#: Smallest imbalance whose square, over a strength, is still a number.
+_LEAST_IMBALANCE = 1e-150
 
 #: Gauss-Legendre nodes for the drift of an unbalanced descent; the integrand is smooth in time.
 _DRIFT_NODES = 96
@@ -47,7 +50,7 @@ def strength(time: Any, start: Any, imbalance: Any, cross: Any, power: Any) -> F
     # u -> -u with beta -> -beta is a symmetry (flip the sign of c): work with u0 >= 0, where W0 = 2u0 + S0
     # is a sum of positive numbers.
     sign = np.where((u0 < 0) | ((u0 == 0) & (beta < 0)), -1.0, 1.0)
-    u0, beta, ell = sign * u0, sign * beta, np.abs(lam)
+    u0, beta, ell = sign * u0, sign * beta, _size(lam)
     S0 = np.hypot(ell, 2 * u0)
     W0 = 2 * u0 + S0
     R = np.hypot(2 * beta, ell * B)
@@ -153,8 +156,8 @@ def _passage(
 
     y = 2 (path/room) (W0 + W)/(W + W+) (S + S*)/(S0 + S) / ((W0 + W-) B); every factor is a sum of positive numbers.
     """
-    if lam.any():
-        ell = np.abs(lam)
+    ell = _size(lam)
+    if ell.any():
         S0, S, S1 = np.hypot(ell, 2 * u0), np.hypot(ell, 2 * u), np.hypot(ell, 2 * best)
         W0, W = _root_sum(u0, S0, ell), _root_sum(u, S, ell)
         plus = 2 * best + S1
@@ -200,6 +203,12 @@ def _settled(
     tiny = np.isinf(time) & (u0 > 0) & (room != 0) & (rate > 0)
     time = np.where(tiny, (np.log(best) + np.log(path / room) - np.log(u0)) / rate, time)
     return np.where(np.isnan(time), np.inf, time)
+
+
+def _size(imbalance: FloatArray) -> FloatArray:
+    """|lambda|, or 0 where its square would underflow."""
+    ell = np.abs(imbalance)
+    return np.where(ell < _LEAST_IMBALANCE, 0.0, ell) if ell.any() else ell
 
 
 def _root_sum(u: FloatArray, S: FloatArray, ell: FloatArray) -> FloatArray:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from learncast.assumptions import Assumption
+from learncast.assumptions import Assumption, exact
 from learncast.citations import bibliography
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
 from learncast.trajectory import Provenance, Status, Trajectory
 from learncast.validation import FloatArray
 
@@ -82,7 +83,7 @@ class Solution(ABC):
         """Evaluate at times in gradient steps (infinity allowed)."""
 
     @abstractmethod
-    def network_at(self, time: float) -> LinearRNN:
+    def network_at(self, time: float) -> LinearRNN | TwoLayer:
         """Return the network as it is after `time` gradient steps of the flow."""
 
     @abstractmethod
@@ -108,9 +109,14 @@ class Solution(ABC):
         return bibliography(*self.provenance.citations)
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader should know of this solution beyond its numbers."""
+        return ()
+
+    @property
     def holds(self) -> bool:
-        """Whether every condition of the theory is met."""
-        return all(assumption.holds for assumption in self.assumptions)
+        """Whether every condition that the solution needs is met."""
+        return exact(self.assumptions)
 
     @property
     def forecast_class(self) -> str:

@@ -1,5 +1,6 @@
 """Who learns: networks as frozen weights."""
 
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
 
-__all__ = ["LinearRNN"]
+__all__ = ["LinearRNN", "TwoLayer"]

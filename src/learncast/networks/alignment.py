@@ -10,6 +10,9 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.tasks.geometry import Frame
 from learncast.validation import FloatArray
 
+#: Weights of a mode, relative to the largest mode's, that are round-off.
+IDLE = 1e-13
+
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
@@ -44,8 +47,9 @@ class Alignment:
         # The direction comes from the longer side, so that a start with a = 0 or c = 0 has one too.
         lead = np.where(a >= c_length, a_vectors, c_vectors)
         length = np.maximum(a, c_length)
-        idle = length == 0.0
+        idle = length <= IDLE * length.max(initial=0.0)  # no weights, or round-off of a change of frame
         directions = lead / np.where(idle, 1.0, length)
+        a_vectors, c_vectors = np.where(idle, 0.0, a_vectors), np.where(idle, 0.0, c_vectors)
         directions[:, idle] = _spare_directions(directions[:, ~idle], int(idle.sum()))
         overlap = np.einsum("hk,hk->k", a_vectors, directions)
         c = np.einsum("hk,hk->k", c_vectors, directions)

@@ -13,7 +13,7 @@ from learncast.tasks.comparison import ABSENT, mode_strengths
 from learncast.tasks.geometry import common_frame
 from learncast.tasks.task import Task
 from learncast.trajectory import spec_hash
-from learncast.validation import FloatArray, count, real_array
+from learncast.validation import FloatArray, count, frozen, real_array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,7 +33,7 @@ class LinearRNN:
 
     def __post_init__(self) -> None:
         for name in ("input_weights", "recurrent_weights", "output_weights"):
-            object.__setattr__(self, name, real_array(name, getattr(self, name), ndim=2))
+            object.__setattr__(self, name, frozen(real_array(name, getattr(self, name), ndim=2)))
         hidden = len(self.recurrent_weights)
         if (
             self.recurrent_weights.shape != (hidden, hidden)
@@ -124,6 +124,13 @@ class LinearRNN:
     def respond(self, inputs: Any, *, every_step: bool = False) -> FloatArray:
         """Run the network on trials: (trials, steps, inputs) to (trials[, steps], outputs)."""
         x = real_array("inputs", inputs, ndim=3)
+        if x.shape[2] != self.inputs or x.shape[1] == 0:
+            raise InvalidSpec(
+                required=f"inputs must be (trials, steps, {self.inputs} inputs), with at least one step",
+                got=f"shape {x.shape}",
+                why="the last axis is the network's input channels",
+                remedy="check the axis order",
+            )
         hidden = np.zeros((len(x), self.hidden_size))
         states = []
         for t in range(x.shape[1]):

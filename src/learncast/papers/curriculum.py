@@ -163,6 +163,7 @@ def draw_paths(dataset: xr.Dataset, ax: Any) -> None:
         return xr.Dataset({"strength": dataset[name].expand_dims(mode=[0], axis=1)})
 
     a = dataset.attrs
+    first = f"{str(a['vary']).replace('_', ' ')} {a['value']:g} to {a['stop_accuracy']:g}"
     curriculum_paths(
         path("theory_curriculum"),
         path("theory_direct"),
@@ -172,7 +173,7 @@ def draw_paths(dataset: xr.Dataset, ax: Any) -> None:
         first_optimum=float(a["first_optimum"]),
         switch=float(a["switch_step"]),
         simulated={"staged": path("descent_curriculum"), "direct": path("descent_direct")},
-        title=f"{str(a['vary']).replace('_', ' ')} {a['value']:g} to {a['stop_accuracy']:g}, then {a['target_value']:g}",
+        title=f"{first}, then {a['target_value']:g}",
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from learncast import assumptions as conditions
-from learncast.assumptions import Assumption, require, worst
+from learncast.assumptions import Assumption, exact, require, worst
 from learncast.dynamics import mode_equation
 from learncast.dynamics.linear_rnn import ModeSolution
 from learncast.dynamics.modes import Modes, modes_of
@@ -137,7 +137,7 @@ class Curriculum:
     @property
     def forecast_class(self) -> str:
         """What may be promised."""
-        return "exact" if all(a.holds for a in self.assumptions) else "outside"
+        return "exact" if exact(self.assumptions) else "outside"
 
     @cached_property
     def why(self) -> Explanation | None:
@@ -347,7 +347,7 @@ def _stage_status(m: Modes, start: FloatArray, time: float, steps: float, learni
         return Status.not_learned
     if np.isinf(steps) or not _stability(m, start, learning_rate).holds:
         return Status.diverged
-    return Status.ok if all(a.holds for a in m.assumptions) else Status.outside_theory
+    return Status.ok if exact(m.assumptions) else Status.outside_theory
 
 
 def difference(direct: float, total: float) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from learncast.assumptions import Assumption, require
+from learncast.assumptions import Assumption, exact, require
 from learncast.dynamics.linear_rnn import ModeSolution
 from learncast.dynamics.modes import Modes, modes_of
 from learncast.dynamics.solution import LearningTime
@@ -70,7 +70,7 @@ class Candidate:
     @property
     def holds(self) -> bool:
         """Whether every condition of the theory is met."""
-        return all(a.holds for a in self.assumptions)
+        return exact(self.assumptions)
 
     @property
     def status(self) -> Status:

@@ -3,16 +3,25 @@
 from learncast.tasks.comparison import TaskSimilarity, similarity
 from learncast.tasks.covariance import Covariance, Dense, Kronecker, Sampled
 from learncast.tasks.families import integration, leaky_integration
+from learncast.tasks.one_step import Whitened, from_pairs, reversed, static, whitened
 from learncast.tasks.task import Task
+from learncast.tasks.trees import Hierarchy, hierarchy
 
 __all__ = [
     "Covariance",
     "Dense",
+    "Hierarchy",
     "Kronecker",
     "Sampled",
     "Task",
     "TaskSimilarity",
+    "Whitened",
+    "from_pairs",
+    "hierarchy",
     "integration",
     "leaky_integration",
+    "reversed",
     "similarity",
+    "static",
+    "whitened",
 ]

@@ -47,8 +47,11 @@ class Covariance(ABC):
         """Cov of channel k on both sides, (channels, left steps, right steps)."""
 
     @abstractmethod
-    def left_gram(self) -> FloatArray:
-        """Return sum over t, s of Cov(left_t, right_s) Cov(left_t, right_s)^T, (left, left)."""
+    def left_factor(self) -> FloatArray:
+        """A matrix A (left, any) with A A^T = sum over t, s of Cov(left_t, right_s) Cov(left_t, right_s)^T.
+
+        Its singular vectors are good to round-off where eigenvectors of A A^T have lost half the digits.
+        """
 
     @abstractmethod
     def off_diagonal_norm(self) -> float:
@@ -59,7 +62,7 @@ class Covariance(ABC):
 
     def norm(self) -> float:
         """Frobenius norm of the whole covariance."""
-        return float(np.sqrt(max(np.trace(self.left_gram()), 0.0)))
+        return float(np.linalg.norm(self.left_factor()))
 
     def dense(self, *, limit: int = MEMORY_LIMIT) -> FloatArray:
         """Write the covariance out, unless that takes more than `limit` bytes."""
@@ -101,10 +104,9 @@ class Dense(Covariance):
     def diagonal(self) -> FloatArray:
         return np.ascontiguousarray(np.einsum("tksk->kts", self.values[:, : self._least, :, : self._least]))
 
-    def left_gram(self) -> FloatArray:
+    def left_factor(self) -> FloatArray:
         t, n, s, m = self.shape
-        flat = np.moveaxis(self.values, 1, 0).reshape(n, t * s * m)
-        return flat @ flat.T
+        return np.moveaxis(self.values, 1, 0).reshape(n, t * s * m)
 
     def off_diagonal_norm(self) -> float:
         mask = ~np.eye(self.shape[1], self.shape[3], dtype=bool)
@@ -149,22 +151,24 @@ class Kronecker(Covariance):
         strengths = np.diagonal(self.channel, axis1=1, axis2=2)
         return np.tensordot(strengths.T, self.time, axes=1)
 
-    def left_gram(self) -> FloatArray:
+    def left_factor(self) -> FloatArray:
         terms, left, right = self.channel.shape
-        mixed = (self._time_gram() @ self.channel.reshape(terms, -1)).reshape(terms, left, right)
-        return np.matmul(mixed, np.swapaxes(self.channel, 1, 2)).sum(axis=0)
+        # Orthonormal time patterns: their factor replaces them, and nothing is squared.
+        mixed = (self._time_root() @ self.channel.reshape(terms, -1)).reshape(-1, left, right)
+        return np.moveaxis(mixed, 1, 0).reshape(left, -1)
 
     def off_diagonal_norm(self) -> float:
         if self.channel.shape[1:] == (1, 1):
             return 0.0
         # Zeroing the diagonal first keeps exact zeros exact; subtracting two norms would leave 1e-8.
         off = np.where(np.eye(self.channel.shape[1], self.channel.shape[2], dtype=bool), 0.0, self.channel)
-        flat = off.reshape(len(off), -1)
-        return float(np.sqrt(max(np.sum(self._time_gram() * (flat @ flat.T)), 0.0)))
+        return float(np.linalg.norm(self._time_root() @ off.reshape(len(off), -1)))
 
-    def _time_gram(self) -> FloatArray:
-        flat = self.time.reshape(len(self.time), -1)
-        return flat @ flat.T
+    def _time_root(self) -> FloatArray:
+        """R of a QR factorisation of the time patterns, (rank, terms): what their overlaps are made of."""
+        if len(self.time) == 1:
+            return np.array([[np.linalg.norm(self.time)]])
+        return np.asarray(np.linalg.qr(self.time.reshape(len(self.time), -1).T, mode="r"))
 
     def _written_out(self) -> FloatArray:
         return np.einsum("rts,rnm->tnsm", self.time, self.channel, optimize=True)
@@ -208,10 +212,13 @@ class Sampled(Covariance):
         channels = min(self.shape[1], self.shape[3])
         return np.stack([self._block(k, k) for k in range(channels)])
 
-    def left_gram(self) -> FloatArray:
+    def left_factor(self) -> FloatArray:
         flat = self.right.reshape(self.trials, -1)
-        half = np.tensordot(flat @ flat.T, self.left, axes=1)
-        return np.tensordot(self.left, half, axes=([0, 1], [0, 1])) / self.trials**2
+        # With right = Q R the overlaps of right are those of R, and Q is all that the left side needs.
+        q, r = np.linalg.qr(flat)
+        half = np.tensordot(self.left, q, axes=([0], [0]))  # (steps, channels, rank)
+        weighed = np.tensordot(half, r, axes=([2], [0])) / self.trials
+        return np.moveaxis(weighed, 1, 0).reshape(self.shape[1], -1)
 
     def off_diagonal_norm(self) -> float:
         pairs = [(i, j) for i in range(self.shape[1]) for j in range(self.shape[3]) if i != j]

@@ -9,10 +9,10 @@ import numpy as np
 
 from learncast.errors import InvalidSpec
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Sampled
-from learncast.validation import FloatArray, real_array
+from learncast.validation import FloatArray, count, real_array
 
-#: Numbers in one chunk of trials: 64 MB of float64.
-CHUNK_SIZE = 2**23
+#: Numbers in one chunk of trials: 16 MB of float64, of which a few copies live at a time.
+CHUNK_SIZE = 2**21
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def estimate(inputs: Any, targets: Any, *, centre: bool, chunk: int | None) -> E
     """
     x, y = _layout(inputs, targets)
     trials, n, m = x.shape[0], x.shape[1] * x.shape[2], y.shape[1] * y.shape[2]
-    rows = chunk or max(1, CHUNK_SIZE // (n + m))
+    rows = max(1, CHUNK_SIZE // (n + m)) if chunk is None else count("chunk", chunk, why="it counts trials")
     means = _means(x, y, rows) if centre else (np.zeros(n), np.zeros(m))
     if trials < n + m and 8 * trials * (n + m) <= MEMORY_LIMIT:
         left, right = _chunk(x, y, slice(0, trials), means)
@@ -61,6 +61,7 @@ def estimate(inputs: Any, targets: Any, *, centre: bool, chunk: int | None) -> E
 
 def _layout(inputs: Any, targets: Any) -> tuple[Any, Any]:
     """Check shapes without copying; targets at the end get a step axis of length one."""
+    inputs, targets = _array_like(inputs), _array_like(targets)
     for name, value, allowed in (("inputs", inputs, (3,)), ("targets", targets, (2, 3))):
         if getattr(value, "ndim", None) is None:
             raise InvalidSpec(
@@ -108,8 +109,16 @@ def _layout(inputs: Any, targets: Any) -> tuple[Any, Any]:
     return inputs, targets[:, None, :] if targets.ndim == 2 else targets
 
 
+def _array_like(value: Any) -> Any:
+    """Labelled and other array-likes as numpy; arrays, memory maps and tensors as they are, read in chunks."""
+    if isinstance(value, np.ndarray) or hasattr(value, "detach") or getattr(value, "ndim", None) is None:
+        return value
+    return np.asarray(value)
+
+
 def _chunk(x: Any, y: Any, rows: slice, means: tuple[FloatArray, FloatArray]) -> tuple[FloatArray, FloatArray]:
-    left, right = real_array("inputs", x[rows]), real_array("targets", y[rows])
+    left = real_array("inputs", x[rows], first=rows.start)
+    right = real_array("targets", y[rows] if y.shape[1] > 1 else y[rows, 0], first=rows.start)
     return left.reshape(len(left), -1) - means[0], right.reshape(len(right), -1) - means[1]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec
-from learncast.tasks.covariance import Kronecker
+from learncast.tasks.covariance import MEMORY_LIMIT, Kronecker
 from learncast.tasks.task import Recipe, Task
 from learncast.validation import FloatArray, count, one_of, real_array
 
@@ -211,15 +211,16 @@ def _build(family: Family, common: dict[str, Any], keywords: dict[str, Any]) -> 
     targets = one_of("targets", common["targets"], TARGETS, why="it says when the target is asked for")
     values = {key: checked_channels(key, value) for key, value in keywords.items()}
     mixing = _mixing(common["mixing"], values)
+    _check_room(steps, max(value.size for value in values.values()))
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported below, in words
         profile = family.profile(steps=steps, targets=targets, **values)
         cross, target = profile.cross, profile.target
     if not np.isfinite(target).all():
         raise InvalidSpec(
             required="the statistics must be finite",
-            got=f"an overflow at {steps} steps",
-            why="the input grows without bound (|correlation| above 1)",
-            remedy="shorten the trial or lower the correlation",
+            got=f"an overflow at {steps} steps with {', '.join(f'{k} {_most(v):g}' for k, v in values.items())}",
+            why="they are beyond the range of floating point",
+            remedy="shorten the trial or use smaller numbers",
         )
     return Task.trusted(
         _terms(profile.input, np.eye(mixing.shape[1])),
@@ -228,6 +229,21 @@ def _build(family: Family, common: dict[str, Any], keywords: dict[str, Any]) -> 
         name=str(common["name"]),
         recipe=Recipe(family.build, {**common, **keywords}),
     )
+
+
+def _most(values: FloatArray) -> float:
+    return float(values.flat[np.abs(values).argmax()])
+
+
+def _check_room(steps: int, channels: int) -> None:
+    size = 8 * channels * steps**2
+    if size > MEMORY_LIMIT:
+        raise InvalidSpec(
+            required=f"the time covariance must fit in {MEMORY_LIMIT / 2**30:.3g} GiB",
+            got=f"{steps} steps, which take {size / 2**30:.3g} GiB",
+            why="it would exhaust memory",
+            remedy="use shorter trials or larger time steps",
+        )
 
 
 def _mixing(mixing: Any, values: Mapping[str, FloatArray]) -> FloatArray:
@@ -241,6 +257,13 @@ def _mixing(mixing: Any, values: Mapping[str, FloatArray]) -> FloatArray:
                 remedy="flatten it",
             )
     matrix = np.eye(max(lengths.values(), default=1)) if mixing is None else real_array("mixing", mixing, ndim=2)
+    if 0 in matrix.shape:
+        raise InvalidSpec(
+            required="a task must have at least one input and one output",
+            got=f"{matrix.shape[1]} and {matrix.shape[0]}",
+            why="there is nothing to map",
+            remedy="give numbers instead of empty lists",
+        )
     for key, length in lengths.items():
         if length != matrix.shape[1]:
             raise InvalidSpec(

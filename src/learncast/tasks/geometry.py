@@ -10,7 +10,7 @@ import numpy as np
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 
-#: Eigenvalues closer than this share of the largest are one degenerate group, whose directions are free.
+#: Eigenvalues or singular values closer than this share of the largest are one degenerate group, whose directions are free.
 TIE = 1e-9
 
 
@@ -50,8 +50,8 @@ def common_frame(tasks: Sequence[Task], *, maps: Iterable[FloatArray] = ()) -> F
 
     Where the first task is degenerate (equal strengths, or none) its singular vectors are not unique; an
     arbitrary choice there would make a network look misaligned that is not. Those directions are chosen to
-    suit `maps`, (outputs, inputs) matrices such as a network's input-output maps, then the other tasks, then
-    the input covariances.
+    suit the first task's input covariance, then `maps`, (outputs, inputs) matrices such as a network's input-output
+    maps, then the other tasks.
     """
     maps = list(maps)
     inputs = _input_directions(tasks, maps)
@@ -60,40 +60,54 @@ def common_frame(tasks: Sequence[Task], *, maps: Iterable[FloatArray] = ()) -> F
 
 def _input_directions(tasks: Sequence[Task], maps: list[FloatArray]) -> FloatArray:
     groups = [np.eye(tasks[0].inputs)]
-    for generator in _deciders(tasks, maps):
+    for decider, symmetric in _deciders(tasks, maps):
         if all(group.shape[1] == 1 for group in groups):
             break
-        groups = [part for group in groups for part in _split(group, generator)]
+        groups = [part for group in groups for part in _split(group, decider, symmetric)]
     return np.concatenate(groups, axis=1)
 
 
-def _deciders(tasks: Sequence[Task], maps: list[FloatArray]) -> Iterator[FloatArray]:
-    """Symmetric matrices that all have the modes' input directions as eigenvectors, most binding first."""
+def _deciders(tasks: Sequence[Task], maps: list[FloatArray]) -> Iterator[tuple[FloatArray, bool]]:
+    """Matrices that tell the modes' input directions apart, most binding first, and whether each is symmetric.
+
+    The directions are eigenvectors of the symmetric ones and left singular vectors of the others.
+    """
 
     def pooled(task: Task) -> FloatArray:
         return task.cross_covariance.contracted(np.ones(task.cross_covariance.shape[::2]))
 
+    def inputs(task: Task) -> Iterator[tuple[FloatArray, bool]]:
+        yield task.input_covariance.contracted(np.eye(task.steps)), True
+        yield task.input_covariance.contracted(np.ones((task.steps, task.steps))), True
+
     first, others = tasks[0], tasks[1:]
-    yield first.cross_covariance.left_gram()
-    yield from (m.T @ m for m in maps)
-    yield from (pooled(first) @ m for m in maps)
-    yield from (task.cross_covariance.left_gram() for task in others)
-    yield from (pooled(first) @ pooled(task).T for task in others)
-    yield from (task.input_covariance.contracted(np.eye(task.steps)) for task in tasks)
+    yield first.cross_covariance.left_factor(), False
+    yield from inputs(first)
+    yield from ((m.T, False) for m in maps)
+    yield from ((pooled(first) @ m, True) for m in maps)
+    for task in others:
+        yield task.cross_covariance.left_factor(), False
+        yield pooled(first) @ pooled(task).T, True
+        yield from inputs(task)
 
 
-def _split(group: FloatArray, generator: FloatArray) -> list[FloatArray]:
-    """Cut a degenerate group into the eigenspaces of a symmetric generator, strongest first."""
-    scale = float(np.linalg.norm(generator))
+def _split(group: FloatArray, decider: FloatArray, symmetric: bool) -> list[FloatArray]:
+    """Cut a degenerate group into the eigenspaces (or singular spaces) of a decider, strongest first."""
+    scale = float(np.linalg.norm(decider))
     if group.shape[1] == 1 or scale == 0.0:
         return [group]
-    inside = group.T @ generator @ group
-    values, vectors = np.linalg.eigh((inside + inside.T) / 2)
-    values, directions = values[::-1], group @ vectors[:, ::-1]
+    if symmetric:
+        inside = group.T @ decider @ group
+        rising, vectors = np.linalg.eigh((inside + inside.T) / 2)
+        values, vectors = rising[::-1], vectors[:, ::-1]
+    else:
+        vectors, found, _ = np.linalg.svd(group.T @ decider)
+        values = np.zeros(group.shape[1])
+        values[: len(found)] = found
     cuts = np.flatnonzero(values[:-1] - values[1:] > TIE * scale) + 1
     if not len(cuts):  # nothing to tell apart: keep the directions as they were
         return [group]
-    return np.split(directions, cuts, axis=1)
+    return np.split(group @ vectors, cuts, axis=1)
 
 
 def _output_directions(tasks: Sequence[Task], maps: list[FloatArray], inputs: FloatArray) -> FloatArray:
@@ -117,15 +131,14 @@ def _paired_output(tasks: Sequence[Task], maps: list[FloatArray], direction: Flo
     for source in sources:
         if isinstance(source, Task):
             response = source.cross_covariance.rotated(direction, np.eye(source.outputs))
-            gram = response.transposed().left_gram()
-            scale = source.cross_covariance.norm() ** 2
+            factor, scale = response.transposed().left_factor(), source.cross_covariance.norm()
             mean = response.contracted(np.ones(response.shape[::2]))[0]
         else:
-            mean = (source @ direction)[:, 0]
-            gram, scale = np.outer(mean, mean), float((source**2).sum())
-        values, vectors = np.linalg.eigh(gram)
-        if values[-1] > TIE**2 * scale:
-            return vectors[:, -1] if mean @ vectors[:, -1] >= 0 else -vectors[:, -1]
+            factor, scale = source @ direction, float(np.linalg.norm(source))
+            mean = factor[:, 0]
+        vectors, values, _ = np.linalg.svd(factor, full_matrices=False)
+        if values[0] > TIE * scale:
+            return vectors[:, 0] if mean @ vectors[:, 0] >= 0 else -vectors[:, 0]
     return None
 
 

@@ -15,7 +15,7 @@ from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecke
 from learncast.tasks.estimation import estimate
 from learncast.tasks.sampling import Sampler, sampler
 from learncast.trajectory import spec_hash
-from learncast.validation import FloatArray, real_array, suggestion
+from learncast.validation import FloatArray, frozen, real_array, suggestion
 
 #: Relative size of a negative eigenvalue that counts as round-off (statistics often pass through float32).
 ROUND_OFF = 1e-7
@@ -240,15 +240,21 @@ class Task:
 
 def _as_covariance(name: str, value: Any, *, end: bool) -> Covariance:
     if isinstance(value, Covariance):
-        return value
-    array = real_array(name, value, ndim=(3, 4) if end else 4)
+        return _finite(name, value)
+    array = frozen(real_array(name, value, ndim=(3, 4) if end else 4))
     return Dense(array[:, :, None, :] if array.ndim == 3 else array)
+
+
+def _finite(name: str, covariance: Covariance) -> Covariance:
+    """A structured covariance whose parts are finite, held as copies."""
+    parts = {key: frozen(real_array(f"{name}.{key}", part)) for key, part in vars(covariance).items()}
+    return type(covariance)(**parts)
 
 
 def _target(name: str, value: Any, cross: Covariance) -> Covariance:
     if isinstance(value, Covariance):
-        return value
-    array = real_array(name, value, ndim=(2, 4))
+        return _finite(name, value)
+    array = frozen(real_array(name, value, ndim=(2, 4)))
     return Dense(array[None, :, None, :] if array.ndim == 2 else array)
 
 

@@ -1,0 +1,550 @@
+"""The exact gradient flow of a balanced two-layer linear network on one whitened task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dgemm, dsyrk, dtrsm
+from scipy.linalg.lapack import dpotrf
+
+from learncast.errors import InvalidSpec
+from learncast.validation import FloatArray, between, real_array
+
+IntArray = NDArray[np.intp]
+
+_EPS = float(np.finfo(np.float64).eps)
+#: Stands for t = infinity, so that 0 * t stays 0; exp(-rate * 1e300) is 0 for any rate that is not.
+_FOREVER = 1e300
+#: Largest rate * time at which exp(a t) exp(-b t) is as good as exp((a - b) t): 32 roundings are lost.
+_SEPARABLE = 32.0
+#: Excess of a column's squared length over the n a pivoted one can have, above which its time gets its own order.
+_SLACK = 256.0
+#: Numbers in one array of a chunk of times: a few such arrays fit a cache.
+_CHUNK = 1 << 16
+#: Numbers in one matrix below which numpy's stacked products beat one BLAS call per time.
+_SMALL = 1 << 13
+
+
+class BalancedFlow:
+    r"""The weights of a balanced two-layer linear network as a function of training time.
+
+    With Q = [W1^T; W2] the gradient flow of 1/2 ||W2 W1 - S||^2 is Q' = F Q - 1/2 Q Q^T Q, where
+    F = [[-lambda/2, S^T], [S, lambda/2]] = O diag(L) O^T. With X = O^T Q(0), an orthonormal basis H of the hidden
+    space and column scales c,
+
+        Q(t) = O Y C^-T,   Y = exp(L t) X H c,   C C^T = c (I + H^T X^T g X H) c,   g = (exp(2 L t) - 1) / (2 L).
+
+    H makes X H echelon in the order in which its rows come to dominate, and c undoes the growth of the row each
+    column is pivoted on. Then nothing overflows and C stays well conditioned, so that bottlenecks, rank-deficient
+    tasks, separatrices and all times from 0 to infinity are one case. Time is in units of tau: learning rate times
+    steps. Wherever times are taken they may be infinite, and results carry their shape in front.
+
+    Implements: braun2022 Eq. (5), without the inverse of F, for any sizes and any imbalance
+    Implements: braun2022 Eq. (11), without the inverse of B
+    Implements: braun2022 Eq. (13), also for singular A(0)
+    Assumes: whitened_input, balanced_weights
+
+    Parameters
+    ----------
+    cross_covariance : array_like, (outputs, inputs)
+        S = Cov(y, x). The input covariance is the identity; for sigma^2 times the identity pass S / sigma^2 and
+        multiply times by sigma^2.
+    first_weights : array_like, (hidden, inputs)
+        W1 at time 0.
+    second_weights : array_like, (outputs, hidden)
+        W2 at time 0.
+    imbalance : float, optional
+        lambda in W2^T W2 - W1 W1^T = lambda I; measured from the weights if not given.
+    separatrix_tolerance : float, optional
+        Relative size below which a difference counts as round-off of 0: the start is then exactly on a
+        separatrix, the singular values exactly tied, the weights exactly zero-balanced. The default is
+        16 (inputs + outputs) machine epsilons; 0 keeps round-off, as a simulation does.
+
+    Attributes
+    ----------
+    imbalance : float
+        lambda.
+    balance_residual : float
+        ||Q D - lambda Q|| / ||Q Q^T Q|| at time 0, with D = W2^T W2 - W1 W1^T: 0 where the solution is exact, and
+        from 0.1 to 1 for unrelated layers. It is measured here and judged by the caller.
+    singular_values : ndarray, (min(inputs, outputs),)
+        Singular values of S, falling.
+    lost_modes : ndarray of int
+        The singular modes of S that are never learned, for want of a hidden unit or because the start lies on a
+        separatrix. Among modes of equal singular value only their number has a meaning.
+    final_loss : float
+        Excess loss at t = infinity: half the sum of the lost singular values squared.
+    """
+
+    def __init__(
+        self,
+        cross_covariance: Any,
+        first_weights: Any,
+        second_weights: Any,
+        *,
+        imbalance: float | None = None,
+        separatrix_tolerance: float | None = None,
+    ) -> None:
+        S = real_array("cross_covariance", cross_covariance, ndim=2)
+        self._start = _checked_layers(first_weights, second_weights, S.shape)
+        if separatrix_tolerance is None:
+            separatrix_tolerance = min(16 * sum(S.shape) * _EPS, 1.0)
+        tolerance = between("separatrix_tolerance", separatrix_tolerance, 0, 1, why="it is a relative size")
+        self.imbalance, self.balance_residual = _balance(*self._start, imbalance, tolerance)
+        self._spectrum = _Spectrum.of(S, self._start, self.imbalance, tolerance)
+        self.singular_values = self._spectrum.singular_values
+        X = self._spectrum.split(*self._start)
+        self._negligible = tolerance * float(np.linalg.norm(X))
+        self._settled, self._hidden = _settled_frame(X, self._spectrum.rates, self._negligible)
+        self._turned = self._settled
+        self.lost_modes = np.setdiff1d(np.flatnonzero(self.singular_values), self._settled.pivots)
+        self.final_loss = 0.5 * float(np.sum(self.singular_values[self.lost_modes] ** 2))
+
+    def factor(self, time: float) -> FloatArray:
+        """Q = [W1^T; W2] at one time, (inputs + outputs, hidden), up to a rotation of the hidden space."""
+        return self._rotated(time) @ self._hidden.T
+
+    def limit(self) -> FloatArray:
+        """Q at t = infinity: the optimum, or the saddle at which the flow ends."""
+        return self.factor(np.inf)
+
+    def weights(self, time: float, *, like: tuple[Any, Any] | None = None) -> tuple[FloatArray, FloatArray]:
+        """First and second weights at one time.
+
+        The flow fixes Q Q^T; the rotation of the hidden space is chosen to bring Q nearest to `like`, the
+        initial weights by default. As starts of another `BalancedFlow` they continue the training exactly.
+        """
+        first, second = self._start
+        inputs = first.shape[1]
+        Q = self._rotated(time)
+        if like is not None:
+            first, second = _checked_layers(like[0], like[1], (len(second), inputs))
+        elif time == 0:
+            return first.copy(), second.copy()  # to the last bit
+        # Orthogonal Procrustes. Going through the factor keeps all digits; eigenvectors of Q Q^T keep half of them.
+        left, _, right = np.linalg.svd(Q[:inputs].T @ first.T + Q[inputs:].T @ second, full_matrices=False)
+        Q = Q @ (left @ right)
+        return Q[:inputs].T.copy(), Q[inputs:].copy()
+
+    def grams(self, times: Any) -> FloatArray:
+        """Q Q^T: input and output similarity of the weights with the network function between them.
+
+        Implements: braun2022 Eq. (6)
+        """
+        size = self._spectrum.inputs.shape[0] + self._spectrum.outputs.shape[0]
+        return self._evaluate(times, (size, size), lambda Z: _multiply(Q := self._spectrum.join(Z), _transpose(Q)))
+
+    def network_functions(self, times: Any) -> FloatArray:
+        """W2 W1, the outputs for unit inputs.
+
+        Implements: braun2022 Eq. (7), for X = I
+        """
+        V, U = self._spectrum.inputs, self._spectrum.outputs
+        return self._evaluate(
+            times, (len(U), len(V)), lambda Z: _multiply(_multiply(U, self._spectrum.function(Z)), V.T)
+        )
+
+    def losses(self, times: Any) -> FloatArray:
+        """Excess loss 1/2 ||W2 W1 - S||^2."""
+        return self._evaluate(times, (), self._spectrum.loss)
+
+    def _rotated(self, time: float) -> FloatArray:
+        if np.ndim(time):
+            raise InvalidSpec(
+                required="time must be one number",
+                got=f"shape {np.shape(time)}",
+                why="weights are fixed up to a rotation that differs between times",
+                remedy="ask for one time after the other, or for grams or network_functions of all of them",
+            )
+        return self._spectrum.join(self._factors(_checked_times(time).reshape(1)))[0]
+
+    def _evaluate(self, times: Any, shape: tuple[int, ...], quantity: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        t = _checked_times(times)
+        flat = t.ravel()
+        values = np.empty((flat.size, *shape))
+        step = max(1, _CHUNK // max(1, self._settled.rows.size))
+        for i in range(0, flat.size, step):
+            values[i : i + step] = quantity(self._factors(flat[i : i + step]))
+        return values.reshape(t.shape + shape)
+
+    def _factors(self, t: FloatArray) -> FloatArray:
+        """Q in the task's singular coordinates, (times, coordinates, rank)."""
+        spectrum = self._spectrum
+        reach, fading = spectrum.reach(t), spectrum.fading(t)
+        finite = np.minimum(t, _FOREVER)
+        left, frame, own = np.arange(len(t)), self._settled, False
+        parts: list[tuple[IntArray, FloatArray]] = []
+        while True:
+            Y, scale = frame.columns(finite[left], reach[left])
+            G = _gram(Y * reach[left, :, None], scale**2)
+            fits = np.einsum("tjj->tj", G).max(axis=1, initial=0.0) <= spectrum.size + _SLACK
+            fits[:1] |= own
+            if fits.all():
+                parts.append((left, _solved(spectrum.mix(Y, fading[left]), G)))
+                break
+            now, left = left[fits], left[~fits]
+            parts.append((now, _solved(spectrum.mix(Y[fits], fading[now]), G[fits])))
+            # A row that starts near a separatrix stays small for long before it dominates, and pivoting on it would
+            # lose its digits meanwhile. Any order is exact; the last one made often serves the next times too.
+            own = frame is not self._settled or self._turned is self._settled
+            if own:
+                self._turned = _frame_at(self._settled.rows, spectrum, finite[left[0]], self._negligible / 8)
+            frame = self._turned
+        if len(parts) == 1:
+            return parts[0][1]
+        Z = np.zeros((len(t), spectrum.size, self._settled.pivots.size))
+        for index, part in parts:
+            Z[index, :, : part.shape[2]] = part
+        return Z
+
+
+@dataclass(frozen=True)
+class _Spectrum:
+    """Eigenpairs of F on the space the weights can reach.
+
+    Rows: the growing combination of every singular mode, the directions of the larger layer outside S that grow and
+    those that fade (by lambda / 2), the fading combination of every mode.
+    """
+
+    singular_values: FloatArray
+    inputs: FloatArray
+    outputs: FloatArray
+    rates: FloatArray
+    sine: FloatArray
+    cosine: FloatArray
+    outputs_grow: bool
+    even: bool
+
+    @classmethod
+    def of(cls, S: FloatArray, start: tuple[FloatArray, FloatArray], imbalance: float, tolerance: float) -> _Spectrum:
+        # From the SVD of S, not from eigh(F): zeros stay exact and +- pairs stay paired.
+        U, s, Vt = np.linalg.svd(S, full_matrices=False)
+        s = _tied(s, tolerance * s.max(initial=0.0))
+        V, U = _completed(Vt.T, start[0].T), _completed(U, start[1])
+        half = abs(imbalance) / 2
+        mu = np.hypot(s, half)
+        # Half-angle of the eigenvector of [[-half, s], [s, half]], without cancellation and without dividing by lambda.
+        more, less = mu + half, s
+        if half == 0:
+            more = less = np.ones_like(s)
+        norm = np.sqrt(2.0) / np.hypot(more, less)
+        outputs_grow = imbalance >= 0
+        sine, cosine = (norm * less, norm * more) if outputs_grow else (norm * more, norm * less)
+        growing, fading = (U, V) if outputs_grow else (V, U)
+        rates = np.concatenate(
+            [mu, np.full(growing.shape[1] - s.size, half), np.full(fading.shape[1] - s.size, -half), -mu]
+        )
+        return cls(s, V, U, rates, sine[:, None], cosine[:, None], outputs_grow, half == 0)
+
+    @property
+    def size(self) -> int:
+        return self.rates.size
+
+    def split(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """O^T Q / sqrt(2): for zero-balanced weights half-sums and half-differences, free of rounding."""
+        m = self.singular_values.size
+        v, u = self.inputs.T @ first.T, self.outputs.T @ second
+        up, down = self.sine * v[:m] + self.cosine * u[:m], self.cosine * v[:m] - self.sine * u[:m]
+        outside = (u[m:], v[m:]) if self.outputs_grow else (v[m:], u[m:])
+        return np.concatenate([up / 2, *(rows / np.sqrt(2.0) for rows in outside), down / 2])
+
+    def mix(self, Y: FloatArray, fading: FloatArray) -> FloatArray:
+        """Singular coordinates, inputs above outputs, of such rows before their decay; Y is spent."""
+        m, n, v = self.singular_values.size, self.size, self.inputs.shape[1]
+        Z = np.empty_like(Y)
+        Y[:, m:] *= fading[:, m:, None]
+        up, down, above, below = Y[:, :m], Y[:, n - m :], Z[:, :m], Z[:, v : v + m]
+        if self.even:
+            np.add(up, down, out=above)
+            np.subtract(up, down, out=below)
+        else:
+            np.multiply(up, self.sine, out=above)
+            np.multiply(up, self.cosine, out=below)
+            below -= np.multiply(down, self.sine, out=up)
+            above += np.multiply(down, self.cosine, out=up)
+        rise, fall = (Z[:, v + m :], Z[:, m:v]) if self.outputs_grow else (Z[:, m:v], Z[:, v + m :])
+        rise[...] = Y[:, m : m + rise.shape[1]]
+        fall[...] = Y[:, m + rise.shape[1] : n - m]
+        return Z
+
+    def join(self, Z: FloatArray) -> FloatArray:
+        """Q from singular coordinates."""
+        v = self.inputs.shape[1]
+        return np.concatenate([_multiply(self.inputs, Z[:, :v]), _multiply(self.outputs, Z[:, v:])], axis=1)
+
+    def function(self, Z: FloatArray) -> FloatArray:
+        """W2 W1 in singular coordinates."""
+        v = self.inputs.shape[1]
+        return _multiply(Z[:, v:], _transpose(Z[:, :v]))
+
+    def loss(self, Z: FloatArray) -> FloatArray:
+        """Excess loss, without leaving singular coordinates."""
+        error = self.function(Z)
+        mode = np.arange(self.singular_values.size)
+        error[:, mode, mode] -= self.singular_values
+        return 0.5 * np.einsum("tij,tij->t", error, error)
+
+    def reach(self, t: FloatArray) -> FloatArray:
+        """sqrt((1 - exp(-2 |L| t)) / |L|), (times, rows): sqrt(2 g) without its growth."""
+        size = np.abs(self.rates)
+        finite = np.minimum(t, _FOREVER)[:, None]
+        with np.errstate(over="ignore"):
+            grown = -np.expm1(-2 * size * finite)
+        return np.sqrt(np.where(size > 0, grown / np.where(size > 0, size, 1.0), 2 * finite))
+
+    def fading(self, t: FloatArray) -> FloatArray:
+        """exp(L t) of the rows that do not grow and 1 for those that do, with the sqrt(2) of the unpaired."""
+        with np.errstate(over="ignore"):
+            decay = np.exp(np.minimum(self.rates, 0.0) * np.minimum(t, _FOREVER)[:, None])
+        m = self.singular_values.size
+        decay[:, m : self.size - m] *= np.sqrt(2.0)
+        # Rows of rate 0 fade as 1 / sqrt(t), which at t = infinity is exactly 0.
+        decay[np.isinf(t)] *= self.rates > 0
+        return decay
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """X H, echelon for one order of its rows, with the row each column is pivoted on."""
+
+    rows: FloatArray
+    pivots: IntArray
+    rates: FloatArray
+
+    def columns(self, t: FloatArray, reach: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """X H c with its growth (times, rows, columns), and c."""
+        K, growing = self.rows, int(np.count_nonzero(self.rates > 0))
+        rate = np.maximum(self.rates[self.pivots], 0.0)
+        pivot = K[self.pivots, np.arange(self.pivots.size)]
+        with np.errstate(over="ignore"):
+            decay = np.exp(-rate * t[:, None])
+        peak = 1 / np.hypot(decay, reach[:, self.pivots] * pivot)
+        scale = decay * peak
+        Y = np.empty((len(t), *K.shape))
+        if self.rates[:growing].max(initial=0.0) * t.max(initial=0.0) <= _SEPARABLE:
+            np.multiply(K, scale[:, None], out=Y)
+            Y[:, :growing] *= np.exp(self.rates[:growing] * t[:, None])[:, :, None]
+            return Y, scale
+        np.multiply(K[growing:], scale[:, None], out=Y[:, growing:])
+        up = Y[:, :growing]
+        with np.errstate(over="ignore"):
+            np.multiply(self.rates[:growing, None] - rate, t[:, None, None], out=up)
+        # Above the pivots K is exactly 0 and the exponent may be anything. Elsewhere so large a column does not fit.
+        np.exp(np.minimum(up, 200.0, out=up), out=up)
+        up *= K[:growing]
+        up *= peak[:, None]
+        return Y, scale
+
+
+class _Echelon:
+    """Gram-Schmidt on the rows of X, in the order in which they are added."""
+
+    def __init__(self, X: FloatArray, negligible: float) -> None:
+        self.X, self.negligible = X, negligible
+        self.basis = np.zeros((X.shape[1], min(X.shape)))
+        self.pivots: list[int] = []
+        # Columns in which a row is not 0; rows never added, for want of room, are not 0 in any.
+        self.depth = np.full(len(X), min(X.shape))
+
+    @property
+    def found(self) -> FloatArray:
+        return self.basis[:, : len(self.pivots)]
+
+    @property
+    def room(self) -> int:
+        return self.basis.shape[1] - len(self.pivots)
+
+    def frame(self, rates: FloatArray) -> _Frame:
+        known = np.arange(len(self.pivots)) < self.depth[:, None]
+        return _Frame((self.X @ self.found) * known, np.array(self.pivots, dtype=np.intp), rates)
+
+    def add_one_by_one(self, rows: IntArray) -> None:
+        """Each row before the next."""
+        while rows.size and self.room:
+            j = len(self.pivots)
+            live = np.linalg.norm(_orthogonal(self.X[rows], self.found), axis=1) > self.negligible
+            self.depth[rows[~live]] = j
+            rows = rows[live]
+            if not rows.size:
+                return
+            # Householder instead of a loop, as far as every row adds a direction.
+            Q, R = np.linalg.qr(np.hstack([self.found, self.X[rows[: self.room]].T]))
+            dead = np.flatnonzero(np.abs(np.diagonal(R)[j:]) <= self.negligible)
+            new = int(dead[0]) if dead.size else min(rows.size, self.room)
+            self.basis[:, j : j + new] = Q[:, j : j + new]
+            self.pivots += rows[:new].tolist()
+            self.depth[rows[: new + 1]] = np.minimum(j + 1 + np.arange(rows[: new + 1].size), j + new)
+            rows = rows[new + 1 :]
+
+    def add_largest_first(self, rows: IntArray, weight: FloatArray) -> None:
+        """Always the row with the largest exp(weight) |row| of what is left."""
+        if not self.room:
+            return
+        self.depth[rows] = j = len(self.pivots)
+        rest = _orthogonal(self.X[rows], self.found)
+        while self.room:
+            sizes = np.linalg.norm(rest, axis=1)
+            live = sizes > self.negligible
+            if not live.any():
+                return
+            k = int(np.argmax(np.where(live, weight[rows] + np.log(np.where(live, sizes, 1.0)), -np.inf)))
+            row = _orthogonal(rest[k] / sizes[k], self.found)
+            row /= np.linalg.norm(row)
+            self.basis[:, j] = row
+            self.pivots.append(int(rows[k]))
+            self.depth[rows[live]] = j = j + 1
+            rest -= np.multiply.outer(rest @ row, row)
+            rest[k] = 0.0
+
+
+def _settled_frame(X: FloatArray, rates: FloatArray, negligible: float) -> tuple[_Frame, FloatArray]:
+    """The order of the far future, fastest row first, and the hidden basis it goes with."""
+    echelon = _Echelon(X, negligible)
+    order = np.argsort(-rates, kind="stable")
+    # Rows that fade keep the weight 1 / (2 |L|) for ever; rows that grow equally fast differ by their size alone.
+    order, fading = order[rates[order] >= 0], order[rates[order] < 0]
+    _, group, sizes = np.unique(-rates[order], return_inverse=True, return_counts=True)
+    # Cut before every group of ties and after it, so that the rows between are added in one go.
+    tied = sizes[group] > 1
+    cuts = np.flatnonzero((np.diff(group) > 0) & (tied[1:] | tied[:-1])) + 1
+    for rows in np.split(order, cuts):
+        if rows.size > 1 and rates[rows[0]] == rates[rows[1]]:
+            echelon.add_largest_first(rows, np.zeros_like(rates))
+        else:
+            echelon.add_one_by_one(rows)
+    echelon.add_largest_first(fading, -0.5 * np.log(np.where(rates < 0, -2 * rates, 1.0)))
+    return echelon.frame(rates), echelon.found
+
+
+def _frame_at(K: FloatArray, spectrum: _Spectrum, time: float, negligible: float) -> _Frame:
+    """The order of one time, largest sqrt(g) |row| first."""
+    with np.errstate(divide="ignore"):
+        weight = np.maximum(spectrum.rates, 0.0) * time + np.log(spectrum.reach(np.array([time]))[0])
+    echelon = _Echelon(K, negligible)
+    echelon.add_largest_first(np.arange(len(K)), weight)
+    return echelon.frame(spectrum.rates)
+
+
+def _orthogonal(rows: FloatArray, H: FloatArray) -> FloatArray:
+    """What of the rows lies outside the span of H; twice is enough for full orthogonality."""
+    rows = rows - (rows @ H) @ H.T
+    return rows - (rows @ H) @ H.T
+
+
+def _balance(first: FloatArray, second: FloatArray, imbalance: float | None, tolerance: float) -> tuple[float, float]:
+    """Imbalance lambda and the residual of Q D = lambda Q."""
+    second_gram, first_gram = second.T @ second, first @ first.T
+    D, gram = second_gram - first_gram, second_gram + first_gram
+    total, square = float(np.trace(gram)), float(np.sum(gram**2))
+    if imbalance is None:
+        # Least squares over Q: directions of the hidden space that no weight uses have no say.
+        imbalance = float(np.sum(D * gram)) / total if total > 0 else 0.0
+        if abs(imbalance) * total <= tolerance * square:
+            imbalance = 0.0
+    imbalance = between("imbalance", imbalance, -np.inf, np.inf, why="it is a difference of squared weights")
+    if total == 0:
+        return imbalance, 0.0
+    off = D - imbalance * np.eye(len(D))
+    # ||Q A||^2 = <A, Q^T Q A> for symmetric A.
+    residual, size = np.sqrt(np.sum(off * (gram @ off))), np.sqrt(np.sum(gram * (gram @ gram)))
+    return imbalance, float(residual / max(size, abs(imbalance) * np.sqrt(total)))
+
+
+def _tied(values: FloatArray, width: float) -> FloatArray:
+    """Falling values with those closer than width made equal, and those below it 0."""
+    values = np.where(values <= width, 0.0, values)
+    group = np.concatenate([[0], np.cumsum(np.diff(values) < -width)])
+    return (np.bincount(group, values) / np.bincount(group))[group]
+
+
+def _completed(basis: FloatArray, columns: FloatArray) -> FloatArray:
+    """The orthonormal basis with as many more directions as the columns need."""
+    if basis.shape[0] == basis.shape[1]:
+        return basis
+    # Householder on both at once: orthogonal to the basis also where the columns almost lie in its span.
+    more = np.linalg.qr(np.hstack([basis, columns]))[0][:, basis.shape[1] :]
+    return np.hstack([basis, more])
+
+
+def _gram(A: FloatArray, ridge: FloatArray) -> FloatArray:
+    """A^T A + diag(ridge) for every time; of large ones only the lower triangle."""
+    if A[:1].size < _SMALL:
+        G = np.matmul(_transpose(A), A)
+    else:
+        # numpy and scipy bring a BLAS each, and the idle threads of one hold up the other: stay with scipy's here.
+        G = np.empty((len(A), A.shape[2], A.shape[2]))
+        for a, g in zip(A, G, strict=True):
+            dsyrk(1.0, a.T, c=g.T, overwrite_c=1)
+    np.einsum("tjj->tj", G)[...] += ridge
+    return G
+
+
+def _solved(Y: FloatArray, G: FloatArray) -> FloatArray:
+    """Y C^-T in the place of Y, where C C^T = G, for every time."""
+    if Y.size == 0:
+        return Y
+    if Y[0].size < _SMALL:
+        for C, y in zip(np.linalg.cholesky(G), Y, strict=True):
+            dtrsm(1.0, C.T, y.T, trans_a=1, overwrite_b=1)
+        return Y
+    for g, y in zip(G, Y, strict=True):
+        C, failed = dpotrf(g.T, clean=0, overwrite_a=1)
+        if failed:
+            raise np.linalg.LinAlgError("the Gram matrix of the hidden space is not positive definite")
+        dtrsm(1.0, C, y.T, trans_a=1, overwrite_b=1)
+    return Y
+
+
+def _multiply(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Matrix products over a stack of times; either side may be one matrix for all."""
+    if max(left.shape[-2] * left.shape[-1], right.shape[-2] * right.shape[-1]) < _SMALL:
+        return np.matmul(left, right)
+    times = len(left) if left.ndim == 3 else len(right)
+    product = np.empty((times, left.shape[-2], right.shape[-1]))
+    for k, out in enumerate(product):
+        a, b = left[k] if left.ndim == 3 else left, right[k] if right.ndim == 3 else right
+        # BLAS counts columns first: the transposed product of the transposes.
+        swap_a, swap_b = a.flags.f_contiguous, b.flags.f_contiguous
+        dgemm(
+            1.0,
+            b if swap_b else b.T,
+            a if swap_a else a.T,
+            trans_a=swap_b,
+            trans_b=swap_a,
+            c=out.T,
+            overwrite_c=1,
+        )
+    return product
+
+
+def _transpose(stack: FloatArray) -> FloatArray:
+    return np.swapaxes(stack, -1, -2)
+
+
+def _checked_layers(first: Any, second: Any, shape: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+    W1 = real_array("first_weights", first, ndim=2)
+    W2 = real_array("second_weights", second, ndim=2)
+    if not (min(*W1.shape, *W2.shape) > 0 and len(W1) == W2.shape[1] and (len(W2), W1.shape[1]) == shape):
+        raise InvalidSpec(
+            required="weights must be (hidden, inputs) and (outputs, hidden) for a task of (outputs, inputs)",
+            got=f"{W1.shape} and {W2.shape} for a task of {shape}",
+            why="the second layer reads the first, and both meet the task's covariance",
+            remedy="check the order of the layers and whether one of them is transposed",
+        )
+    return W1.copy(), W2.copy()
+
+
+def _checked_times(times: Any) -> FloatArray:
+    t = np.asarray(times, dtype=np.float64)
+    if not (t >= 0).all():
+        raise InvalidSpec(
+            required="times must not be negative or NaN",
+            got=repr(times) if t.size < 5 else f"{np.count_nonzero(~(t >= 0))} such values",
+            why="the flow is known forwards from the start at time 0",
+            remedy="give times from 0 to infinity, in units of steps times learning rate",
+        )
+    return t

@@ -1,0 +1,116 @@
+"""The pooled problem: a linear network whose inputs all reach the output through one map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from learncast.assumptions import Assumption
+from learncast.dynamics.modes import recurrence_kernel
+from learncast.errors import InvalidSpec
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
+from learncast.tasks.comparison import share
+from learncast.tasks.task import Task
+from learncast.validation import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class PooledProblem:
+    """A two-layer linear network learning to map z to y.
+
+    A linear RNN with W_h = b is such a network on the pooled input z = sum_t b^(T-t) x_t. With a target at every step r
+    it sums the problems z_r = sum_{t<=r} b^(r-t) x_t over r. A two-layer network is the case of one step.
+
+    Attributes
+    ----------
+    cross : (outputs, inputs)
+        E[y z^T].
+    power : (inputs, inputs)
+        E[z z^T].
+    target_power : float
+        E|y|^2; nan when unknown.
+    recurrence : float
+        b.
+    first, second
+        The network's two maps.
+    recurrence_residual : float
+        Share of the recurrent weights that is not a multiple of the identity.
+    """
+
+    task: Task
+    cross: FloatArray
+    power: FloatArray
+    target_power: float
+    recurrence: float
+    first: FloatArray
+    second: FloatArray
+    recurrence_residual: float
+
+    @classmethod
+    def of(cls, task: Task, network: LinearRNN | TwoLayer) -> PooledProblem:
+        """Pool a task's inputs as the network does."""
+        if (task.inputs, task.outputs) != (network.inputs, network.outputs):
+            raise InvalidSpec(
+                required=f"task {task.name!r} must have the network's {network.inputs} inputs and "
+                f"{network.outputs} outputs",
+                got=f"{task.inputs} and {task.outputs}",
+                why="the network could not be trained on it",
+                remedy="match the network's inputs and outputs to the task's",
+            )
+        if isinstance(network, TwoLayer):
+            if task.steps != 1:
+                raise InvalidSpec(
+                    required="a two-layer network needs a static task (one step)",
+                    got=f"{task.steps} steps",
+                    why="it has no memory",
+                    remedy="use tasks.static or tasks.from_pairs, or a LinearRNN",
+                )
+            b, residual, first, second = 0.0, 0.0, network.first, network.second
+        else:
+            W_h = network.recurrent_weights
+            b = float(np.trace(W_h)) / len(W_h)
+            residual = share(float(np.linalg.norm(W_h - b * np.eye(len(W_h)))), float(np.linalg.norm(W_h)))
+            first, second = network.input_weights, network.output_weights
+        kernel = recurrence_kernel(b, task.steps, task.cross_covariance.shape[2])
+        return cls(
+            task,
+            task.cross_covariance.contracted(kernel).T,
+            task.input_covariance.contracted(kernel @ kernel.T),
+            task.target_power,
+            b,
+            first,
+            second,
+            residual,
+        )
+
+    @property
+    def variance(self) -> float:
+        """Mean variance of the pooled input over its directions, sigma^2."""
+        return float(np.trace(self.power)) / len(self.power)
+
+    @property
+    def scalar_recurrence(self) -> Assumption:
+        """How nearly the recurrence is a number."""
+        return Assumption("scalar_recurrence", self.recurrence_residual)
+
+    @property
+    def whitened_input(self) -> Assumption:
+        """How nearly the pooled input has one variance in all directions."""
+        gap = self.power - self.variance * np.eye(len(self.power))
+        return Assumption("whitened_input", share(float(np.linalg.norm(gap)), float(np.linalg.norm(self.power))))
+
+    @property
+    def least_loss(self) -> float:
+        """Loss of the best linear map, E|y|^2 / 2 - tr(S P^+ S^T) / 2; nan when E|y|^2 is unknown."""
+        explained = np.trace(self.cross @ np.linalg.pinv(self.power, hermitian=True) @ self.cross.T)
+        return (self.target_power - float(explained)) / 2
+
+    def loss(self, function: FloatArray) -> FloatArray:
+        """Half mean squared error of input-output maps (..., outputs, inputs); nan when E|y|^2 is unknown.
+
+        Implements: braun2022 Eq. (2), from second-order statistics
+        """
+        quadratic = np.einsum("...mn,nk,...mk->...", function, self.power, function, optimize=True) / 2
+        return np.asarray(self.target_power / 2 + quadratic - np.einsum("...mn,mn->...", function, self.cross))

@@ -1,0 +1,271 @@
+"""The exact learning of a balanced two-layer linear network, and of the linear RNNs that are one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy.optimize import brentq
+
+from learncast import assumptions as conditions
+from learncast.assumptions import Assumption
+from learncast.dynamics.balanced_flow import BalancedFlow
+from learncast.dynamics.pooled import PooledProblem
+from learncast.dynamics.solution import LearningTime, Solution, checked_times
+from learncast.errors import InvalidSpec
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
+from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, spec_hash
+from learncast.validation import FloatArray, between, one_of, positive
+
+#: Share of the loss that is left when a flow is said to have arrived on a saddle.
+ARRIVED = 1e-2
+
+#: What `TwoLayerSolution.at` adds on request.
+EXTRAS = ("first_weights", "second_weights")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TwoLayerSolution(Solution):
+    """Exact gradient flow of a two-layer linear network from any balanced start.
+
+    With E[z z^T] = sigma^2 I the flow is that of whitened inputs with S / sigma^2 for the task and sigma^2 t for time.
+
+    Assumes: whitened_input, balanced_weights, scalar_recurrence
+    """
+
+    problem: PooledProblem
+    network: LinearRNN | TwoLayer
+    learning_rate: float
+    separatrix_tolerance: float | None = None
+
+    @cached_property
+    def flow(self) -> BalancedFlow:
+        """The matrix Riccati flow in whitened coordinates."""
+        p = self.problem
+        scale = p.variance if p.variance > 0 else 1.0
+        return BalancedFlow(p.cross / scale, p.first, p.second, separatrix_tolerance=self.separatrix_tolerance)
+
+    @property
+    def _clock(self) -> float:
+        """Flow time per gradient step."""
+        return self.learning_rate * self.problem.variance
+
+    def at(self, times: Any, *, include: tuple[str, ...] = ()) -> Trajectory:
+        """Network function, similarities of the weights and loss at times in gradient steps.
+
+        Parameters
+        ----------
+        times : array_like
+            Gradient steps; infinity allowed.
+        include : tuple of {"first_weights", "second_weights"}
+            Weights too, rotated to be continuous in time: each step nearest to the one before, from the start on.
+
+        Returns
+        -------
+        Trajectory
+            ``network_function`` (time, row, column), ``input_gram`` W1^T W1, ``output_gram`` W2 W2^T, ``strength`` of
+            each of the task's singular modes, ``loss`` and ``excess_loss``.
+        """
+        steps = checked_times(times)
+        for name in include:
+            one_of("include", name, EXTRAS, why="these can be added to a trajectory")
+        grams = self.flow.grams(self._flow_times(steps))
+        n = self.problem.first.shape[1]
+        function = grams[:, n:, :n]
+        left, right = self.mode_vectors
+        excess = self.problem.variance * self.flow.losses(self._flow_times(steps))
+        variables: dict[str, Any] = {
+            "network_function": (("time", "row", "column"), function, described("network function W2 W1", "1")),
+            "input_gram": (("time", "column", "column_other"), grams[:, :n, :n], described("W1^T W1", "1")),
+            "output_gram": (("time", "row", "row_other"), grams[:, n:, n:], described("W2 W2^T", "1")),
+            "strength": (
+                ("time", "mode"),
+                np.einsum("mk,tmn,nk->tk", left, function, right, optimize=True),
+                described("strength of each singular mode of the task", "1"),
+            ),
+            "loss": ("time", excess + self.problem.least_loss, described("half mean squared error", "target^2")),
+            "excess_loss": ("time", excess, described("loss above the best linear map's", "target^2")),
+        }
+        if include:
+            variables |= self._weights_over(steps, include)
+        dataset = xr.Dataset(
+            variables,
+            coords={
+                "time": ("time", steps, described("training time", STEPS)),
+                "mode": ("mode", np.arange(left.shape[1])),
+            },
+            attrs={"task": self.problem.task.name, "learning_rate": self.learning_rate},
+        )
+        return Trajectory(dataset, self.provenance)
+
+    def _flow_times(self, steps: FloatArray) -> FloatArray:
+        return steps * self._clock if self._clock > 0 else np.zeros_like(steps)
+
+    def _weights_over(self, steps: FloatArray, include: tuple[str, ...]) -> dict[str, Any]:
+        first = np.empty((len(steps), *self.problem.first.shape))
+        second = np.empty((len(steps), *self.problem.second.shape))
+        near = (self.problem.first, self.problem.second)
+        for k in np.argsort(steps, kind="stable"):
+            near = self.flow.weights(float(self._flow_times(steps[k : k + 1])[0]), like=near)
+            first[k], second[k] = near
+        found = {
+            "first_weights": (("time", "unit", "column"), first, described("first weights, up to rotation", "1")),
+            "second_weights": (("time", "row", "unit"), second, described("second weights, up to rotation", "1")),
+        }
+        return {name: found[name] for name in include}
+
+    @cached_property
+    def mode_vectors(self) -> tuple[FloatArray, FloatArray]:
+        """Left and right singular vectors of the task, (outputs, modes) and (inputs, modes)."""
+        left, _, right = np.linalg.svd(self.problem.cross, full_matrices=False)
+        return left, right.T
+
+    @property
+    def optimum(self) -> FloatArray:
+        """Strength each singular mode of the task should reach."""
+        scale = self.problem.variance if self.problem.variance > 0 else 1.0
+        return np.asarray(np.linalg.svd(self.problem.cross, compute_uv=False), dtype=float) / scale
+
+    def network_at(self, time: float) -> LinearRNN | TwoLayer:
+        """The network after `time` gradient steps, its hidden space turned to be nearest to the start."""
+        [step] = checked_times(time)
+        first, second = self.flow.weights(float(self._flow_times(np.array([step]))[0]))
+        if isinstance(self.network, TwoLayer):
+            return TwoLayer(first, second)
+        return LinearRNN(first, self.network.recurrent_weights, second)
+
+    def time_to(self, accuracy: float) -> LearningTime:
+        """First time at which |W2 W1 - optimum| <= (1 - accuracy) |optimum|, by root finding on the exact loss.
+
+        Descent steps are unknown (nan): no first-order count is derived for coupled modes.
+        """
+        accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+        whole = float((self.optimum**2).sum()) * self.problem.variance / 2
+        steps = self._time_to_excess((1.0 - accuracy) ** 2 * whole)
+        status = (
+            Status.not_learned
+            if math.isinf(steps)
+            else Status.ok
+            if conditions.exact(self._flow_assumptions)
+            else Status.outside_theory
+        )
+        return LearningTime(accuracy, np.array([steps]), np.array([np.nan]), (status,))
+
+    def time_to_loss(self, tolerance: float) -> float:
+        """First time, in gradient steps, at which the excess loss is at most `tolerance`; infinite if never."""
+        positive("tolerance", tolerance, why="the optimum itself is never reached")
+        return self._time_to_excess(tolerance)
+
+    def _time_to_excess(self, tolerance: float) -> float:
+        def gap(t: float) -> float:
+            return float(self.problem.variance * self.flow.losses(t)) - tolerance
+
+        if gap(0.0) <= 0:
+            return 0.0
+        if self._clock == 0 or gap(math.inf) >= 0:
+            return math.inf
+        # The loss never rises under the flow, so the first bracket holds the only crossing.
+        late = 1.0 / max(float(self.flow.singular_values.max(initial=0.0)), 1e-300)
+        while gap(late) > 0:
+            late *= 2.0
+            if late > 1e300:
+                return math.inf
+        early = late / 2.0 if gap(late / 2.0) > 0 else 0.0
+        return float(brentq(gap, early, late, xtol=1e-300, rtol=4 * np.finfo(float).eps)) / self._clock
+
+    @property
+    def _flow_assumptions(self) -> tuple[Assumption, ...]:
+        found = [self.problem.whitened_input, Assumption("balanced_weights", self.flow.balance_residual)]
+        if isinstance(self.network, LinearRNN):
+            found.insert(0, self.problem.scalar_recurrence)
+        return tuple(found)
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """Conditions of the theory, as measured."""
+        return (
+            *self._flow_assumptions,
+            Assumption("regular_orientation", 1.0 - self.orientation_margin),
+            conditions.stable_learning_rate(self.learning_rate, np.array(self.sharpness)),
+        )
+
+    @cached_property
+    def orientation_margin(self) -> float:
+        """How far the start is from being turned against the task: 1 aligned, 0 exactly on a separatrix.
+
+        Half the smallest singular value of B = U^T U~ + V^T V~, the singular vectors of the initial network function
+        against the task's; 0 when the flow loses a mode that the network has the units for.
+        """
+        p = self.problem
+        units = min(p.first.shape[0], *p.cross.shape)
+        task_rank = int(np.count_nonzero(self.flow.singular_values > 1e-12 * max(self.flow.singular_values[0], 1e-300)))
+        if len(self.flow.lost_modes) > max(0, task_rank - units):
+            return 0.0
+        left, strengths, right = np.linalg.svd(p.second @ p.first, full_matrices=False)
+        rank = int(np.count_nonzero(strengths > 1e-12 * max(float(strengths[0]), 1e-300)))
+        if min(rank, task_rank) == 0:
+            return 1.0
+        U, V = self.mode_vectors
+        B = left[:, :rank].T @ U[:, :task_rank] + right[:rank] @ V[:, :task_rank]
+        return float(np.linalg.svd(B, compute_uv=False)[-1]) / 2
+
+    @property
+    def sharpness(self) -> float:
+        """Largest curvature of the loss that descent meets, at the start or at the end.
+
+        With spectral norms |W| the curvature is at most sigma^2 (|W1|^2 + |W2|^2), which it reaches at an optimum.
+        """
+        ends = [(self.problem.first, self.problem.second), self.flow.weights(np.inf)]
+        return self.problem.variance * max(
+            float(np.linalg.norm(a, 2)) ** 2 + float(np.linalg.norm(b, 2)) ** 2 for a, b in ends
+        )
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Modes that the exact flow never learns, and where real training would stall."""
+        lost, p = self.flow.lost_modes, self.problem
+        if not len(lost):
+            return ()
+        units = min(p.first.shape[0], *p.cross.shape)
+        left = p.variance * self.flow.final_loss
+        which = ("mode " if len(lost) == 1 else "modes ") + ", ".join(str(int(k)) for k in lost)
+        if int(np.count_nonzero(self.flow.singular_values)) - len(lost) >= units:
+            return (
+                f"{units} hidden units cannot hold every mode: {which} stay unlearned, final excess loss {left:.4g}",
+            )
+        stall = self._time_to_excess((1 + ARRIVED) * left)
+        return (
+            f"this start never learns {which} under exact gradient flow: final excess loss {left:.4g}; real training "
+            f"will stall near step {stall:.4g} and escape by noise",
+        )
+
+    @property
+    def provenance(self) -> Provenance:
+        """Where the numbers come from."""
+        digest = spec_hash(self.problem.task.hash, self.network.hash, self.learning_rate)
+        keys = ("braun2022",) if isinstance(self.network, TwoLayer) else ("curriculum2025", "braun2022")
+        return Provenance("theory", keys, digest)
+
+    def __repr__(self) -> str:
+        sizes = f"{self.problem.first.shape[1]}-{self.problem.first.shape[0]}-{self.problem.second.shape[0]}"
+        return (
+            f"<TwoLayerSolution of {self.problem.task.name!r} at learning rate {self.learning_rate:g}: {sizes}, "
+            f"imbalance {self.flow.imbalance:.4g}, {self.forecast_class}>"
+        )
+
+
+def checked_two_layer(solution: Solution) -> TwoLayerSolution:
+    """Return a two-layer solution, or refuse anything else."""
+    if isinstance(solution, TwoLayerSolution):
+        return solution
+    raise InvalidSpec(
+        required="a solution of a two-layer network is needed",
+        got=type(solution).__name__,
+        why="the quantity is defined by its two layers",
+        remedy="solve a TwoLayer network, or a LinearRNN with scalar recurrence",
+    )

@@ -1,0 +1,161 @@
+"""A two-layer linear network: frozen weights, no training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.trajectory import spec_hash
+from learncast.validation import FloatArray, count, frozen, positive, real_array
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TwoLayer:
+    """The network y = W2 W1 x.
+
+    Parameters
+    ----------
+    first : (hidden, inputs)
+    second : (outputs, hidden)
+    """
+
+    first: FloatArray
+    second: FloatArray
+
+    def __post_init__(self) -> None:
+        for name in ("first", "second"):
+            object.__setattr__(self, name, frozen(real_array(name, getattr(self, name), ndim=2)))
+        if self.first.shape[0] != self.second.shape[1] or 0 in self.first.shape + self.second.shape:
+            raise InvalidSpec(
+                required="weights must be (hidden, inputs) and (outputs, hidden)",
+                got=f"{self.first.shape} and {self.second.shape}",
+                why="the layers must meet in the same hidden units",
+                remedy="transpose or trim the weights",
+            )
+
+    @classmethod
+    def random(cls, inputs: int, hidden: int, outputs: int, *, scale: float, rng: np.random.Generator) -> TwoLayer:
+        """Independent Gaussian weights of standard deviation `scale`: small is rich, large is lazy.
+
+        Such weights are not balanced; for small ones the imbalance is small too.
+        """
+        n, h, m = _sizes(inputs, hidden, outputs)
+        positive("scale", scale, why="weights of exactly 0 never learn")
+        return cls(scale * rng.standard_normal((h, n)), scale * rng.standard_normal((m, h)))
+
+    @classmethod
+    def balanced(
+        cls,
+        inputs: int,
+        hidden: int,
+        outputs: int,
+        *,
+        scale: float,
+        imbalance: float = 0.0,
+        rng: np.random.Generator,
+    ) -> TwoLayer:
+        """Random weights with W2^T W2 - W1 W1^T = imbalance times the identity.
+
+        Parameters
+        ----------
+        inputs, hidden, outputs : int
+        scale : float
+            Singular values are those of a Gaussian matrix with this standard deviation.
+        imbalance : float
+            lambda. Zero suits any sizes; a positive one needs hidden <= outputs, a negative one hidden <= inputs.
+        rng : numpy Generator
+        """
+        n, h, m = _sizes(inputs, hidden, outputs)
+        positive("scale", scale, why="weights of exactly 0 never learn")
+        lam = float(imbalance)
+        if (lam > 0 and h > m) or (lam < 0 and h > n):
+            side, size = ("outputs", m) if lam > 0 else ("inputs", n)
+            raise InvalidSpec(
+                required=f"an imbalance of this sign needs hidden <= {side}",
+                got=f"imbalance {lam:g} with {h} hidden units and {size} {side}",
+                why="the larger layer must reach every hidden unit",
+                remedy="use fewer hidden units, the other sign, or imbalance 0",
+            )
+        rank = min(n, h, m)
+        small = np.zeros(h)
+        small[:rank] = np.linalg.svd(scale * rng.standard_normal((h, rank)), compute_uv=False)
+        large = np.sqrt(small**2 + abs(lam))
+        hidden_basis = _orthonormal(h, h, rng)
+        one, two = (small, large) if lam >= 0 else (large, small)
+        return cls(
+            hidden_basis @ _diagonal(one, h, n) @ _orthonormal(n, n, rng).T,
+            _orthonormal(m, m, rng) @ _diagonal(two, h, m).T @ hidden_basis.T,
+        )
+
+    @classmethod
+    def from_module(cls, module: Any) -> TwoLayer:
+        """Take the weights of a torch module that is two `nn.Linear` layers without bias in sequence."""
+        layers = [m for m in module.modules() if type(m).__name__ == "Linear"] if hasattr(module, "modules") else []
+        others = [
+            type(m).__name__
+            for m in (module.modules() if layers else [])
+            if not list(m.children()) and type(m).__name__ not in ("Linear", "Identity")
+        ]
+        biased = [layer for layer in layers if layer.bias is not None]
+        if len(layers) != 2 or biased or others:
+            got = f"layers {others}" if others else "a layer with bias" if biased else f"{len(layers)} linear layers"
+            raise UnsupportedModel(
+                required="the module must be two nn.Linear layers without bias, and nothing between them",
+                got=got if layers else type(module).__name__,
+                why="the exact theory is about W2 W1 x",
+                remedy="use nn.Sequential(nn.Linear(..., bias=False), nn.Linear(..., bias=False))",
+            )
+        return cls(layers[0].weight, layers[1].weight)
+
+    @property
+    def inputs(self) -> int:
+        """Inputs."""
+        return int(self.first.shape[1])
+
+    @property
+    def hidden_size(self) -> int:
+        """Hidden units."""
+        return int(self.first.shape[0])
+
+    @property
+    def outputs(self) -> int:
+        """Outputs."""
+        return int(self.second.shape[0])
+
+    @property
+    def function(self) -> FloatArray:
+        """The input-output map W2 W1, (outputs, inputs)."""
+        return self.second @ self.first
+
+    @cached_property
+    def hash(self) -> str:
+        """Short hash of the weights."""
+        return spec_hash(self.first, self.second)
+
+    def __repr__(self) -> str:
+        return (
+            f"<TwoLayer: {self.inputs} inputs, {self.hidden_size} hidden, {self.outputs} outputs; "
+            f"largest singular values {np.linalg.norm(self.first, 2):.4g} and {np.linalg.norm(self.second, 2):.4g}>"
+        )
+
+
+def _sizes(inputs: int, hidden: int, outputs: int) -> tuple[int, int, int]:
+    why = "a network has at least one of each"
+    return count("inputs", inputs, why=why), count("hidden", hidden, why=why), count("outputs", outputs, why=why)
+
+
+def _orthonormal(rows: int, columns: int, rng: np.random.Generator) -> FloatArray:
+    """Orthonormal columns, uniformly distributed (the signs of QR fixed)."""
+    q, r = np.linalg.qr(rng.standard_normal((rows, columns)))
+    return np.asarray(q * np.sign(np.diag(r)))
+
+
+def _diagonal(values: FloatArray, rows: int, columns: int) -> FloatArray:
+    matrix = np.zeros((rows, columns))
+    k = np.arange(min(rows, columns))
+    matrix[k, k] = values[k]
+    return matrix
