@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -117,14 +118,11 @@ def reproduce(
 
         print(json.dumps(made, indent=2))
         return
-    from rich.console import Console
-
-    console = Console()
     for name, entry in made["figures"].items():
-        console.print(f"[bold]{name}[/bold]  {entry['caption']}", highlight=False)
+        print(f"{name}  {entry['caption']}")
         for key, value in entry["numbers"].items():
-            console.print(f"    {key}: {value}", highlight=False)
-    console.print(f"Figures and numbers are in {out}", highlight=False)
+            print(f"    {key}: {value}")
+    print(f"Figures and numbers are in {out}")
 
 
 @app.command()
@@ -152,37 +150,58 @@ def _deliver(answer: Answer, as_json: bool, out: Path | None, strict: bool) -> N
 
 
 def _print_answer(answer: Answer) -> None:
-    from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
     from learncast.report import validity_table
     from learncast.trajectory import FORECAST_CLASSES
 
-    console = Console()
+    console = _console()
     console.print(Text(answer.title, style="bold"))
     console.print(Padding(Text(answer.lead), (0, 0, 1, 0)))
     for table in [*answer.tables, validity_table(answer.assumptions)]:
         _print_table(console, table)
-    console.print(f"[bold]{answer.forecast_class}[/bold]: {FORECAST_CLASSES[answer.forecast_class]}", highlight=False)
+    console.print(Text(f"{answer.forecast_class}: {FORECAST_CLASSES[answer.forecast_class]}"))
     for assumption in answer.assumptions:
         if not assumption.holds and assumption.condition.binding:
-            console.print(f"[bold red]{assumption.violation()}[/bold red]", highlight=False)
+            console.print(Text(str(assumption.violation()), style="bold red"))
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    class Patient(Console):
+        """A console whose reader may leave early, as with `| head`."""
+
+        def on_broken_pipe(self) -> None:
+            _let_go()
+
+    return Patient()
+
+
+def _let_go() -> None:
+    """End quietly when nobody reads on."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(0)
 
 
 def _print_table(console: Any, table: Any) -> None:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    rich = Table(title=table.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    # Text throughout: names come from people and may look like markup.
+    rich = Table(title=Text(table.title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for k, column in enumerate(table.columns):
         words = k == 0 or column in ("why", "status")
-        rich.add_column(column, justify="left" if words else "right", overflow="fold")
+        rich.add_column(Text(column), justify="left" if words else "right", overflow="fold")
     for row in table.rows:
-        rich.add_row(*row)
+        rich.add_row(*(Text(cell) for cell in row))
     console.print(rich)
     for note in table.notes:
-        console.print(note, style="dim", highlight=False)
+        console.print(Text(note, style="dim"))
     if table.notes:
         console.print()
 
@@ -197,6 +216,8 @@ def _numbers(option: str, text: str) -> Any:
     try:
         if ":" in text:
             first, last, number = text.split(":")
+            if not all(math.isfinite(float(end)) for end in (first, last)):
+                raise ValueError("a range must be finite")
             # Refused before it is made: a mistyped count must not exhaust memory.
             if not 1 <= int(number) <= GRID_LIMIT // 8:
                 raise ValueError(f"a count of {number}")
@@ -225,9 +246,8 @@ def _plain_errors() -> Iterator[None]:
     except LearncastError as error:
         print(f"learncast: {error}", file=sys.stderr)
         raise typer.Exit(2) from error
-    except BrokenPipeError:  # the reader has seen enough, as with `| head`
-        sys.stderr.close()
-        raise typer.Exit(0) from None
+    except BrokenPipeError:
+        raise
     except OSError as error:
         print(f"learncast: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
         raise typer.Exit(2) from error
@@ -260,7 +280,11 @@ def _progress(what: str) -> Iterator[Progress]:
 
 def main() -> None:
     """Run the command line."""
-    app()
+    try:
+        app()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _let_go()
 
 
 if __name__ == "__main__":

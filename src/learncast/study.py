@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +15,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from learncast.dynamics.modes import modes
+from learncast.dynamics.pooled import PooledProblem
 from learncast.errors import InvalidSpec, LearncastError
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
@@ -29,7 +34,7 @@ class _Section(BaseModel):
 
 
 def _underscored(value: Any) -> Any:
-    return value.replace("-", "_") if isinstance(value, str) else value
+    return value.replace("-", "_") if isinstance(value, str) else repr(value)
 
 
 class RecurrentSection(_Section):
@@ -60,10 +65,12 @@ _NETWORKS: dict[str, type[_Section]] = {"linear-rnn": RecurrentSection, "two-lay
 
 
 def _network_section(value: Any) -> Any:
-    if not isinstance(value, dict):
+    if isinstance(value, _Section):
         return value
+    if not isinstance(value, dict):
+        raise ValueError("a network is a table with a kind and its keys")
     kind = value.get("kind", "linear-rnn")
-    if kind not in _NETWORKS:
+    if not isinstance(kind, str) or kind not in _NETWORKS:
         hint = suggestion(str(kind), tuple(_NETWORKS))
         raise ValueError(f"kind must be one of {', '.join(_NETWORKS)}, not {kind!r}" + (f"; {hint}" if hint else ""))
     return _NETWORKS[kind].model_validate(value)
@@ -233,7 +240,9 @@ class Study:
         self.name = section.name
         self.learning_rate, self.accuracy = section.training.learning_rate, section.training.accuracy
         self.max_stages = section.training.max_stages
-        self._target = None if section.target is None else self._task(section.target, "target", "[target]")
+        self._target = (
+            None if section.target is None else self._task(section.target, _name(section.target, 0), "[target]")
+        )
         self.candidates = tuple(
             self._task(candidate, _name(candidate, k), f"[[candidates]] number {k}")
             for k, candidate in enumerate(section.candidates, start=1)
@@ -247,6 +256,18 @@ class Study:
         )
         with _located(source, "[network]"):
             self.network = self._network(section.network)
+        self._check_fit()
+
+    def _check_fit(self) -> None:
+        """Refuse tasks that the network cannot be trained on, naming them by file and key."""
+        keyed = [] if self._target is None else [("[network] and [target]", self._target)]
+        keyed += [(f"[network] and [[candidates]] number {k}", t) for k, t in enumerate(self.candidates, start=1)]
+        keyed += [(f"[network] and [[sequence]] number {k}", t) for k, (t, _) in enumerate(self.sequence, start=1)]
+        for key, task in keyed:
+            with _located(self.source, key):
+                PooledProblem.of(task, self.network)
+                if isinstance(self.network, LinearRNN):
+                    modes(task, self.network)
 
     @property
     def target(self) -> Task:
@@ -318,8 +339,22 @@ class Study:
     def resolved(self) -> str:
         """The study as TOML with every default written out."""
         tables = self.section.model_dump(mode="json")
+        # The file is written elsewhere: what it names must still be found.
+        tables["network"] = self._absolute(tables["network"])
+        for key in ("candidates", "sequence"):
+            tables[key] = [self._absolute(table) for table in tables[key]]
+        tables["target"] = self._absolute(tables["target"])
         tables["sequence"] = [{"train_steps": s["train_steps"], **s["task"]} for s in tables["sequence"]]
         return to_toml({key: value for key, value in _without_none(tables).items() if value != []})
+
+    def _absolute(self, table: Any) -> Any:
+        if not isinstance(table, dict):
+            return table
+        found = {key: self._absolute(value) for key, value in table.items()}
+        for key in ("data", "weights"):
+            if isinstance(found.get(key), str):
+                found[key] = str((self.folder / found[key]).resolve())
+        return found
 
     def _task(self, section: TaskSection, name: str, key: str) -> Task:
         name = section.name or name
@@ -425,9 +460,12 @@ def _arrays(path: Path, key: str) -> dict[str, Any]:
 
 def _read_npz(path: Path) -> dict[str, Any]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it holds a single array without a name")
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError) as error:
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise _unreadable(path, error) from error
 
 
@@ -445,7 +483,7 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
 
     try:
         return dict(load_file(path))
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, TypeError, ValueError, SafetensorError) as error:
         raise _unreadable(path, error) from error
 
 
@@ -471,7 +509,9 @@ def _located(source: str, key: str) -> Iterator[None]:
 
 def _first_problem(error: ValidationError, raw: dict[str, Any], source: str) -> InvalidSpec:
     """Turn pydantic's first complaint into one sentence with file, key and reason."""
-    problem = error.errors(include_url=False)[0]
+    problems = error.errors(include_url=False)
+    # A misspelt required key is both unknown and missing: the first says more.
+    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
     words = [str(part) for part in problem["loc"] if part not in _UNION_TAGS]
     if words[:1] == ["sequence"] and words[2:3] == ["task"]:
         del words[2]
@@ -537,8 +577,8 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-        return f'"{escaped}"'
+        # JSON's escapes are TOML's too; TOML also forbids a bare DEL.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list):
         return "[" + ", ".join(_toml_value(item) for item in value) + "]"
     if isinstance(value, float) and math.isinf(value):

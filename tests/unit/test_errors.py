@@ -14,7 +14,12 @@ from learncast.errors import (
     UnsupportedModel,
 )
 
-PARTS = {"required": "steps must be positive", "got": "-3", "why": "time runs forward", "remedy": "choose steps above 0"}
+PARTS = {
+    "required": "steps must be positive",
+    "got": "-3",
+    "why": "time runs forward",
+    "remedy": "choose steps above 0",
+}
 PLAIN = (LearncastError, InvalidSpec, UnsupportedModel, SchemaMismatch, NotLearned)
 
 

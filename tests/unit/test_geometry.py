@@ -109,7 +109,9 @@ def test_directions_a_task_lacks_are_taken_from_the_next():
 def test_a_target_of_the_opposite_sign_shares_the_frame():
     first, second = tasks.integration(4), tasks.integration(4, target_strength=-1.0)
     frame = common_frame([first, second])
-    cross = [task.cross_covariance.rotated(frame.mode_inputs, frame.mode_outputs).diagonal() for task in (first, second)]
+    cross = [
+        task.cross_covariance.rotated(frame.mode_inputs, frame.mode_outputs).diagonal() for task in (first, second)
+    ]
     np.testing.assert_allclose(cross[1], -cross[0])
     assert (cross[0] > 0).all()
 

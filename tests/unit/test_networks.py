@@ -154,7 +154,10 @@ def test_modes_a_task_does_not_have_start_at_zero():
         ({"hidden_size": 0}, "hidden_size must be a whole number of at least 1"),
         ({"inputs": 0}, "inputs must be a whole number of at least 1"),
         ({"outputs": 1.5}, "outputs must be a whole number of at least 1"),
-        ({"inputs": 3, "outputs": 3, "hidden_size": 2}, "hidden_size must be at least the number of modes, 3, but got 2"),
+        (
+            {"inputs": 3, "outputs": 3, "hidden_size": 2},
+            "hidden_size must be at least the number of modes, 3, but got 2",
+        ),
         ({"initial": [0.1, 0.2]}, "initial must be a number or one for each of the 1 modes, but got 2 numbers"),
         ({"output_initial": [0.1, 0.2]}, "output_initial must be a number or one for each of the 1 modes"),
         ({"initial": np.nan}, "initial must be finite"),
@@ -178,9 +181,7 @@ def frame():
 
 def network_on(frame, a, c, recurrent, directions):
     """W_x = R diag(a) V^T, W_y = U diag(c) R^T."""
-    return LinearRNN(
-        (directions * a) @ frame.mode_inputs.T, recurrent, (frame.mode_outputs * c) @ directions.T
-    )
+    return LinearRNN((directions * a) @ frame.mode_inputs.T, recurrent, (frame.mode_outputs * c) @ directions.T)
 
 
 def test_an_aligned_start_is_read_exactly(frame):

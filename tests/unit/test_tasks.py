@@ -36,13 +36,15 @@ def dense_form(shape, rng):
 def kronecker_form(shape, rng):
     t, n, s, m = shape
     time, channel = rng.normal(size=(3, t, s)), rng.normal(size=(3, n, m))
-    return Kronecker(time, channel), sum(np.multiply.outer(a, b).transpose(0, 2, 1, 3) for a, b in zip(time, channel))
+    return Kronecker(time, channel), sum(
+        np.multiply.outer(a, b).transpose(0, 2, 1, 3) for a, b in zip(time, channel, strict=True)
+    )
 
 
 def sampled_form(shape, rng):
     t, n, s, m = shape
     left, right = rng.normal(size=(7, t, n)), rng.normal(size=(7, s, m))
-    return Sampled(left, right), np.mean([np.multiply.outer(a, b) for a, b in zip(left, right)], axis=0)
+    return Sampled(left, right), np.mean([np.multiply.outer(a, b) for a, b in zip(left, right, strict=True)], axis=0)
 
 
 FORMS = [dense_form, kronecker_form, sampled_form]
@@ -71,9 +73,7 @@ def test_shape_and_written_out_form(pair):
 def test_contraction_sums_over_both_times(pair):
     covariance, array = pair
     kernel = np.random.default_rng(1).normal(size=array.shape[::2])
-    expected = sum(
-        kernel[t, s] * array[t, :, s, :] for t in range(array.shape[0]) for s in range(array.shape[2])
-    )
+    expected = sum(kernel[t, s] * array[t, :, s, :] for t in range(array.shape[0]) for s in range(array.shape[2]))
     np.testing.assert_allclose(covariance.contracted(kernel), expected, **CLOSE)
 
 
@@ -163,9 +163,15 @@ def with_entry(array, index, value):
     [
         ((np.eye(6), EVEN), "input_covariance must have 4 dimensions, but got shape (6, 6)"),
         ((WHITE, np.ones((3, 2))), "cross_covariance must have 3 or 4 dimensions"),
-        ((WHITE[:, :, :2], EVEN), "input_covariance must be (steps, inputs, steps, inputs), but got shape (3, 2, 2, 2)"),
+        (
+            (WHITE[:, :, :2], EVEN),
+            "input_covariance must be (steps, inputs, steps, inputs), but got shape (3, 2, 2, 2)",
+        ),
         ((WHITE, np.ones((4, 2, 1))), "cross_covariance must begin with the input's 3 steps and 2 inputs"),
-        ((WHITE, np.ones((3, 2, 2, 1))), "targets must come at the end or at each of the 3 steps, but got 2 target steps"),
+        (
+            (WHITE, np.ones((3, 2, 2, 1))),
+            "targets must come at the end or at each of the 3 steps, but got 2 target steps",
+        ),
         ((WHITE, EVEN, np.eye(2)), "target_covariance must pair the targets (1, 1) with themselves"),
         ((WHITE, EVEN, np.ones(1)), "target_covariance must have 2 or 4 dimensions"),
         ((np.zeros((0, 2, 0, 2)), np.zeros((0, 2, 1))), "every axis must have at least one entry"),
@@ -226,7 +232,7 @@ def test_impossible_structured_statistics_are_refused_too(covariance, words):
 def test_a_large_structured_covariance_is_checked_pattern_by_pattern():
     time, channel = np.eye(300)[None], np.eye(40)[None]
     cross = Kronecker(np.ones((1, 300, 1)), np.eye(40)[None])
-    assert 8 * (300 * 40) ** 2 > MEMORY_LIMIT
+    assert MEMORY_LIMIT < 8 * (300 * 40) ** 2
     assert Task(Kronecker(time, channel), cross).steps == 300
     words = refused(lambda: Task(Kronecker(-time, channel), cross))
     assert words.startswith("each time and channel pattern of a large covariance must be positive semi-definite")
@@ -405,7 +411,10 @@ def test_the_default_chunk_keeps_temporaries_below_what_the_docstring_says(long_
         (lambda x, y: (x[:1], y[:1]), "at least two trials are needed, but got 1"),
         (lambda x, y: (x[:0], y[:0]), "at least two trials are needed, but got 0"),
         (lambda x, y: (x, y[:-1]), "inputs and targets must have the same number of trials, but got 300 and 299"),
-        (lambda x, y: (x, np.ones((300, 4, 2))), "targets at every step must have the inputs' 5 steps, but got 4 steps"),
+        (
+            lambda x, y: (x, np.ones((300, 4, 2))),
+            "targets at every step must have the inputs' 5 steps, but got 4 steps",
+        ),
         (lambda x, y: (x[:, :, 0], y), "inputs must be (trials, steps, inputs), but got shape (300, 5)"),
         (lambda x, y: (x, y[:, 0]), "targets must be (trials[, steps], outputs), but got shape (300,)"),
         (lambda x, y: (x.tolist(), y), "inputs must be a numpy array or torch tensor, but got list"),
@@ -503,7 +512,10 @@ def test_mixing_adds_channels_up_to_outputs(strengths, targets):
         (lambda: tasks.integration(5, input_strength=[1.0, -2.0]), "input_strength must be positive, but got -2"),
         (lambda: tasks.integration(5, target_strength=np.nan), "target_strength must be finite"),
         (lambda: tasks.integration(5, target_strength=[[1.0, 2.0]]), "a list with one number per input"),
-        (lambda: tasks.integration(5, [1, 2], [1, 2, 3]), "input_strength must have one number for each of the 3 inputs"),
+        (
+            lambda: tasks.integration(5, [1, 2], [1, 2, 3]),
+            "input_strength must have one number for each of the 3 inputs",
+        ),
         (lambda: tasks.integration(5, [1, 2], mixing=np.ones((2, 3))), "for each of the 3 inputs, but got 2"),
         (lambda: tasks.integration(5, mixing=[1, 2]), "mixing must have 2 dimensions"),
         (lambda: tasks.integration(5, targets="every"), "did you mean 'every_step'?"),

@@ -66,7 +66,10 @@ def test_good_numbers_pass():
 @pytest.mark.parametrize(
     ("check", "words"),
     [
-        (lambda: positive("rate", 0, why="it moves"), "rate must be positive, but got 0: it moves; choose rate above 0."),
+        (
+            lambda: positive("rate", 0, why="it moves"),
+            "rate must be positive, but got 0: it moves; choose rate above 0.",
+        ),
         (lambda: positive("rate", -1e-3, why="w"), "rate must be positive, but got -0.001"),
         (lambda: positive("rate", float("nan"), why="w"), "rate must be finite, but got nan"),
         (lambda: positive("rate", float("inf"), why="w"), "rate must be finite, but got inf"),

@@ -18,7 +18,7 @@ import xarray as xr
 from learncast.assumptions import Assumption, exact
 from learncast.errors import InvalidSpec
 from learncast.report import Report, Table
-from learncast.trajectory import FORECAST_CLASSES, Provenance, save_dataset
+from learncast.trajectory import FORECAST_CLASSES, Provenance, Status, save_dataset
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,8 +85,9 @@ class Answer:
                 why="several files go there",
                 remedy="choose another name",
             )
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".learncast-", dir=target.parent))
+        # The draft lies beside what exists already, so that a failure leaves no new folder behind.
+        beside = next(folder for folder in target.absolute().parents if folder.is_dir())
+        draft = Path(tempfile.mkdtemp(prefix=".learncast-", dir=beside))
         try:
             figure = self.draw()
             (draft / f"{self.kind}.json").write_text(self.json() + "\n", encoding="utf-8")
@@ -104,7 +105,7 @@ class Answer:
                 self.study,
             )
             (draft / "report.html").write_text(report.html(), encoding="utf-8")
-            target.mkdir(exist_ok=True)
+            target.mkdir(parents=True, exist_ok=True)
             written = []
             for file in sorted(draft.iterdir()):
                 os.replace(file, target / file.name)
@@ -151,6 +152,11 @@ def shown(value: float, digits: int = 2) -> str:
 def whole(value: float) -> str:
     """A whole number of steps for people."""
     return shown(value, 0)
+
+
+def descended(steps: float, status: Status) -> str:
+    """Descent steps for people; a descent that diverges is not the same as one that never arrives."""
+    return "diverges" if status is Status.diverged and math.isinf(steps) else whole(steps)
 
 
 def counted(steps: float) -> float | int:

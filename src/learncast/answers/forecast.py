@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from learncast.answers.answer import Answer, counted, shown, whole
+from learncast.answers.answer import Answer, counted, descended, shown, whole
 from learncast.dynamics.exact import solve
 from learncast.dynamics.linear_rnn import ModeSolution
 from learncast.dynamics.solution import LearningTime, Solution
@@ -69,7 +69,7 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
                 f"{row['optimum']:.5g}",
                 f"{row['initial']:.3g}",
                 shown(row["flow_steps"]),
-                whole(row["descent_steps"]),
+                descended(row["descent_steps"], Status[row["status"]]),
                 row["status"],
             )
             for row in rows
@@ -158,17 +158,20 @@ def _lead(name: str, accuracy: float, flow: float, descent: float, status: str) 
     return f"{name} is learned to {accuracy:.4g} in {whole(descent)} gradient steps (flow: {shown(flow)})."
 
 
-def _trajectory_table(dataset: Any) -> Table:
-    modes = dataset.sizes["mode"]
-    return Table(
-        "Trajectory",
-        ("step", *(f"strength {k}" for k in range(modes)), "loss"),
-        [
-            (
-                f"{float(t):g}",
-                *(f"{float(u):.6g}" for u in dataset["strength"].values[i]),
-                f"{float(dataset['loss'][i]):.6g}",
-            )
-            for i, t in enumerate(dataset["time"].values)
-        ],
-    )
+#: Rows of a trajectory that a screen shows.
+MOST_ROWS = 30
+
+
+def _trajectory_table(dataset: xr.Dataset) -> Table:
+    steps = dataset.sizes["time"]
+    picks = np.unique(np.linspace(0, steps - 1, min(steps, MOST_ROWS)).round().astype(int))
+    rows = [
+        (
+            f"{float(dataset['time'][i]):g}",
+            *(f"{float(u):.6g}" for u in dataset["strength"].values[i]),
+            f"{float(dataset['loss'][i]):.6g}",
+        )
+        for i in picks
+    ]
+    notes = () if len(picks) == steps else (f"{len(picks)} of {steps} times shown; all are in the files and --json.",)
+    return Table("Trajectory", ("step", *(f"strength {k}" for k in range(dataset.sizes["mode"])), "loss"), rows, notes)

@@ -54,7 +54,7 @@ def portrayed(
         from learncast.figures import page, portrait
 
         figure, (ax,) = page(width=6.0, height=4.4)
-        portrait(dataset, ax, target_value=None if own is None or np.ndim(own) else float(own), title=study.name)
+        portrait(dataset, ax, target_value=float(own) if isinstance(own, int | float) else None, title=study.name)
         return figure
 
     return Answer(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast.answers.answer import Answer, counted, shown, validity, whole
+from learncast.answers.answer import Answer, counted, descended, shown, validity, whole
 from learncast.planning.curriculum import Curriculum
 from learncast.planning.planner import Candidate, Plan, plan
 from learncast.progress import Progress, silent
@@ -95,6 +95,11 @@ def _lead(found: Plan) -> str:
     best, target = found.best, found.target.name
     if not np.isfinite(found.direct.flow_steps) and not np.isfinite(best.flow_steps):
         return f"{target} is never learned, directly or after any candidate: it {found.direct.status.value}."
+    if len(best.outcomes) == 1 and not np.isfinite(found.direct.descent_steps):
+        return (
+            f"Gradient descent diverges on {target} at this learning rate, whatever comes before; the flow takes "
+            f"{shown(found.direct.flow_steps)} steps. Lower the learning rate."
+        )
     if len(best.outcomes) == 1:
         return (
             f"Do not pretrain: train {target} directly, {whole(found.direct.descent_steps)} gradient steps "
@@ -115,10 +120,16 @@ def _lead(found: Plan) -> str:
 
 def _stages_table(best: Curriculum) -> Table:
     rows = [
-        (o.stage.task.name, f"{o.accuracy:.4g}", shown(o.flow_steps), whole(o.descent_steps), o.status.name)
+        (
+            o.stage.task.name,
+            f"{o.accuracy:.4g}",
+            shown(o.flow_steps),
+            descended(o.descent_steps, o.status),
+            o.status.name,
+        )
         for o in best.outcomes
     ]
-    rows.append(("total", "", shown(best.flow_steps), whole(best.descent_steps), best.status.name))
+    rows.append(("total", "", shown(best.flow_steps), descended(best.descent_steps, best.status), best.status.name))
     return Table("Do this", ("stage", "stop at accuracy", "flow steps", "descent steps", "status"), rows)
 
 
@@ -128,14 +139,16 @@ def _ranking_table(found: Plan) -> Table:
             c.task.name,
             f"{c.accuracy:.4g}" if c.helps else "do not use",
             shown(c.flow_steps),
-            whole(c.descent_steps),
+            descended(c.descent_steps, c.status),
             shown(c.speedup_steps),
             f"{c.speedup_ratio:.3f}",
         )
         for c in found.candidates[:25]
     ]
     alone = found.direct
-    rows.append(("direct training", "", shown(alone.flow_steps), whole(alone.descent_steps), "", "1.000"))
+    rows.append(
+        ("direct training", "", shown(alone.flow_steps), descended(alone.descent_steps, alone.status), "", "1.000")
+    )
     notes = [f"{c.task.name}: {c.why['sentence']}." for c in found.candidates[:25]]
     if len(found.candidates) > 25:
         notes.append(f"{len(found.candidates) - 25} more candidates are in the files.")
@@ -162,7 +175,7 @@ def draw_plan(found: Plan) -> Figure:
         optimum=float(best.modes[-1].optimum[mode]),
         tolerance=1 - direct.accuracy,
         first_optimum=float(best.modes[0].optimum[mode]) if staged else None,
-        switch=best.outcomes[0].flow_steps if staged else None,
+        switch=best.outcomes[0].flow_steps if staged and np.isfinite(best.outcomes[0].flow_steps) else None,
         mode=mode,
         title=f"Slowest mode of {found.target.name}",
     )

@@ -160,18 +160,21 @@ class BalancedFlow:
                 why="weights are fixed up to a rotation that differs between times",
                 remedy="ask for one time after the other, or for grams or network_functions of all of them",
             )
-        return self._spectrum.join(self._factors(_checked_times(time).reshape(1)))[0]
+        return self._spectrum.join(
+            self._factors(_checked_times(time).reshape(1), _Workspace.of(1, *self._settled.rows.shape))
+        )[0]
 
     def _evaluate(self, times: Any, shape: tuple[int, ...], quantity: Callable[[FloatArray], FloatArray]) -> FloatArray:
         t = _checked_times(times)
         flat = t.ravel()
         values = np.empty((flat.size, *shape))
         step = max(1, _CHUNK // max(1, self._settled.rows.size))
+        space = _Workspace.of(min(step, flat.size), *self._settled.rows.shape)
         for i in range(0, flat.size, step):
-            values[i : i + step] = quantity(self._factors(flat[i : i + step]))
+            values[i : i + step] = quantity(self._factors(flat[i : i + step], space))
         return values.reshape(t.shape + shape)
 
-    def _factors(self, t: FloatArray) -> FloatArray:
+    def _factors(self, t: FloatArray, space: _Workspace) -> FloatArray:
         """Q in the task's singular coordinates, (times, coordinates, rank)."""
         spectrum = self._spectrum
         reach, fading = spectrum.reach(t), spectrum.fading(t)
@@ -179,15 +182,17 @@ class BalancedFlow:
         left, frame, own = np.arange(len(t)), self._settled, False
         parts: list[tuple[IntArray, FloatArray]] = []
         while True:
-            Y, scale = frame.columns(finite[left], reach[left])
-            G = _gram(Y * reach[left, :, None], scale**2)
+            Y, A, Z, G = space.part(left.size, frame.pivots.size)
+            scale = frame.columns(finite[left], reach[left], out=Y)
+            _gram(np.multiply(Y, reach[left, :, None], out=A), scale**2, out=G)
             fits = np.einsum("tjj->tj", G).max(axis=1, initial=0.0) <= spectrum.size + _SLACK
             fits[:1] |= own
             if fits.all():
-                parts.append((left, _solved(spectrum.mix(Y, fading[left]), G)))
+                parts.append((left, _solved(spectrum.mix(Y, fading[left], out=Z), G)))
                 break
             now, left = left[fits], left[~fits]
-            parts.append((now, _solved(spectrum.mix(Y[fits], fading[now]), G[fits])))
+            done = spectrum.mix(Y[fits], fading[now], out=np.empty((now.size, *Y.shape[1:])))
+            parts.append((now, _solved(done, G[fits])))
             # A row that starts near a separatrix stays small for long before it dominates, and pivoting on it would
             # lose its digits meanwhile. Any order is exact; the last one made often serves the next times too.
             own = frame is not self._settled or self._turned is self._settled
@@ -200,6 +205,25 @@ class BalancedFlow:
         for index, part in parts:
             Z[index, :, : part.shape[2]] = part
         return Z
+
+
+@dataclass(frozen=True)
+class _Workspace:
+    """Arrays for one chunk of times, kept from chunk to chunk: new pages cost as much as the work on them."""
+
+    rows: int
+    stacks: FloatArray
+    squares: FloatArray
+
+    @classmethod
+    def of(cls, times: int, rows: int, columns: int) -> _Workspace:
+        return cls(rows, np.empty((3, times * rows * columns)), np.empty(times * columns**2))
+
+    def part(self, times: int, columns: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Three (times, rows, columns) and one (times, columns, columns)."""
+        shape = (times, self.rows, columns)
+        Y, A, Z = (stack[: times * self.rows * columns].reshape(shape) for stack in self.stacks)
+        return Y, A, Z, self.squares[: times * columns**2].reshape(times, columns, columns)
 
 
 @dataclass(frozen=True)
@@ -252,10 +276,10 @@ class _Spectrum:
         outside = (u[m:], v[m:]) if self.outputs_grow else (v[m:], u[m:])
         return np.concatenate([up / 2, *(rows / np.sqrt(2.0) for rows in outside), down / 2])
 
-    def mix(self, Y: FloatArray, fading: FloatArray) -> FloatArray:
+    def mix(self, Y: FloatArray, fading: FloatArray, *, out: FloatArray) -> FloatArray:
         """Singular coordinates, inputs above outputs, of such rows before their decay; Y is spent."""
         m, n, v = self.singular_values.size, self.size, self.inputs.shape[1]
-        Z = np.empty_like(Y)
+        Z = out
         Y[:, m:] *= fading[:, m:, None]
         up, down, above, below = Y[:, :m], Y[:, n - m :], Z[:, :m], Z[:, v : v + m]
         if self.even:
@@ -315,8 +339,8 @@ class _Frame:
     pivots: IntArray
     rates: FloatArray
 
-    def columns(self, t: FloatArray, reach: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """X H c with its growth (times, rows, columns), and c."""
+    def columns(self, t: FloatArray, reach: FloatArray, *, out: FloatArray) -> FloatArray:
+        """X H c with its growth into `out` (times, rows, columns); returns c."""
         K, growing = self.rows, int(np.count_nonzero(self.rates > 0))
         rate = np.maximum(self.rates[self.pivots], 0.0)
         pivot = K[self.pivots, np.arange(self.pivots.size)]
@@ -324,11 +348,11 @@ class _Frame:
             decay = np.exp(-rate * t[:, None])
         peak = 1 / np.hypot(decay, reach[:, self.pivots] * pivot)
         scale = decay * peak
-        Y = np.empty((len(t), *K.shape))
+        Y = out
         if self.rates[:growing].max(initial=0.0) * t.max(initial=0.0) <= _SEPARABLE:
             np.multiply(K, scale[:, None], out=Y)
             Y[:, :growing] *= np.exp(self.rates[:growing] * t[:, None])[:, :, None]
-            return Y, scale
+            return scale
         np.multiply(K[growing:], scale[:, None], out=Y[:, growing:])
         up = Y[:, :growing]
         with np.errstate(over="ignore"):
@@ -337,7 +361,7 @@ class _Frame:
         np.exp(np.minimum(up, 200.0, out=up), out=up)
         up *= K[:growing]
         up *= peak[:, None]
-        return Y, scale
+        return scale
 
 
 class _Echelon:
@@ -470,17 +494,15 @@ def _completed(basis: FloatArray, columns: FloatArray) -> FloatArray:
     return np.hstack([basis, more])
 
 
-def _gram(A: FloatArray, ridge: FloatArray) -> FloatArray:
+def _gram(A: FloatArray, ridge: FloatArray, *, out: FloatArray) -> None:
     """A^T A + diag(ridge) for every time; of large ones only the lower triangle."""
     if A[:1].size < _SMALL:
-        G = np.matmul(_transpose(A), A)
+        np.matmul(_transpose(A), A, out=out)
     else:
         # numpy and scipy bring a BLAS each, and the idle threads of one hold up the other: stay with scipy's here.
-        G = np.empty((len(A), A.shape[2], A.shape[2]))
-        for a, g in zip(A, G, strict=True):
+        for a, g in zip(A, out, strict=True):
             dsyrk(1.0, a.T, c=g.T, overwrite_c=1)
-    np.einsum("tjj->tj", G)[...] += ridge
-    return G
+    np.einsum("tjj->tj", out)[...] += ridge
 
 
 def _solved(Y: FloatArray, G: FloatArray) -> FloatArray:

@@ -61,7 +61,7 @@ def strength(time: Any, start: Any, imbalance: Any, cross: Any, power: Any) -> F
         plus, minus = _fixed_points(u1, S1, ell)
         E = np.where(live, np.exp(-R * t), 1.0)
         # D = (1 - E) / S*, which is B tau at R = 0: exact where the exponential form is 0/0.
-        D = np.where(live, -np.expm1(-R * t) * B / np.where(live, R, 1.0), B * t)
+        D = np.where(live, -np.expm1(-R * t) * B / np.where(live, R, 1.0), np.where(B > 0, B * t, 0.0))
         p, m = _shares(beta, R, ell * B)
         above = _excess(u0, S0, ell) * 2 * E + D * _excess(u1, S1, ell) * (W0 + minus)
         below = (W0 + ell) * 2 * E + D * (plus + ell) * (W0 + minus)
@@ -101,7 +101,8 @@ def time_to_band(start: Any, imbalance: Any, cross: Any, power: Any, tolerance: 
     """Flow time of first entry into |u - u*| <= tolerance |u*|, and the strength there.
 
     The time is 0 inside the band and infinite when the band is never reached: from u_0 = 0 or the wrong sign
-    without imbalance, for u* = 0, or for tolerance 0. The strength is the band's edge, or the start inside.
+    without imbalance, for u* = 0, or for tolerance 0. It is 0, too, for a mode whose input never varies. The strength
+    is the band's edge, or the start inside.
 
     Implements: curriculum2025 Eq. (12), as the first entry from below or above; the print stops at (1 - eps)u* always
     Implements: curriculum2025 Eq. (41), solved for the time to a given strength
@@ -122,8 +123,8 @@ def time_to_band(start: Any, imbalance: Any, cross: Any, power: Any, tolerance: 
         time = _passage(u0, edge, best, room, gap - room, lam, beta, B)
     time, end = np.where(inside, 0.0, time), np.where(inside, u0, edge)
     unknown = np.isnan(best)
-    if unknown.any():  # beta = 0 = B: the mode cannot influence the loss
-        time, end = np.where(unknown, np.nan, time), np.where(unknown, u0, end)
+    if unknown.any():  # beta = 0 = B: the mode cannot influence the loss, so there is nothing to wait for
+        time, end = np.where(unknown, 0.0, time), np.where(unknown, u0, end)
     return time, sign * end if mirrored else end
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
-from learncast.errors import InvalidSpec
+from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.alignment import Alignment
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.tasks.geometry import Frame, common_frame
@@ -94,7 +94,8 @@ class Modes:
         """1 - |u - u*| / |u*| of each mode; 1 for a mode with nothing to learn that has learned nothing."""
         with np.errstate(divide="ignore", invalid="ignore"):
             accuracy = 1 - np.abs(strengths - self.optimum) / np.abs(self.optimum)
-        return np.where((strengths == 0) & (self.weighted_cross == 0), 1.0, accuracy)
+        nothing_to_learn = (self.weighted_cross == 0) & ((strengths == 0) | (self.weighted_input == 0))
+        return np.where(nothing_to_learn, 1.0, accuracy)
 
     @cached_property
     def cross_strength(self) -> FloatArray:
@@ -125,6 +126,13 @@ def modes_of(tasks: Sequence[Task], network: LinearRNN) -> list[Modes]:
 
     Implements: curriculum2025 Eq. (32), with c for the output mode where the print repeats b
     """
+    if not isinstance(network, LinearRNN):
+        raise UnsupportedModel(
+            required="the network must be a LinearRNN",
+            got=type(network).__name__,
+            why="modes are defined by its input, recurrent and output weights",
+            remedy="describe it as learncast.LinearRNN(input_weights, recurrent_weights, output_weights)",
+        )
     for task in tasks:
         if (task.inputs, task.outputs) != (network.inputs, network.outputs):
             raise InvalidSpec(
@@ -173,18 +181,24 @@ def weighted_strengths(task: Task, frame: Frame, recurrence: FloatArray) -> tupl
     cross, power = np.empty(frame.modes), np.empty(frame.modes)
     for b in sorted(set(recurrence.tolist())):
         here = recurrence == b
-        kernel = recurrence_kernel(b, task.steps, task.cross_covariance.shape[2])
-        with np.errstate(over="ignore", invalid="ignore"):
-            pooled_cross = task.cross_covariance.contracted(kernel)
-            pooled_input = task.input_covariance.contracted(kernel @ kernel.T)
+        pooled_cross, pooled_input = pooled_statistics(task, b)
         v, u = frame.mode_inputs[:, here], frame.mode_outputs[:, here]
         cross[here] = ((v.T @ pooled_cross) * u.T).sum(axis=1)
         power[here] = ((v.T @ pooled_input) * v.T).sum(axis=1)
+    return cross, np.maximum(power, 0.0)  # a variance; round-off may leave -1e-17
+
+
+def pooled_statistics(task: Task, recurrence: float) -> tuple[FloatArray, FloatArray]:
+    """Cov(z, y) and Cov(z, z) of the pooled input z_r = sum_{t<=r} b^(r-t) x_t, summed over readout steps r."""
+    kernel = recurrence_kernel(recurrence, task.steps, task.cross_covariance.shape[2])
+    with np.errstate(over="ignore", invalid="ignore"):
+        cross = task.cross_covariance.contracted(kernel)
+        power = task.input_covariance.contracted(kernel @ kernel.T)
     if not (np.isfinite(cross).all() and np.isfinite(power).all()):
         raise InvalidSpec(
             required="the recurrence must not overflow over a trial",
-            got=f"eigenvalue {float(np.abs(recurrence).max()):.4g} over {task.steps} steps",
+            got=f"eigenvalue {recurrence:.4g} over {task.steps} steps",
             why="the response to the first input is beyond the range of floating point",
             remedy="use a smaller recurrence or shorter trials",
         )
-    return cross, np.maximum(power, 0.0)  # a variance; round-off may leave -1e-17
+    return cross, power

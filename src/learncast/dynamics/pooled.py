@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from learncast.assumptions import Assumption
-from learncast.dynamics.modes import recurrence_kernel
+from learncast.dynamics.modes import pooled_statistics
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
@@ -73,11 +73,11 @@ class PooledProblem:
             b = float(np.trace(W_h)) / len(W_h)
             residual = share(float(np.linalg.norm(W_h - b * np.eye(len(W_h)))), float(np.linalg.norm(W_h)))
             first, second = network.input_weights, network.output_weights
-        kernel = recurrence_kernel(b, task.steps, task.cross_covariance.shape[2])
+        cross, power = pooled_statistics(task, b)
         return cls(
             task,
-            task.cross_covariance.contracted(kernel).T,
-            task.input_covariance.contracted(kernel @ kernel.T),
+            cross.T,
+            power,
             task.target_power,
             b,
             first,

@@ -86,18 +86,19 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -
     """
     shown = dataset.isel(candidate=slice(0, most))
     direct = float(dataset["direct_steps"])
-    total = np.where(np.isfinite(shown["flow_steps"]), shown["flow_steps"], direct)
+    total = np.where(np.isfinite(shown["flow_steps"]), shown["flow_steps"], direct if np.isfinite(direct) else 0.0)
     first = np.where(np.isfinite(shown["stop_steps"]), shown["stop_steps"], 0.0)
     names = [str(name) for name in shown["candidate"].values]
     rows = np.arange(len(names))
     ax.barh(rows, first, color=STAGED, label="on the candidate")
     ax.barh(rows, total - first, left=first, color=DIRECT, label="on the target")
-    ax.axvline(direct, color="black", linewidth=1, linestyle="--", label="direct training")
+    if np.isfinite(direct):
+        ax.axvline(direct, color="black", linewidth=1, linestyle="--", label="direct training")
     ax.set_yticks(rows, [name if len(name) <= 24 else name[:22] + "…" for name in names])
     ax.invert_yaxis()
-    ax.set_xlim(0, 1.32 * max(direct if np.isfinite(direct) else 0.0, float(total.max(initial=1.0))))
+    ax.set_xlim(0, 1.32 * max(direct if np.isfinite(direct) else 1.0, float(total.max(initial=0.0))))
     ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3)
     for row, value in zip(rows, shown["speedup_steps"].values, strict=True):
-        text = "no gain" if not value > 0 else f"saves {value:.0f}"
+        text = "never learned" if not np.isfinite(direct) else "no gain" if not value > 0 else f"saves {value:.0f}"
         ax.annotate(text, (total[row], row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
     return label(ax, x="flow steps to the target's accuracy", y="", title=title)

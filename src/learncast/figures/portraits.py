@@ -35,6 +35,7 @@ def portrait(
     title : str
     """
     vary = str(dataset.attrs["vary"])
+    dataset = dataset.sortby([vary, "accuracy"])
     x, y = dataset["accuracy"].values, dataset[vary].values
     speedup = dataset["speedup_steps"].values
     finite = np.abs(speedup[np.isfinite(speedup)])
@@ -44,7 +45,8 @@ def portrait(
     mesh = ax.pcolormesh(
         x, y, speedup, cmap="RdBu", norm=TwoSlopeNorm(0.0, -bottom, top), shading="nearest", rasterized=True
     )
-    if min(speedup.shape) > 1 and np.nanmin(speedup) < 0 < np.nanmax(speedup):
+    known = speedup[np.isfinite(speedup)]
+    if min(speedup.shape) > 1 and known.size and known.min() < 0 < known.max():
         ax.contour(x, y, np.where(np.isfinite(speedup), speedup, np.nan), levels=[0.0], colors="black", linewidths=1)
     singular = dataset["singular_accuracy"].values
     inside = np.isfinite(singular) & (singular <= x.max()) & (singular >= x.min())

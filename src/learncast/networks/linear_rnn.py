@@ -10,6 +10,7 @@ import numpy as np
 
 from learncast.errors import InvalidSpec
 from learncast.tasks.comparison import ABSENT, mode_strengths
+from learncast.tasks.covariance import MEMORY_LIMIT
 from learncast.tasks.geometry import common_frame
 from learncast.tasks.task import Task
 from learncast.trajectory import spec_hash
@@ -91,6 +92,13 @@ class LinearRNN:
             modes, left, right = frame.modes, frame.mode_inputs, frame.mode_outputs
             strengths, _ = mode_strengths(task, frame)
             present = (strengths > ABSENT * strengths.max(initial=0.0)).astype(float)
+        if 8 * hidden**2 > MEMORY_LIMIT:
+            raise InvalidSpec(
+                required=f"recurrent weights must fit in {MEMORY_LIMIT / 2**30:.3g} GiB",
+                got=f"{hidden} hidden units, which take {8 * hidden**2 / 2**30:.3g} GiB",
+                why="they would exhaust memory",
+                remedy="use fewer hidden units; more than one per mode change nothing here",
+            )
         if hidden < modes:
             raise InvalidSpec(
                 required=f"hidden_size must be at least the number of modes, {modes}",

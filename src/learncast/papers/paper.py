@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,11 @@ class Paper:
         """Make one figure: picture and data to files, caption and numbers returned."""
         dataset = figure.data()
         stem = f"figure_{figure.name}"
+        numbers, picture = figure.numbers(dataset), BytesIO()
+        figure.draw(dataset).savefig(picture, format="png", dpi=160)
+        # Nothing is written before everything is made.
         folder.mkdir(parents=True, exist_ok=True)
         provenance = Provenance("theory", (self.citation,), spec_hash(self.name, figure.name))
         save_dataset(dataset, folder / f"{stem}.nc", kind="figure", provenance=provenance)
-        figure.draw(dataset).savefig(folder / f"{stem}.png", dpi=160)
-        return {"caption": figure.caption, "numbers": figure.numbers(dataset), "files": [f"{stem}.png", f"{stem}.nc"]}
+        (folder / f"{stem}.png").write_bytes(picture.getvalue())
+        return {"caption": figure.caption, "numbers": numbers, "files": [f"{stem}.png", f"{stem}.nc"]}

@@ -314,13 +314,15 @@ def follow_modes(
             steps = np.asarray(np.ceil(stage.steps))
             after = problem.strength(time, flow)
             descended = problem.after_descent(descent, steps, learning_rate)
+        if not np.isfinite(time):
+            after = problem.strength(np.inf, flow)
         outcomes.append(
             StageOutcome(
                 stage,
                 float(time) / learning_rate,
                 float(steps),
                 flow,
-                after if np.isfinite(time) else problem.strength(np.inf, flow),
+                after,
                 float(m.accuracy(after).min()),
                 _stage_status(m, flow, float(time), float(steps), learning_rate),
             )

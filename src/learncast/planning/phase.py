@@ -75,6 +75,20 @@ def phase_portrait(
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
     stops = _checked_accuracies(accuracies)
+    if vary == "name":
+        raise InvalidSpec(
+            required="vary must name a keyword that changes the task",
+            got="'name'",
+            why="tasks that differ in name alone are one task",
+            remedy="vary a number such as target_strength",
+        )
+    if np.ndim(values) == 0:
+        raise InvalidSpec(
+            required="values must be a list",
+            got=repr(values)[:60],
+            why="a portrait runs over several first tasks",
+            remedy="put a single value in a list",
+        )
     _check_size(len(values), len(stops))
     own = modes_of([target], network)[0]
     firsts, measured = _first_tasks(target, own, network, vary, values)
@@ -213,7 +227,7 @@ def _labelled(
     total = one + two
     with np.errstate(invalid="ignore", divide="ignore"):
         speedup = direct - total  # inf - inf is nan: unknown
-        ratio = direct / total
+        ratio = np.where((total == 0) & (direct == 0), 1.0, direct / total)
         optimum = (firsts.cross / firsts.power)[:, 0, :]
     over = (vary, "accuracy")
     plain = np.ndim(values) == 1

@@ -75,11 +75,12 @@ class Candidate:
     @property
     def status(self) -> Status:
         """How the forecast came out."""
-        if not self.holds:
+        failed = {a.name for a in self.assumptions if a.condition.binding and not a.holds}
+        if failed - {"stable_learning_rate"} or math.isnan(self.flow_steps):
             return Status.outside_theory
         if math.isinf(self.flow_steps):
             return Status.not_learned
-        return Status.diverged if math.isinf(self.descent_steps) else Status.ok
+        return Status.diverged if failed or math.isinf(self.descent_steps) else Status.ok
 
     @property
     def speedup_steps(self) -> float:
@@ -125,7 +126,12 @@ class Candidate:
         assert pair.why is not None
         found = pair.why.as_dict()
         if not self.helps:
-            found["sentence"] = f"no stop of {self.task.name} saves time: train {self.target_modes.task.name} directly"
+            target = self.target_modes.task.name
+            found["sentence"] = (
+                f"no stop of {self.task.name} saves time: train {target} directly"
+                if math.isfinite(self.direct.flow_steps)
+                else f"no stop of {self.task.name} makes {target} learnable"
+            )
         return found
 
 

@@ -11,6 +11,9 @@ from learncast.planning.passage import Problem
 from learncast.progress import Progress, silent
 from learncast.validation import FloatArray
 
+#: Relative gain of a curriculum that is rounding.
+TIE = 1e-12
+
 #: Bisections that pin a crossing of two times down to the last digit.
 _BISECTIONS = 80
 
@@ -67,7 +70,10 @@ def _one_mode(start: FloatArray, first: Problem, second: Problem, tolerance: flo
     none, _ = mode_equation.time_to_band(start, second.imbalance, second.cross, second.power, tolerance)
     total = np.concatenate([np.broadcast_to(none, total.shape[1:])[None], total])
     spent = np.concatenate([np.zeros_like(spent[:1]), spent])
-    choice = np.argmin(total, axis=0)[None]  # ties go to no pretraining
+    # No pretraining wins ties, also those that rounding breaks.
+    total[0] *= 1 - TIE
+    choice = np.argmin(total, axis=0)[None]
+    total[0] /= 1 - TIE
     pick = (np.take_along_axis(values, choice, axis=0)[0, ..., 0] for values in (spent, total))
     stop, best = pick
     return stop, best
@@ -92,10 +98,12 @@ def _several_modes(start: FloatArray, first: Problem, second: Problem, tolerance
     at_knots = totals(knots)
     best_index = int(np.argmin(at_knots.max(axis=1)))
     stop, best = float(knots[best_index]), float(at_knots[best_index].max())
+    if best > direct * (1 - TIE):
+        stop, best = 0.0, direct
     low = np.minimum(at_knots[:-1], at_knots[1:]).max(axis=1)  # no mode is quicker inside than at its better end
     for k in np.flatnonzero(low < best):
         stop_here, best_here = _inside(float(knots[k]), float(knots[k + 1]), totals, at_knots[k], at_knots[k + 1])
-        if best_here < best:
+        if best_here < best * (1 - TIE):
             stop, best = stop_here, best_here
     return stop, best
 

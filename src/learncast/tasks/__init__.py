@@ -1,5 +1,6 @@
 """What is to be learned: tasks as second-order statistics of inputs and targets."""
 
+from learncast.tasks import sensory
 from learncast.tasks.comparison import TaskSimilarity, similarity
 from learncast.tasks.covariance import Covariance, Dense, Kronecker, Sampled
 from learncast.tasks.families import integration, leaky_integration
@@ -21,6 +22,7 @@ __all__ = [
     "integration",
     "leaky_integration",
     "reversed",
+    "sensory",
     "similarity",
     "static",
     "whitened",

@@ -10,7 +10,7 @@ import numpy as np
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 
-#: Eigenvalues or singular values closer than this share of the largest are one degenerate group, whose directions are free.
+#: Eigenvalues (singular values) closer than this share of the largest are one group, whose directions are free.
 TIE = 1e-9
 
 
