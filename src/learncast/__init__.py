@@ -12,7 +12,9 @@ __version__ = "0.1.0"
 
 _HOME = {
     "AssumptionViolated": "errors",
+    "ContinualLearning": "planning.forgetting",
     "Curriculum": "planning.curriculum",
+    "Descent": "dynamics.descent",
     "FastestPath": "planning.optimal",
     "InvalidSpec": "errors",
     "LearncastError": "errors",
@@ -30,13 +32,23 @@ _HOME = {
     "Trajectory": "trajectory",
     "TwoLayer": "networks.two_layer",
     "UnsupportedModel": "errors",
+    "descend": "dynamics.descent",
     "fastest_path": "planning.optimal",
     "follow": "planning.curriculum",
+    "forgetting": "planning.forgetting",
+    "gradient_flow": "dynamics.gradient_flow",
+    "hidden_similarity": "dynamics.representation",
+    "learn_in_sequence": "planning.forgetting",
     "modes": "dynamics.modes",
+    "off_diagonal_strength": "dynamics.decoupling",
     "phase_portrait": "planning.phase",
     "plan": "planning.planner",
     "printed_time": "planning.timing",
+    "representation_distance": "dynamics.representation",
+    "shallow": "dynamics.shallow",
     "solve": "dynamics.exact",
+    "tangent_kernel": "dynamics.representation",
+    "tangent_kernel_summary": "dynamics.representation",
     "time_to_learn": "planning.timing",
 }
 _ROOMS = ("figures", "papers", "tasks")
@@ -60,8 +72,18 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from learncast import figures, papers, tasks
+    from learncast.dynamics.decoupling import off_diagonal_strength
+    from learncast.dynamics.descent import Descent, descend
     from learncast.dynamics.exact import solve
+    from learncast.dynamics.gradient_flow import gradient_flow
     from learncast.dynamics.modes import Modes, modes
+    from learncast.dynamics.representation import (
+        hidden_similarity,
+        representation_distance,
+        tangent_kernel,
+        tangent_kernel_summary,
+    )
+    from learncast.dynamics.shallow import shallow
     from learncast.dynamics.solution import LearningTime, Solution
     from learncast.errors import (
         AssumptionViolated,
@@ -74,6 +96,7 @@ if TYPE_CHECKING:
     from learncast.networks.linear_rnn import LinearRNN
     from learncast.networks.two_layer import TwoLayer
     from learncast.planning.curriculum import Curriculum, Stage, follow
+    from learncast.planning.forgetting import ContinualLearning, forgetting, learn_in_sequence
     from learncast.planning.optimal import FastestPath, fastest_path
     from learncast.planning.phase import phase_portrait
     from learncast.planning.planner import Plan, plan

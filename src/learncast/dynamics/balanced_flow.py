@@ -30,7 +30,7 @@ _SMALL = 1 << 13
 
 
 class BalancedFlow:
-    r"""The weights of a balanced two-layer linear network as a function of training time.
+    """The weights of a balanced two-layer linear network as a function of training time.
 
     With Q = [W1^T; W2] the gradient flow of 1/2 ||W2 W1 - S||^2 is Q' = F Q - 1/2 Q Q^T Q, where
     F = [[-lambda/2, S^T], [S, lambda/2]] = O diag(L) O^T. With X = O^T Q(0), an orthonormal basis H of the hidden
@@ -90,6 +90,7 @@ class BalancedFlow:
         separatrix_tolerance: float | None = None,
     ) -> None:
         S = real_array("cross_covariance", cross_covariance, ndim=2)
+        self._shape = S.shape
         self._start = _checked_layers(first_weights, second_weights, S.shape)
         if separatrix_tolerance is None:
             separatrix_tolerance = min(16 * sum(S.shape) * _EPS, 1.0)
@@ -118,11 +119,10 @@ class BalancedFlow:
         The flow fixes Q Q^T; the rotation of the hidden space is chosen to bring Q nearest to `like`, the
         initial weights by default. As starts of another `BalancedFlow` they continue the training exactly.
         """
+        Q, inputs = self._rotated(time), self._shape[1]
         first, second = self._start
-        inputs = first.shape[1]
-        Q = self._rotated(time)
         if like is not None:
-            first, second = _checked_layers(like[0], like[1], (len(second), inputs))
+            first, second = _checked_layers(like[0], like[1], self._shape)
         elif time == 0:
             return first.copy(), second.copy()  # to the last bit
         # Orthogonal Procrustes. Going through the factor keeps all digits; eigenvectors of Q Q^T keep half of them.
@@ -135,22 +135,37 @@ class BalancedFlow:
 
         Implements: braun2022 Eq. (6)
         """
-        size = self._spectrum.inputs.shape[0] + self._spectrum.outputs.shape[0]
-        return self._evaluate(times, (size, size), lambda Z: _multiply(Q := self._spectrum.join(Z), _transpose(Q)))
+        size = sum(self._shape)
+
+        def gram(Z: FloatArray, out: FloatArray) -> None:
+            Q = self._spectrum.join(Z)
+            _multiply(Q, _transpose(Q), out=out)
+
+        return self._evaluate(times, (size, size), gram)
 
     def network_functions(self, times: Any) -> FloatArray:
         """W2 W1, the outputs for unit inputs.
 
         Implements: braun2022 Eq. (7), for X = I
         """
-        V, U = self._spectrum.inputs, self._spectrum.outputs
-        return self._evaluate(
-            times, (len(U), len(V)), lambda Z: _multiply(_multiply(U, self._spectrum.function(Z)), V.T)
-        )
+        U, Vt = self._spectrum.outputs, self._spectrum.inputs.T
+
+        def function(Z: FloatArray, out: FloatArray) -> None:
+            _multiply(_multiply(U, self._spectrum.function(Z)), Vt, out=out)
+
+        return self._evaluate(times, self._shape, function)
 
     def losses(self, times: Any) -> FloatArray:
-        """Excess loss 1/2 ||W2 W1 - S||^2."""
-        return self._evaluate(times, (), self._spectrum.loss)
+        """Excess loss 1/2 ||W2 W1 - S||^2, found without leaving the task's singular coordinates."""
+
+        def loss(Z: FloatArray, out: FloatArray) -> None:
+            error = self._spectrum.function(Z)
+            mode = np.arange(self.singular_values.size)
+            error[:, mode, mode] -= self.singular_values
+            np.einsum("tij,tij->t", error, error, out=out)
+            out /= 2
+
+        return self._evaluate(times, (), loss)
 
     def _rotated(self, time: float) -> FloatArray:
         if np.ndim(time):
@@ -160,21 +175,20 @@ class BalancedFlow:
                 why="weights are fixed up to a rotation that differs between times",
                 remedy="ask for one time after the other, or for grams or network_functions of all of them",
             )
-        return self._spectrum.join(
-            self._factors(_checked_times(time).reshape(1), _Workspace.of(1, *self._settled.rows.shape))
-        )[0]
+        return self._spectrum.join(self._factors(_checked_times(time).reshape(1)))[0]
 
-    def _evaluate(self, times: Any, shape: tuple[int, ...], quantity: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    def _evaluate(
+        self, times: Any, shape: tuple[int, ...], quantity: Callable[[FloatArray, FloatArray], None]
+    ) -> FloatArray:
         t = _checked_times(times)
         flat = t.ravel()
         values = np.empty((flat.size, *shape))
         step = max(1, _CHUNK // max(1, self._settled.rows.size))
-        space = _Workspace.of(min(step, flat.size), *self._settled.rows.shape)
         for i in range(0, flat.size, step):
-            values[i : i + step] = quantity(self._factors(flat[i : i + step], space))
+            quantity(self._factors(flat[i : i + step]), values[i : i + step])
         return values.reshape(t.shape + shape)
 
-    def _factors(self, t: FloatArray, space: _Workspace) -> FloatArray:
+    def _factors(self, t: FloatArray) -> FloatArray:
         """Q in the task's singular coordinates, (times, coordinates, rank)."""
         spectrum = self._spectrum
         reach, fading = spectrum.reach(t), spectrum.fading(t)
@@ -182,17 +196,15 @@ class BalancedFlow:
         left, frame, own = np.arange(len(t)), self._settled, False
         parts: list[tuple[IntArray, FloatArray]] = []
         while True:
-            Y, A, Z, G = space.part(left.size, frame.pivots.size)
-            scale = frame.columns(finite[left], reach[left], out=Y)
-            _gram(np.multiply(Y, reach[left, :, None], out=A), scale**2, out=G)
+            Y, scale = frame.columns(finite[left], reach[left])
+            G = _gram(Y * reach[left, :, None], scale**2)
             fits = np.einsum("tjj->tj", G).max(axis=1, initial=0.0) <= spectrum.size + _SLACK
             fits[:1] |= own
             if fits.all():
-                parts.append((left, _solved(spectrum.mix(Y, fading[left], out=Z), G)))
+                parts.append((left, _solved(spectrum.mix(Y, fading[left]), G)))
                 break
             now, left = left[fits], left[~fits]
-            done = spectrum.mix(Y[fits], fading[now], out=np.empty((now.size, *Y.shape[1:])))
-            parts.append((now, _solved(done, G[fits])))
+            parts.append((now, _solved(spectrum.mix(Y[fits], fading[now]), G[fits])))
             # A row that starts near a separatrix stays small for long before it dominates, and pivoting on it would
             # lose its digits meanwhile. Any order is exact; the last one made often serves the next times too.
             own = frame is not self._settled or self._turned is self._settled
@@ -205,25 +217,6 @@ class BalancedFlow:
         for index, part in parts:
             Z[index, :, : part.shape[2]] = part
         return Z
-
-
-@dataclass(frozen=True)
-class _Workspace:
-    """Arrays for one chunk of times, kept from chunk to chunk: new pages cost as much as the work on them."""
-
-    rows: int
-    stacks: FloatArray
-    squares: FloatArray
-
-    @classmethod
-    def of(cls, times: int, rows: int, columns: int) -> _Workspace:
-        return cls(rows, np.empty((3, times * rows * columns)), np.empty(times * columns**2))
-
-    def part(self, times: int, columns: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """Three (times, rows, columns) and one (times, columns, columns)."""
-        shape = (times, self.rows, columns)
-        Y, A, Z = (stack[: times * self.rows * columns].reshape(shape) for stack in self.stacks)
-        return Y, A, Z, self.squares[: times * columns**2].reshape(times, columns, columns)
 
 
 @dataclass(frozen=True)
@@ -276,10 +269,10 @@ class _Spectrum:
         outside = (u[m:], v[m:]) if self.outputs_grow else (v[m:], u[m:])
         return np.concatenate([up / 2, *(rows / np.sqrt(2.0) for rows in outside), down / 2])
 
-    def mix(self, Y: FloatArray, fading: FloatArray, *, out: FloatArray) -> FloatArray:
+    def mix(self, Y: FloatArray, fading: FloatArray) -> FloatArray:
         """Singular coordinates, inputs above outputs, of such rows before their decay; Y is spent."""
         m, n, v = self.singular_values.size, self.size, self.inputs.shape[1]
-        Z = out
+        Z = np.empty_like(Y)
         Y[:, m:] *= fading[:, m:, None]
         up, down, above, below = Y[:, :m], Y[:, n - m :], Z[:, :m], Z[:, v : v + m]
         if self.even:
@@ -297,20 +290,16 @@ class _Spectrum:
 
     def join(self, Z: FloatArray) -> FloatArray:
         """Q from singular coordinates."""
-        v = self.inputs.shape[1]
-        return np.concatenate([_multiply(self.inputs, Z[:, :v]), _multiply(self.outputs, Z[:, v:])], axis=1)
+        (inputs, v), outputs = self.inputs.shape, len(self.outputs)
+        Q = np.empty((len(Z), inputs + outputs, Z.shape[2]))
+        _multiply(self.inputs, Z[:, :v], out=Q[:, :inputs])
+        _multiply(self.outputs, Z[:, v:], out=Q[:, inputs:])
+        return Q
 
     def function(self, Z: FloatArray) -> FloatArray:
         """W2 W1 in singular coordinates."""
         v = self.inputs.shape[1]
         return _multiply(Z[:, v:], _transpose(Z[:, :v]))
-
-    def loss(self, Z: FloatArray) -> FloatArray:
-        """Excess loss, without leaving singular coordinates."""
-        error = self.function(Z)
-        mode = np.arange(self.singular_values.size)
-        error[:, mode, mode] -= self.singular_values
-        return 0.5 * np.einsum("tij,tij->t", error, error)
 
     def reach(self, t: FloatArray) -> FloatArray:
         """sqrt((1 - exp(-2 |L| t)) / |L|), (times, rows): sqrt(2 g) without its growth."""
@@ -339,8 +328,8 @@ class _Frame:
     pivots: IntArray
     rates: FloatArray
 
-    def columns(self, t: FloatArray, reach: FloatArray, *, out: FloatArray) -> FloatArray:
-        """X H c with its growth into `out` (times, rows, columns); returns c."""
+    def columns(self, t: FloatArray, reach: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """X H c with its growth (times, rows, columns), and c."""
         K, growing = self.rows, int(np.count_nonzero(self.rates > 0))
         rate = np.maximum(self.rates[self.pivots], 0.0)
         pivot = K[self.pivots, np.arange(self.pivots.size)]
@@ -348,11 +337,11 @@ class _Frame:
             decay = np.exp(-rate * t[:, None])
         peak = 1 / np.hypot(decay, reach[:, self.pivots] * pivot)
         scale = decay * peak
-        Y = out
+        Y = np.empty((len(t), *K.shape))
         if self.rates[:growing].max(initial=0.0) * t.max(initial=0.0) <= _SEPARABLE:
             np.multiply(K, scale[:, None], out=Y)
             Y[:, :growing] *= np.exp(self.rates[:growing] * t[:, None])[:, :, None]
-            return scale
+            return Y, scale
         np.multiply(K[growing:], scale[:, None], out=Y[:, growing:])
         up = Y[:, :growing]
         with np.errstate(over="ignore"):
@@ -361,7 +350,7 @@ class _Frame:
         np.exp(np.minimum(up, 200.0, out=up), out=up)
         up *= K[:growing]
         up *= peak[:, None]
-        return scale
+        return Y, scale
 
 
 class _Echelon:
@@ -473,8 +462,9 @@ def _balance(first: FloatArray, second: FloatArray, imbalance: float | None, tol
     if total == 0:
         return imbalance, 0.0
     off = D - imbalance * np.eye(len(D))
-    # ||Q A||^2 = <A, Q^T Q A> for symmetric A.
-    residual, size = np.sqrt(np.sum(off * (gram @ off))), np.sqrt(np.sum(gram * (gram @ gram)))
+    # Through Q and not through its Gram matrix, whose round-off off the weights' own directions would be rooted.
+    residual = np.hypot(np.linalg.norm(first.T @ off), np.linalg.norm(second @ off))
+    size = np.sqrt(np.sum(gram * (gram @ gram)))
     return imbalance, float(residual / max(size, abs(imbalance) * np.sqrt(total)))
 
 
@@ -494,15 +484,17 @@ def _completed(basis: FloatArray, columns: FloatArray) -> FloatArray:
     return np.hstack([basis, more])
 
 
-def _gram(A: FloatArray, ridge: FloatArray, *, out: FloatArray) -> None:
+def _gram(A: FloatArray, ridge: FloatArray) -> FloatArray:
     """A^T A + diag(ridge) for every time; of large ones only the lower triangle."""
     if A[:1].size < _SMALL:
-        np.matmul(_transpose(A), A, out=out)
+        G = np.matmul(_transpose(A), A)
     else:
         # numpy and scipy bring a BLAS each, and the idle threads of one hold up the other: stay with scipy's here.
-        for a, g in zip(A, out, strict=True):
+        G = np.empty((len(A), A.shape[2], A.shape[2]))
+        for a, g in zip(A, G, strict=True):
             dsyrk(1.0, a.T, c=g.T, overwrite_c=1)
-    np.einsum("tjj->tj", out)[...] += ridge
+    np.einsum("tjj->tj", G)[...] += ridge
+    return G
 
 
 def _solved(Y: FloatArray, G: FloatArray) -> FloatArray:
@@ -521,26 +513,26 @@ def _solved(Y: FloatArray, G: FloatArray) -> FloatArray:
     return Y
 
 
-def _multiply(left: FloatArray, right: FloatArray) -> FloatArray:
+def _multiply(left: FloatArray, right: FloatArray, *, out: FloatArray | None = None) -> FloatArray:
     """Matrix products over a stack of times; either side may be one matrix for all."""
     if max(left.shape[-2] * left.shape[-1], right.shape[-2] * right.shape[-1]) < _SMALL:
-        return np.matmul(left, right)
-    times = len(left) if left.ndim == 3 else len(right)
-    product = np.empty((times, left.shape[-2], right.shape[-1]))
-    for k, out in enumerate(product):
+        return np.matmul(left, right, out=out)
+    if out is None:
+        out = np.empty((max(len(m) for m in (left, right) if m.ndim == 3), left.shape[-2], right.shape[-1]))
+    for k, product in enumerate(out):
         a, b = left[k] if left.ndim == 3 else left, right[k] if right.ndim == 3 else right
-        # BLAS counts columns first: the transposed product of the transposes.
-        swap_a, swap_b = a.flags.f_contiguous, b.flags.f_contiguous
+        # BLAS counts columns first: the transposed product of the transposes, without a copy of either.
+        as_is_a, as_is_b = a.flags.f_contiguous, b.flags.f_contiguous
         dgemm(
             1.0,
-            b if swap_b else b.T,
-            a if swap_a else a.T,
-            trans_a=swap_b,
-            trans_b=swap_a,
-            c=out.T,
+            b if as_is_b else b.T,
+            a if as_is_a else a.T,
+            trans_a=as_is_b,
+            trans_b=as_is_a,
+            c=product.T,
             overwrite_c=1,
         )
-    return product
+    return out
 
 
 def _transpose(stack: FloatArray) -> FloatArray:

@@ -13,8 +13,7 @@ import numpy as np
 import xarray as xr
 
 from learncast import tasks
-from learncast.dynamics.descent import descend_fixed_recurrence
-from learncast.dynamics.modes import modes_of
+from learncast.dynamics.descent import descend
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.paper import Paper, PaperFigure
 from learncast.planning.curriculum import Curriculum, Stage, follow
@@ -140,10 +139,11 @@ def _descended(curriculum: Curriculum, net: LinearRNN, horizon: int) -> np.ndarr
     for k, outcome in enumerate(curriculum.outcomes):
         last = k == len(curriculum.outcomes) - 1
         steps = left if last else min(int(outcome.descent_steps), left)
-        task = outcome.stage.task
-        run = descend_fixed_recurrence(task, net, modes_of([task], net)[0], learning_rate=LEARNING_RATE, steps=steps)
+        run = descend(outcome.stage.task, net, learning_rate=LEARNING_RATE, steps=steps, learn=("input", "output"))
         parts.append(run.strength[:, 0] if last else run.strength[:-1, 0])
-        net, left = run.network, left - steps
+        end = run.network_at(steps)
+        assert isinstance(end, LinearRNN)
+        net, left = end, left - steps
     return np.concatenate(parts)
 
 

@@ -1,0 +1,89 @@
+"""Optimisers of gradient descent, with the update rules and defaults of `torch.optim`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from learncast.validation import FloatArray, between, one_of, positive
+
+NAMES = ("gd", "momentum", "adam", "adamw")
+
+
+@dataclass
+class Optimiser:
+    """One optimiser's settings and state.
+
+    Parameters
+    ----------
+    name : {"gd", "momentum", "adam", "adamw"}
+        Plain descent; heavy-ball momentum as `torch.optim.SGD(momentum=...)`; Adam; Adam with decoupled weight decay.
+    learning_rate : float
+    momentum : float
+        Of "momentum".
+    betas : (float, float)
+        Decay of Adam's two moments.
+    epsilon : float
+        Added to the root of Adam's second moment.
+    weight_decay : float, optional
+        Decoupled for "adamw", where it is 0.01 by default; added to the gradient otherwise, 0 by default.
+    """
+
+    name: str
+    learning_rate: float
+    momentum: float = 0.9
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    weight_decay: float | None = None
+    steps: int = 0
+    first: dict[str, FloatArray] = field(default_factory=dict)
+    second: dict[str, FloatArray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.weight_decay is None:
+            self.weight_decay = 0.01 if self.name == "adamw" else 0.0
+        one_of("optimiser", self.name, NAMES, why="these are the update rules known here")
+        positive("learning_rate", self.learning_rate, why="training moves against the gradient")
+        between("momentum", self.momentum, 0.0, 1.0, why="it is the share of the last step that is kept")
+        for value in self.betas:
+            between("betas", value, 0.0, 1.0, why="each is the share of a moment that is kept")
+
+    def update(self, weights: dict[str, FloatArray], slopes: dict[str, FloatArray]) -> dict[str, FloatArray]:
+        """Weights after one step; the state moves on with it."""
+        self.steps += 1
+        return {key: self._moved(key, weights[key], slope) for key, slope in slopes.items()}
+
+    def _moved(self, key: str, w: FloatArray, slope: FloatArray) -> FloatArray:
+        assert self.weight_decay is not None
+        if self.name == "adamw":
+            w = w * (1 - self.learning_rate * self.weight_decay)
+        elif self.weight_decay:
+            slope = slope + self.weight_decay * w
+        if self.name == "gd":
+            return w - self.learning_rate * slope
+        if self.name == "momentum":
+            kept = self.first.get(key)
+            self.first[key] = slope if kept is None else self.momentum * kept + slope
+            return w - self.learning_rate * self.first[key]
+        one, two = self.betas
+        zero = np.zeros_like(w)
+        self.first[key] = one * self.first.get(key, zero) + (1 - one) * slope
+        self.second[key] = two * self.second.get(key, zero) + (1 - two) * slope**2
+        # Bias correction: the moments start at zero.
+        root = np.sqrt(self.second[key]) / np.sqrt(1 - two**self.steps) + self.epsilon
+        return w - self.learning_rate / (1 - one**self.steps) * self.first[key] / root
+
+    def copy(self) -> Optimiser:
+        """The same optimiser in the same state; updates replace arrays, so they can be shared."""
+        return Optimiser(
+            self.name,
+            self.learning_rate,
+            self.momentum,
+            self.betas,
+            self.epsilon,
+            self.weight_decay,
+            self.steps,
+            dict(self.first),
+            dict(self.second),
+        )
