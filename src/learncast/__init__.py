@@ -45,6 +45,7 @@ _HOME = {
     "plan": "planning.planner",
     "printed_time": "planning.timing",
     "representation_distance": "dynamics.representation",
+    "richness": "planning.richness",
     "shallow": "dynamics.shallow",
     "solve": "dynamics.exact",
     "tangent_kernel": "dynamics.representation",
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     from learncast.planning.optimal import FastestPath, fastest_path
     from learncast.planning.phase import phase_portrait
     from learncast.planning.planner import Plan, plan
+    from learncast.planning.richness import richness
     from learncast.planning.timing import printed_time, time_to_learn
     from learncast.tasks.task import Task
     from learncast.trajectory import Provenance, Status, Trajectory

@@ -149,11 +149,16 @@ def _ranking_table(found: Plan) -> Table:
     rows.append(
         ("direct training", "", shown(alone.flow_steps), descended(alone.descent_steps, alone.status), "", "1.000")
     )
-    notes = [f"{c.task.name}: {c.why['sentence']}." for c in found.candidates[:25]]
+    notes = [_reason(c) for c in found.candidates[:25]]
     if len(found.candidates) > 25:
         notes.append(f"{len(found.candidates) - 25} more candidates are in the files.")
     columns = ("candidate", "best stop", "flow steps", "descent steps", "saves", "ratio")
     return Table("All candidates, best first", columns, rows, notes)
+
+
+def _reason(c: Candidate) -> str:
+    sentence = str(c.why["sentence"])
+    return f"{sentence}." if c.task.name in sentence else f"{c.task.name}: {sentence}."
 
 
 def draw_plan(found: Plan) -> Figure:
