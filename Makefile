@@ -22,11 +22,14 @@ $(VENV)/.dev: $(VENV)/.core
 demo: $(VENV)/.core ## answer the example study and write its report to demo/
 	$(BIN)/learncast plan examples/two_integration_tasks.toml --out demo
 
+# Two workers on two cores: more threads inside each would only get in each other's way.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
 test: $(VENV)/.dev ## run the fast suite
-	$(BIN)/python -m pytest -q -n 2
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2
 
 test-all: $(VENV)/.dev ## run everything, the slow tests too
-	$(BIN)/python -m pytest -q -n 2 -m 'slow or not slow'
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 -m 'slow or not slow'
 
 check: $(VENV)/.dev ## ruff, mypy and the layer rules
 	$(BIN)/ruff check src tests benchmarks

@@ -383,8 +383,8 @@ def check_plan(problem, changes, accuracy):
     assert found.best.flow_steps <= direct * (1 + 1e-12)
     for candidate in candidates:
         grid = best_on_a_grid(target, candidate, network, accuracy, rate, direct)
-        # the optimum of a kinked curve, found by a search: 1e-6 of the total is its tolerance
-        assert found.best.flow_steps <= grid * (1 + 1e-6)
+        # a search on closed forms good to 1e-13 or so; the best stop is often a kink, where a sloppy one shows
+        assert found.best.flow_steps <= grid * (1 + 1e-9)
     ranked = [candidate.flow_steps for candidate in found.candidates]
     assert ranked == sorted(ranked)
     for candidate in found.candidates:

@@ -257,7 +257,9 @@ def test_golden_escape_from_the_saddle():
 
 def test_golden_zero_task():
     given, _, agrees = golden("zero_task_scalar")
-    agrees(BalancedFlow(given["Sigma_yx"], given["W1"], given["W2"]).network_functions(given["t"])[:, 0, 0], "w")
+    flow = BalancedFlow(given["Sigma_yx"], given["W1"], given["W2"])
+    agrees(flow.network_functions(given["t"])[:, 0, 0], "w")
+    assert not flow.limit().any()
 
 
 @pytest.mark.parametrize(("name", "lost"), [("semantic_leaf_swap", 1), ("semantic_colour", 0)])
@@ -378,6 +380,7 @@ def test_any_architecture_follows_the_gradient(seed):
         np.testing.assert_allclose(flow.losses(times), excess, rtol=1e-9, atol=1e-10 * size.max() ** 2)
         # lambda is a difference of squares of the weights.
         assert flow.imbalance == pytest.approx(imbalance, abs=ROUNDING * np.linalg.norm(first) ** 2 + ROUNDING)
+        assert (flow.imbalance == 0.0) is (imbalance == 0.0)
         assert flow.balance_residual < ROUNDING
 
 
@@ -400,17 +403,17 @@ def test_small_networks_to_the_last_digits(size):
         time = size / max(np.linalg.norm(S, 2), abs(imbalance), 0.1)
         wanted = precise(S, first, second, imbalance, time)
         got = BalancedFlow(S, first, second, imbalance=imbalance).grams(time)
-        # Generic starts lose a digit or two to the conditioning of the singular vectors of S; measured: 3e-15.
-        assert relative_error(got, wanted) < 1e-13
+        # Some ten roundings, amplified where a start comes near a separatrix; measured: 2e-15.
+        assert relative_error(got, wanted) < 3e-14
 
 
 STIFF = {
-    # Fast mode learned thousands of its times ago while the slow one is half-way.
-    "ratio 1e3, s t = 1e4": ([1.0, 1e-3], 0.05, 0.0, 1e4),
-    "ratio 1e4, s t = 3e3": ([3.0, 3e-4], 0.02, 0.0, 1e3),
-    "large imbalance": ([1.0, 0.01], 0.1, 20.0, 60.0),
-    "negative imbalance": ([1.0, 0.01], 0.1, -20.0, 60.0),
-    "tiny imbalance": ([1.0, 0.5], 0.1, 1e-9, 200.0),
+    # Singular values, scale of the start, imbalance, time. The fast mode is done, the slow one half-way.
+    "s t = 1e4": ([1.0, 1e-3], 1e-6, 0.0, 1e4),
+    "s t = 3e3": ([3.0, 3e-4], 0.02, 0.0, 1e3),
+    "large imbalance": ([1.0, 0.01], 0.1, 20.0, 0.05),
+    "large negative imbalance": ([1.0, 0.01], 0.1, -20.0, 0.05),
+    "tiny imbalance, long done": ([1.0, 0.5], 0.1, 1e-9, 200.0),
 }
 
 
@@ -430,8 +433,13 @@ def test_stiff_and_late(case):
         second[0] *= -1  # on the side from which both modes are learned
     flow = BalancedFlow(S, first, second, imbalance=imbalance)
     wanted = precise(S, first, second, imbalance, time)
-    # One rounding of S moves s t by 1e-16 s_max t = 1e-12 at worst, and only of the slow, small mode.
-    assert relative_error(flow.grams(time), wanted) < 1e-12
+    # Relative to the largest weight; measured: 1e-15.
+    assert relative_error(flow.grams(time), wanted) < 1e-14
+    # The slow mode alone, on its own scale: roundings of S move its s t by up to eps s_max t = 2e-12; measured: 1e-13.
+    U, _, Vt = np.linalg.svd(S)
+    slow = wanted[2:, :2]
+    got, exact = (U[:, 1] @ function @ Vt[1] for function in (flow.network_functions(time), slow))
+    assert got == pytest.approx(exact, rel=1e-12)
 
 
 @pytest.mark.parametrize("gap", [1.0, 1e-2, 1e-6, 0.0])
@@ -448,8 +456,8 @@ def test_near_a_separatrix_with_nearly_equal_modes(distance, gap):
     second = U @ reflected @ V.T @ first.T
     flow = BalancedFlow(S, first, second, imbalance=0.0)
     for time in (1.0, 6.0, 20.0, 60.0):
-        # A rounding of the weights is eps / distance of their distance from the separatrix.
-        allowed = 50 * EPS / distance
+        # A rounding of the weights is eps / distance of their distance from the separatrix; measured: 3 of them.
+        allowed = 20 * EPS / distance
         assert relative_error(flow.grams(time), precise(S, first, second, 0.0, time)) < allowed
 
 
@@ -498,8 +506,8 @@ def test_printed_theorem_where_it_holds(sizes):
             continue
         checked += 1
         for t in (0.0, 0.3, 1.0, 5.0):
-            # The print loses eps cond(B)^2, and cond(B) reaches 1e3 in this sample.
-            assert relative_error(flow.grams(t), printed_equation_11(S, first, second, t)) < 1e-9
+            # The print loses eps cond(B)^2, and cond(B) reaches 50 in this sample; measured: 6e-13.
+            assert relative_error(flow.grams(t), printed_equation_11(S, first, second, t)) < 1e-11
 
 
 @pytest.mark.equation("braun2022 Eq. (5)")
@@ -513,8 +521,8 @@ def test_printed_riccati_solution_where_it_holds():
     for t in (0.1, 1.0, 3.0):
         E, inverse = expm(F * t), np.linalg.inv(F)
         printed = E @ Q @ np.linalg.inv(np.eye(4) + Q.T @ (E @ inverse @ E - inverse) @ Q / 2) @ Q.T @ E
-        # The print cancels terms of size exp(2 s t) = 1e4.
-        assert relative_error(flow.grams(t), printed) < 1e-10
+        # The print cancels terms of size exp(2 s t) = 1e4; measured: 3e-14.
+        assert relative_error(flow.grams(t), printed) < 1e-12
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -601,6 +609,29 @@ def test_tied_modes_share_a_bottleneck():
     assert flow.lost_modes.size == 1
 
 
+@pytest.mark.parametrize("time", [100.0, 1e300, np.inf])
+def test_a_mode_that_starts_tiny_beside_its_equal(time):
+    # The first mode must not be a pivot: its 1e-9 would be all that tells the two hidden units apart.
+    start = np.array([[1e-9, 0.0], [0.3, 0.2]])
+    flow = BalancedFlow(1.5 * np.eye(2), start.T, start)
+    np.testing.assert_allclose(flow.network_functions(time), 1.5 * np.eye(2), atol=ROUNDING)
+
+
+def test_round_off_does_not_enter_with_a_new_order():
+    # Two nearly equal modes start on the same hidden unit, the faster one smaller: a new order is needed until 1e6.
+    # Exactly parallel they stay on that unit for ever, while round-off in the rotated weights would let the second
+    # of them drive the slow third mode from the other unit within t = 25.
+    S, start = np.diag([2.0, 2.0 - 1e-6, 0.5]), np.array([[0.003, 0.0], [0.3, 0.0], [0.0, 0.2]])
+    rng = np.random.default_rng(0)
+    U, V, H = orthonormal(rng, 3, 3), orthonormal(rng, 3, 3), orthonormal(rng, 2, 2)
+    flow = BalancedFlow(U @ S @ V.T, H @ start.T @ V.T, U @ start @ H.T)
+    outer = np.block([[V, np.zeros((3, 3))], [np.zeros((3, 3)), U]])
+    for time in (10.0, 30.0, 60.0):
+        wanted = outer @ precise(S, start.T, start, 0.0, time) @ outer.T
+        assert relative_error(flow.grams(time), wanted) < ROUNDING
+    assert flow.lost_modes.tolist() == [1]
+
+
 def test_nothing_comes_from_nothing():
     flow = BalancedFlow(np.ones((2, 3)), np.zeros((4, 3)), np.zeros((2, 4)))
     assert not flow.grams([0.0, 1.0, np.inf]).any()
@@ -614,6 +645,10 @@ def test_the_start_is_returned_as_given():
     got = BalancedFlow(S, first, second).weights(0.0)
     np.testing.assert_array_equal(got[0], first)
     np.testing.assert_array_equal(got[1], second)
+    kept = BalancedFlow(S, first, second)
+    first *= 2.0
+    np.testing.assert_array_equal(kept.weights(0.0)[0], first / 2)
+    first /= 2.0
     turn = orthonormal(np.random.default_rng(0), len(first), len(first))
     like = BalancedFlow(S, first, second).weights(0.0, like=(turn @ first, second @ turn.T))
     np.testing.assert_allclose(like[0], turn @ first, atol=ROUNDING)
@@ -651,7 +686,8 @@ def test_unrelated_layers_are_measured_not_refused():
 def test_unused_hidden_units_have_no_say_in_the_balance():
     rng = np.random.default_rng(1)
     first, second = rng.standard_normal((1, 3)), rng.standard_normal((4, 1))
-    padded = np.vstack([first, np.zeros((2, 3))]), np.hstack([second, np.zeros((4, 2))])
+    turn = orthonormal(rng, 3, 3)
+    padded = turn @ np.vstack([first, np.zeros((2, 3))]), np.hstack([second, np.zeros((4, 2))]) @ turn.T
     S = rng.standard_normal((4, 3))
     alone, wide = BalancedFlow(S, first, second), BalancedFlow(S, *padded)
     assert wide.imbalance == pytest.approx(alone.imbalance, rel=1e-14)

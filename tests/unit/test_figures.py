@@ -198,6 +198,15 @@ def test_ranking_of_what_is_never_learned(target, ax):
     assert np.isfinite(ax.get_xlim()).all()
 
 
+def test_ranking_of_what_is_learned_at_the_start(target, network, ax):
+    pool = [target.varied(input_strength=2.0, name="other")]
+    dataset = lc.plan(target, pool, network, learning_rate=RATE, accuracy=0.0).dataset
+    assert float(dataset["direct_steps"]) == 0.0
+    figures.ranking(dataset, ax)
+    low, high = ax.get_xlim()
+    assert low < high
+
+
 # --- portraits -------------------------------------------------------------------------------------------------------
 
 

@@ -599,8 +599,15 @@ def test_a_portrait_agrees_with_following_from_a_start_that_has_already_learned(
 def test_a_first_task_that_never_ends_costs_forever(target, network):
     found = phase_portrait(target, network, vary="target_strength", **{**GRID, "values": [0.0, -1.0]})
     assert np.isposinf(found["total_steps"].values[:, 1:]).all()
+    assert np.isposinf(found["second_stage_steps"].values[:, 1:]).all()  # there is nothing to start it from
     assert np.isneginf(found["speedup_steps"].values[:, 1:]).all()
     assert (found["speedup_ratio"].values[:, 1:] == 0).all()
+
+
+def test_a_first_task_trained_to_perfection_never_ends(target, network):
+    found = phase_portrait(target, network, vary="target_strength", **{**GRID, "accuracies": [1.0]})
+    for name in ("first_stage_steps", "second_stage_steps", "total_steps"):
+        assert np.isposinf(found[name]).all()
 
 
 def test_never_against_never_is_unknown(target):

@@ -12,7 +12,10 @@ from learncast.progress import Progress, silent
 from learncast.validation import one_of
 
 #: Name on the command line and the module that makes the paper.
-PAPERS = {"curriculum": "learncast.papers.curriculum"}
+PAPERS = {
+    "curriculum": "learncast.papers.curriculum",
+    "prior-knowledge": "learncast.papers.prior_knowledge",
+}
 
 __all__ = ["PAPERS", "Paper", "PaperFigure", "open_paper", "reproduce"]
 

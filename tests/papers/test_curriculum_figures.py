@@ -1,0 +1,177 @@
+"""Small versions of the figures of curriculum2025, each with one of its numbers.
+
+Portraits are computed on a coarse grid; the numbers asserted come from the closed-form times of two-task curricula
+written out below, not from the portrait's own code.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.figure import Figure
+
+from learncast.errors import InvalidSpec
+from learncast.papers import open_paper, reproduce
+from learncast.papers.curriculum import paper
+
+RESOLUTION = 12
+STEPS, RECURRENCE, START, RATE = 50, 0.96, 1e-4, 1e-3
+
+
+@pytest.fixture(scope="module")
+def small():
+    return paper(resolution=RESOLUTION)
+
+
+def statistics(s_yx=1.0, s_xx=1.0, correlation=None, timescale=10.0):
+    """beta_yx and beta_xx of white integration, or of leaky integration of AR(1) input when a correlation is given."""
+    reach = RECURRENCE ** np.arange(STEPS)[::-1]
+    if correlation is None:
+        return s_yx * reach.sum(), s_xx * (reach**2).sum()
+    gap = np.arange(STEPS)[:, None] - np.arange(STEPS)
+    noise_to_input = np.where(gap >= 0, float(correlation) ** np.maximum(gap, 0), 0.0)
+    covariance = noise_to_input @ noise_to_input.T
+    window = np.exp(-np.arange(STEPS)[::-1] / timescale)
+    return reach @ covariance @ window, reach @ covariance @ reach
+
+
+def steps_to(start, beta, power, accuracy):
+    """Flow steps of du/dtau = 2u (beta - u B) to the nearer edge of the band, and the strength there."""
+    best = beta / power
+    if abs(start - best) <= (1 - accuracy) * best * (1 + 1e-12):
+        return 0.0, start
+    edge = accuracy * best if start < best else (2 - accuracy) * best
+    return np.log((best / start - 1) / (best / edge - 1)) / (2 * beta * RATE), edge
+
+
+def saved(first, target, stop):
+    direct, _ = steps_to(START, *target, 0.99)
+    one, end = steps_to(START, *first, stop)
+    return direct - one - steps_to(end, *target, 0.99)[0]
+
+
+PORTRAITS = {
+    "2A": ("target_strength", lambda v: statistics(s_yx=v), statistics(), 329.98),
+    "2D": ("input_strength", lambda v: statistics(s_xx=v), statistics(), 329.98),
+    "3B": ("correlation", lambda v: statistics(correlation=v), statistics(correlation=0.5), 238.08),
+    "3D": (
+        "timescale",
+        lambda v: statistics(correlation=0.0, timescale=v),
+        statistics(correlation=0.0, timescale=10.0),
+        874.63,
+    ),
+}
+
+
+@pytest.mark.parametrize("panel", PORTRAITS)
+def test_portraits(small, panel):
+    vary, first, target, direct = PORTRAITS[panel]
+    figure = small.figure(panel)
+    dataset = figure.data()
+    assert dataset["speedup_steps"].shape == (RESOLUTION, RESOLUTION)
+    numbers = figure.numbers(dataset)
+    assert numbers["direct steps"] == pytest.approx(direct, abs=0.005)
+    expected = np.array(
+        [[saved(first(v), target, stop) for stop in dataset["accuracy"].values] for v in dataset[vary].values]
+    )
+    # Two closed forms of the same times, in steps of up to a few thousand.
+    np.testing.assert_allclose(dataset["speedup_steps"], expected, rtol=1e-8, atol=1e-6)
+    assert numbers["largest saving, steps"] == pytest.approx(expected.max(), abs=0.005)
+    assert numbers["share of the grid where it helps"] == pytest.approx((expected > 1e-6).mean(), abs=5e-5)
+    drawn = figure.draw(dataset)
+    assert isinstance(drawn, Figure)
+    assert panel in drawn.axes[0].get_title(loc="left")
+
+
+@pytest.mark.parametrize(
+    ("panel", "flow", "descent"), [("2B", 446.49, 447), ("2C", 241.93, 243)], ids=["weaker", "stronger"]
+)
+def test_sample_trajectories(small, panel, flow, descent):
+    figure = small.figure(panel)
+    dataset = figure.data()
+    numbers = figure.numbers(dataset)
+    assert numbers["direct, flow steps"] == pytest.approx(329.98, abs=0.005)
+    assert numbers["curriculum, flow steps"] == pytest.approx(flow, abs=0.005)
+    assert numbers["curriculum, descent steps"] == descent
+    # Descent enters the target's band for good at the predicted step, plus or minus one.
+    strengths = dataset["descent_curriculum"].values
+    best = dataset.attrs["target_optimum"]
+    outside = np.flatnonzero(np.abs(strengths - best) > 0.01 * best)
+    assert abs(outside[-1] + 1 - descent) <= 1
+    assert (
+        numbers["largest gap of theory and descent, share of optimum"] < 0.06
+    )  # of order the learning rate x curvature
+    assert figure.draw(dataset).axes[0].get_xlabel() == "training time (gradient steps)"
+
+
+def test_lag_covariances(small):
+    figure = small.figure("3A")
+    dataset = figure.data()
+    # At the last step the finite-time variance is (1 - K^100) / (1 - K^2); summing 20 lags of K^lag gives the rest.
+    for correlation in (0.3, 0.5, 0.9):
+        variance = (1 - correlation**100) / (1 - correlation**2)
+        found = dataset["covariance"].sel(correlation=correlation)
+        # x_T-lag is younger by lag steps, so its variance is that of T - lag
+        younger = (1 - correlation ** (2 * (STEPS - np.arange(20)))) / (1 - correlation**2)
+        np.testing.assert_allclose(found, correlation ** np.arange(20) * younger, rtol=1e-12)
+        assert float(found[0]) == pytest.approx(variance, rel=1e-12)
+    assert figure.numbers(dataset)["sum at correlation 0.5"] == pytest.approx(2.6667, abs=5e-5)
+    assert len(figure.draw(dataset).axes[0].get_lines()) == 5
+
+
+def test_integration_profiles(small):
+    figure = small.figure("3C")
+    dataset = figure.data()
+    for timescale in dataset["timescale"].values:
+        wanted = np.exp(-np.arange(STEPS)[::-1] / timescale)
+        np.testing.assert_allclose(dataset["weight"].sel(timescale=timescale), wanted, rtol=1e-12)
+    assert figure.numbers(dataset)["sum at timescale 10"] == pytest.approx(10.4375, abs=5e-5)
+    assert figure.draw(dataset).axes[0].get_ylabel() == "weight in the target"
+
+
+def test_supplement(small):
+    figure = small.figure("S5")
+    dataset = figure.data()
+    assert dataset.sizes["sample"] == 8
+    numbers = figure.numbers(dataset)
+    for key, flow in (
+        ("target_strength 0.75", 446.49),
+        ("input_strength 0.5", 304.73),
+        ("correlation 0.7", 135.51),
+        ("timescale 20", 538.71),
+    ):
+        assert numbers[f"{key}, curriculum, flow steps"] == pytest.approx(flow, abs=0.005)
+    assert len(figure.draw(dataset).axes) == 8
+
+
+def test_every_figure_of_the_paper_is_here(small):
+    assert [figure.name for figure in small.figures] == ["2A", "2B", "2C", "2D", "3A", "3B", "3C", "3D", "S5"]
+    assert all(figure.caption.endswith(".") for figure in small.figures)
+    assert small.citation == "curriculum2025"
+
+
+def test_reproducing_one_figure_writes_its_files(tmp_path):
+    shares = []
+    made = reproduce("curriculum", figure="3A", out=tmp_path / "out", progress=shares.append)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "figure_3A.nc",
+        "figure_3A.png",
+        "numbers.json",
+    ]
+    assert json.loads((tmp_path / "out" / "numbers.json").read_text()) == made
+    assert made["figures"]["3A"]["numbers"]["sum at correlation 0"] == 1.0
+    stored = xr.load_dataset(tmp_path / "out" / "figure_3A.nc", engine="h5netcdf")
+    assert stored.attrs["learncast_object"] == "figure"
+    assert (tmp_path / "out" / "figure_3A.png").read_bytes().startswith(b"\x89PNG")
+    assert shares == [1.0]
+
+
+def test_unknown_papers_and_figures_are_refused(small, tmp_path):
+    with pytest.raises(InvalidSpec, match="paper must be one of curriculum"):
+        open_paper("nonsense")
+    with pytest.raises(InvalidSpec, match="the paper curriculum must have the figure, but got '4A'"):
+        small.figure("4A")
+    with pytest.raises(InvalidSpec):
+        reproduce("curriculum", figure="4A", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
