@@ -32,6 +32,9 @@ Out = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 when a condition of the theory does not hold.")]
 
+#: Numbers in one range of an option.
+MOST_NUMBERS = 10**6
+
 #: Seconds of silence before a progress bar appears.
 PATIENCE = 2.0
 
@@ -211,7 +214,6 @@ def _numbers(option: str, text: str) -> Any:
     import numpy as np
 
     from learncast.errors import InvalidSpec
-    from learncast.planning.phase import GRID_LIMIT
 
     try:
         if ":" in text:
@@ -219,7 +221,7 @@ def _numbers(option: str, text: str) -> Any:
             if not all(math.isfinite(float(end)) for end in (first, last)):
                 raise ValueError("a range must be finite")
             # Refused before it is made: a mistyped count must not exhaust memory.
-            if not 1 <= int(number) <= GRID_LIMIT // 8:
+            if not 1 <= int(number) <= MOST_NUMBERS:
                 raise ValueError(f"a count of {number}")
             return np.linspace(float(first), float(last), int(number))
         found = np.array([float(word) for word in text.split(",")])

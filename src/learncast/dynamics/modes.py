@@ -142,9 +142,10 @@ def modes_of(tasks: Sequence[Task], network: LinearRNN) -> list[Modes]:
                 why="the network could not be trained on it",
                 remedy="match the network's input and output channels to the task's",
             )
-    once = network.output_weights @ network.input_weights
-    twice = network.output_weights @ network.recurrent_weights @ network.input_weights
-    frame = common_frame(tasks, maps=(once, twice))
+    with np.errstate(over="ignore", invalid="ignore"):  # a recurrence that overflows is refused below, in words
+        once = network.output_weights @ network.input_weights
+        twice = network.output_weights @ network.recurrent_weights @ network.input_weights
+    frame = common_frame(tasks, maps=[m for m in (once, twice) if np.isfinite(m).all()])
     alignment = Alignment.of(network, frame)
     shared = (
         conditions.normal_recurrence(alignment),

@@ -96,7 +96,7 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -
         ax.axvline(direct, color="black", linewidth=1, linestyle="--", label="direct training")
     ax.set_yticks(rows, [name if len(name) <= 24 else name[:22] + "…" for name in names])
     ax.invert_yaxis()
-    ax.set_xlim(0, 1.32 * max(direct if np.isfinite(direct) else 1.0, float(total.max(initial=0.0))))
+    ax.set_xlim(0, 1.32 * max(direct if np.isfinite(direct) else 0.0, float(total.max(initial=0.0))) or 1.0)
     ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3)
     for row, value in zip(rows, shown["speedup_steps"].values, strict=True):
         text = "never learned" if not np.isfinite(direct) else "no gain" if not value > 0 else f"saves {value:.0f}"

@@ -135,12 +135,18 @@ def _first_tasks(
     if batch is not None:
         cross, power = batch
         return Problem(cross[:, None, :], power[:, None, :], own.imbalance), own.assumptions
-    tasks = [target.varied(**{vary: value}) for value in values]
+    tasks = [target.varied(**{vary: _as_given(target, vary, value)}) for value in values]
     # The target first: its frame is the common one.
     each = modes_of([target, *tasks], network)[1:]
     cross = np.stack([m.weighted_cross for m in each])[:, None, :]
     power = np.stack([m.weighted_input for m in each])[:, None, :]
     return Problem(cross, power, own.imbalance), worst(m.assumptions for m in each)
+
+
+def _as_given(target: Task, vary: str, value: Any) -> Any:
+    """A single number for a keyword the target has per channel stands for all channels."""
+    own = target.recipe.parameters.get(vary) if target.recipe else None
+    return [value] * len(own) if np.ndim(own) == 1 and np.ndim(value) == 0 else value  # type: ignore[arg-type]
 
 
 def _batched(target: Task, own: Modes, vary: str, values: Any) -> tuple[FloatArray, FloatArray] | None:

@@ -252,7 +252,7 @@ def plan(
         The network before training.
     learning_rate : float
     accuracy : float
-        Accuracy the target must reach; below 1.
+        Accuracy the target must reach; 1 is reached at infinite time only.
     max_stages : int
         2 allows one candidate before the target; 1 trains the target directly.
     strict : bool

@@ -30,7 +30,8 @@ class TaskSimilarity:
         0 when the two have the same geometry, as exact curricula need, 1 when nothing is shared.
     cross_ratio, input_ratio : (modes,)
         Strength of the second task over the first, mode by mode of the first: root-mean-square s_yx over
-        steps, and mean variance s_xx over steps; nan for a mode the first task does not have.
+        steps (negative where the tasks ask for opposite signs), and mean variance s_xx over steps; nan for a mode
+        the first task does not have.
     """
 
     input_angles: FloatArray
@@ -63,7 +64,7 @@ def similarity(first: Task, second: Task) -> TaskSimilarity:
     rotated = second.cross_covariance.rotated(frame.inputs, frame.outputs)
     with np.errstate(divide="ignore", invalid="ignore"):
         present = one[0] > ABSENT * one[0].max(initial=0.0)
-        cross_ratio = np.where(present, other[0] / one[0], np.nan)
+        cross_ratio = np.where(present, _same_sign(first, second, frame) * other[0] / one[0], np.nan)
         input_ratio = np.where(one[1] > 0, other[1] / one[1], np.nan)
     return TaskSimilarity(
         input_angles=_angles(carried[0][0], carried[1][0]),
@@ -82,6 +83,15 @@ def mode_strengths(task: Task, frame: Frame) -> tuple[FloatArray, FloatArray]:
     readouts = cross.shape[2]
     live = task.steps * readouts if readouts == 1 else task.steps * (task.steps + 1) / 2
     return np.sqrt((cross**2).sum(axis=(1, 2)) / live), variances
+
+
+def _same_sign(first: Task, second: Task, frame: Frame) -> FloatArray:
+    """1 for each mode in which the tasks ask for the same sign, summed over steps; -1 for the opposite."""
+    sums = [
+        task.cross_covariance.rotated(frame.mode_inputs, frame.mode_outputs).diagonal().sum(axis=(1, 2))
+        for task in (first, second)
+    ]
+    return np.where(sums[0] * sums[1] < 0, -1.0, 1.0)
 
 
 def share(part: float, whole: float) -> float:
