@@ -223,8 +223,8 @@ class BalancedFlow:
 class _Spectrum:
     """Eigenpairs of F on the space the weights can reach.
 
-    Rows: the growing combination of every singular mode, the directions of the larger layer outside S that grow and
-    those that fade (by lambda / 2), the fading combination of every mode.
+    Rows: the growing combination of every singular mode, the directions of the larger outer layer that are in no
+    mode, the fading combination of every mode.
     """
 
     singular_values: FloatArray
@@ -233,7 +233,6 @@ class _Spectrum:
     rates: FloatArray
     sine: FloatArray
     cosine: FloatArray
-    outputs_grow: bool
     even: bool
 
     @classmethod
@@ -244,18 +243,13 @@ class _Spectrum:
         V, U = _completed(Vt.T, start[0].T), _completed(U, start[1])
         half = abs(imbalance) / 2
         mu = np.hypot(s, half)
-        # Half-angle of the eigenvector of [[-half, s], [s, half]], without cancellation and without dividing by lambda.
-        more, less = mu + half, s
-        if half == 0:
-            more = less = np.ones_like(s)
-        norm = np.sqrt(2.0) / np.hypot(more, less)
-        outputs_grow = imbalance >= 0
-        sine, cosine = (norm * less, norm * more) if outputs_grow else (norm * more, norm * less)
-        growing, fading = (U, V) if outputs_grow else (V, U)
-        rates = np.concatenate(
-            [mu, np.full(growing.shape[1] - s.size, half), np.full(fading.shape[1] - s.size, -half), -mu]
-        )
-        return cls(s, V, U, rates, sine[:, None], cosine[:, None], outputs_grow, half == 0)
+        # sqrt(2) times sine and cosine of the eigenvector of [[-half, s], [s, half]], from its half-angle without
+        # cancellation and without dividing by lambda.
+        less, more = (s, mu + half) if half else (np.ones_like(s), np.ones_like(s))
+        norm = np.sqrt(2.0) / np.hypot(less, more)
+        sine, cosine = (norm * less, norm * more) if imbalance >= 0 else (norm * more, norm * less)
+        unpaired = np.full(U.shape[1] + V.shape[1] - 2 * s.size, imbalance / (2 if len(U) > len(V) else -2))
+        return cls(s, V, U, np.concatenate([mu, unpaired, -mu]), sine[:, None], cosine[:, None], half == 0)
 
     @property
     def size(self) -> int:
@@ -266,15 +260,16 @@ class _Spectrum:
         m = self.singular_values.size
         v, u = self.inputs.T @ first.T, self.outputs.T @ second
         up, down = self.sine * v[:m] + self.cosine * u[:m], self.cosine * v[:m] - self.sine * u[:m]
-        outside = (u[m:], v[m:]) if self.outputs_grow else (v[m:], u[m:])
-        return np.concatenate([up / 2, *(rows / np.sqrt(2.0) for rows in outside), down / 2])
+        return np.concatenate([up / 2, v[m:] / np.sqrt(2.0), u[m:] / np.sqrt(2.0), down / 2])
 
     def mix(self, Y: FloatArray, fading: FloatArray) -> FloatArray:
         """Singular coordinates, inputs above outputs, of such rows before their decay; Y is spent."""
         m, n, v = self.singular_values.size, self.size, self.inputs.shape[1]
         Z = np.empty_like(Y)
-        Y[:, m:] *= fading[:, m:, None]
+        paired = min(m, int(np.count_nonzero(self.rates > 0)))
+        Y[:, paired:] *= fading[:, paired:, None]
         up, down, above, below = Y[:, :m], Y[:, n - m :], Z[:, :m], Z[:, v : v + m]
+        Z[:, slice(m, v) if v > m else slice(v + m, n)] = Y[:, m : n - m]
         if self.even:
             np.add(up, down, out=above)
             np.subtract(up, down, out=below)
@@ -283,9 +278,6 @@ class _Spectrum:
             np.multiply(up, self.cosine, out=below)
             below -= np.multiply(down, self.sine, out=up)
             above += np.multiply(down, self.cosine, out=up)
-        rise, fall = (Z[:, v + m :], Z[:, m:v]) if self.outputs_grow else (Z[:, m:v], Z[:, v + m :])
-        rise[...] = Y[:, m : m + rise.shape[1]]
-        fall[...] = Y[:, m + rise.shape[1] : n - m]
         return Z
 
     def join(self, Z: FloatArray) -> FloatArray:
@@ -418,18 +410,16 @@ def _settled_frame(X: FloatArray, rates: FloatArray, negligible: float) -> tuple
     """The order of the far future, fastest row first, and the hidden basis it goes with."""
     echelon = _Echelon(X, negligible)
     order = np.argsort(-rates, kind="stable")
-    # Rows that fade keep the weight 1 / (2 |L|) for ever; rows that grow equally fast differ by their size alone.
-    order, fading = order[rates[order] >= 0], order[rates[order] < 0]
+    # Rows of equal rate never leave one another behind: of these the largest goes first. Cut around every such group,
+    # so that all rows between two of them are added in one go.
     _, group, sizes = np.unique(-rates[order], return_inverse=True, return_counts=True)
-    # Cut before every group of ties and after it, so that the rows between are added in one go.
     tied = sizes[group] > 1
     cuts = np.flatnonzero((np.diff(group) > 0) & (tied[1:] | tied[:-1])) + 1
     for rows in np.split(order, cuts):
-        if rows.size > 1 and rates[rows[0]] == rates[rows[1]]:
+        if rates[rows[0]] == rates[rows[-1]]:
             echelon.add_largest_first(rows, np.zeros_like(rates))
         else:
             echelon.add_one_by_one(rows)
-    echelon.add_largest_first(fading, -0.5 * np.log(np.where(rates < 0, -2 * rates, 1.0)))
     return echelon.frame(rates), echelon.found
 
 
@@ -443,8 +433,7 @@ def _frame_at(K: FloatArray, spectrum: _Spectrum, time: float, negligible: float
 
 
 def _orthogonal(rows: FloatArray, H: FloatArray) -> FloatArray:
-    """What of the rows lies outside the span of H; twice is enough for full orthogonality."""
-    rows = rows - (rows @ H) @ H.T
+    """What of the rows lies outside the span of H, once; a row that is kept goes through it twice."""
     return rows - (rows @ H) @ H.T
 
 
