@@ -162,7 +162,8 @@ def _print_answer(answer: Answer) -> None:
     console = _console()
     console.print(Text(answer.title, style="bold"))
     console.print(Padding(Text(answer.lead), (0, 0, 1, 0)))
-    for table in [*answer.tables, validity_table(answer.assumptions)]:
+    validity = [validity_table(answer.assumptions)] if answer.assumptions else []
+    for table in [*answer.tables, *validity]:
         _print_table(console, table)
     console.print(Text(f"{answer.forecast_class}: {FORECAST_CLASSES[answer.forecast_class]}"))
     for assumption in answer.assumptions:

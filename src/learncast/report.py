@@ -84,7 +84,7 @@ class Report:
             f'<p><img alt="{_text(self.title)}" src="{_embedded(self.figure)}"></p>',
             notes,
             *(_table(table) for table in self.tables),
-            _table(validity_table(self.assumptions)),
+            _table(validity_table(self.assumptions)) if self.assumptions else "",
             "<h2>Study</h2>",
             f"<pre>{_text(self.study)}</pre>",
             "<h2>Where the numbers come from</h2>",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import tomllib
@@ -20,11 +21,12 @@ from learncast.dynamics.pooled import PooledProblem
 from learncast.errors import InvalidSpec, LearncastError
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.tasks import sensory
 from learncast.tasks.families import FAMILIES
 from learncast.tasks.one_step import from_pairs, reversed, static
 from learncast.tasks.task import Task
 from learncast.tasks.trees import hierarchy
-from learncast.validation import suggestion
+from learncast.validation import one_of, suggestion
 
 PerChannel = float | list[float]
 
@@ -82,6 +84,8 @@ class TrainingSection(_Section):
     learning_rate: float = Field(gt=0)
     accuracy: float = Field(default=0.99, ge=0, le=1)
     max_stages: int = Field(default=2, ge=1, le=2)
+    learn: list[Literal["input", "recurrent", "output", "first", "second"]] | None = None
+    horizons: list[Annotated[int, Field(ge=1)]] = []
 
 
 class FamilySection(_Section):
@@ -133,6 +137,17 @@ class HierarchySection(_Section):
     reversed: bool = False
 
 
+class SensorySection(_Section):
+    """A sensory task: one of `learncast.tasks.sensory`, with its own parameters."""
+
+    name: str | None = None
+    family: Literal["sensory"]
+    task: str
+    steps: int = Field(default=10, ge=1)
+    parameters: dict[str, float] = {}
+    reversed: bool = False
+
+
 class DataSection(_Section):
     """A task recorded in a file."""
 
@@ -142,12 +157,15 @@ class DataSection(_Section):
     reversed: bool = False
 
 
-TaskSection = IntegrationSection | LeakyIntegrationSection | StaticSection | HierarchySection | DataSection
+TaskSection = (
+    IntegrationSection | LeakyIntegrationSection | StaticSection | HierarchySection | SensorySection | DataSection
+)
 _SECTIONS: dict[str, type[_Section]] = {
     "integration": IntegrationSection,
     "leaky_integration": LeakyIntegrationSection,
     "static": StaticSection,
     "hierarchy": HierarchySection,
+    "sensory": SensorySection,
 }
 
 
@@ -240,6 +258,7 @@ class Study:
         self.name = section.name
         self.learning_rate, self.accuracy = section.training.learning_rate, section.training.accuracy
         self.max_stages = section.training.max_stages
+        self.horizons = tuple(section.training.horizons)
         self._target = (
             None if section.target is None else self._task(section.target, _name(section.target, 0), "[target]")
         )
@@ -280,6 +299,14 @@ class Study:
                 remedy="add a [target], or ask `learncast forget`",
             )
         return self._target
+
+    @property
+    def learn(self) -> tuple[str, ...]:
+        """Weights that learn: those of the closed forms unless the file names others."""
+        named = self.section.training.learn
+        if named is not None:
+            return tuple(named)
+        return ("input", "output") if isinstance(self.network, LinearRNN) else ("first", "second")
 
     @property
     def recurrent_network(self) -> LinearRNN:
@@ -365,6 +392,8 @@ class Study:
                 task = static(section.cross_correlation, section.input_correlation, name=name)
             elif isinstance(section, HierarchySection):
                 task = _tree(section, name)
+            elif isinstance(section, SensorySection):
+                task = _sensory(section, name)
             else:
                 keywords = section.model_dump(exclude={"family", "name"})
                 return FAMILIES[section.family].build(**keywords, name=name)
@@ -388,6 +417,18 @@ class Study:
             hidden_size=section.hidden_size,
             task=task,
         )
+
+
+def _sensory(section: SensorySection, name: str) -> Task:
+    known = tuple(key for key, value in vars(sensory).items() if inspect.isfunction(value) and key[0] != "_")
+    makers = tuple(key for key in known if inspect.signature(getattr(sensory, key)).return_annotation == "Task")
+    make = getattr(sensory, one_of("task", section.task, makers, why="these are the sensory tasks"))
+    allowed = tuple(key for key in inspect.signature(make).parameters if key not in ("steps", "name"))
+    for key in section.parameters:
+        one_of(f"a parameter of {section.task}", key, allowed, why="the task has no other")
+    whole = {key: int(value) if value == int(value) else value for key, value in section.parameters.items()}
+    task: Task = make(section.steps, **whole, name=name)
+    return task
 
 
 def _tree(section: HierarchySection, name: str) -> Task:

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from learncast.answers.answer import Answer, counted, descended, shown, whole
+from learncast.answers.integrated import integrated_forecast
 from learncast.dynamics.exact import solve
 from learncast.dynamics.linear_rnn import ModeSolution
 from learncast.dynamics.solution import LearningTime, Solution
@@ -22,9 +23,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+#: Weights for which there is a closed form; any others are integrated.
+CLOSED_FORMS = (("input", "output"), ("first", "second"))
+
+
 def forecast(study: Study, *, task: str | None = None, times: FloatArray | None = None) -> Answer:
     """Forecast the learning of the target, or of a named candidate."""
     chosen = study.target if task is None else study.task(task)
+    if study.learn not in CLOSED_FORMS:
+        return integrated_forecast(study, chosen, times)
     solution = solve(chosen, study.network, learning_rate=study.learning_rate, strict=False)
     learned = time_to_learn(solution, study.accuracy)
     rows = _mode_rows(solution, learned)
