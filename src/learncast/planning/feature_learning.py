@@ -1,0 +1,229 @@
+"""Feature learning: how far training turns a network's tangent kernel, with recurrence and without."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from learncast.dynamics.descent import MOST_STEPS, Descent, descend
+from learncast.dynamics.learning_problem import lag_statistics
+from learncast.dynamics.solution import worst_status
+from learncast.dynamics.tangent_kernel import WEIGHTS, LagKernel, tangent_kernel
+from learncast.errors import InvalidSpec
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
+from learncast.tasks.covariance import Dense
+from learncast.tasks.task import Task
+from learncast.trajectory import Status
+from learncast.validation import FloatArray, between, count, one_of
+
+
+@dataclass(frozen=True)
+class BlockChange:
+    """How one kernel, or one block of it, changed.
+
+    Attributes
+    ----------
+    movement : float
+        |Theta_1 - Theta_0| / |Theta_0|, in the Frobenius norm; infinite if there was nothing to start with, unknown
+        (`nan`) if there is nothing at all.
+    misalignment : float
+        1 - <Theta_0, Theta_1> / |Theta_0| |Theta_1|: 0 if the kernel only grew, near 1 if its features are new.
+    final_share : float
+        Trace of the block at the end, of that of the whole kernel.
+    """
+
+    movement: float
+    misalignment: float
+    final_share: float
+
+
+@dataclass(frozen=True)
+class KernelChange:
+    """How the tangent kernel changed between two states of a network.
+
+    Attributes
+    ----------
+    total : BlockChange
+        Of the kernel of all weights that learn.
+    blocks : dict of str to BlockChange
+        Of each kind of weights: "input", "recurrent", "output" (without "recurrent" for a feedforward network).
+    """
+
+    total: BlockChange
+    blocks: dict[str, BlockChange]
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureLearning:
+    """Feature learning of a recurrent network against that of its feedforward control.
+
+    Attributes
+    ----------
+    recurrent, feedforward : KernelChange or None
+        None for a network whose descent diverged.
+    network : LinearRNN or None
+    control : TwoLayer or None
+        The two after training.
+    losses : (2,)
+        Relative excess losses the two ended with; infinite for a descent that diverged.
+    status : Status
+        Worst of the two descents.
+    """
+
+    recurrent: KernelChange | None
+    feedforward: KernelChange | None
+    network: LinearRNN | None
+    control: TwoLayer | None
+    losses: FloatArray
+    status: Status
+
+
+def kernel_change(
+    before: LinearRNN | TwoLayer,
+    after: LinearRNN | TwoLayer,
+    *,
+    steps: int = 1,
+    learn: tuple[str, ...] = WEIGHTS,
+) -> KernelChange:
+    """Compare the tangent kernels of two states of a network, block by block, in lag space.
+
+    In lag space the kernel is a quadratic form on the inputs of one trial, whatever trials it is then applied to: norms
+    and overlaps are those under white inputs.
+
+    Parameters
+    ----------
+    before, after : LinearRNN or TwoLayer
+        Of one shape.
+    steps : int
+        Steps in a trial of the recurrent network; a two-layer network has one.
+    learn : tuple of {"input", "recurrent", "output"}
+        Weights that learn, whose blocks make up the total.
+    """
+    lags = count("steps", steps, why="the kernel has one lag per step")
+    shapes = [(type(n).__name__, n.inputs, n.hidden_size, n.outputs) for n in (before, after)]
+    if shapes[0] != shapes[1] or (lags > 1 and isinstance(before, TwoLayer)):
+        raise InvalidSpec(
+            required="two networks of one kind and shape must be compared, and a two-layer network has one step",
+            got=f"{shapes[0]} and {shapes[1]} at {lags} steps",
+            why="their kernels must be on the same inputs and outputs",
+            remedy="pass the same network before and after training",
+        )
+    for name in learn:
+        one_of("learn", name, WEIGHTS, why="these are the weights a linear RNN has")
+    names = [n for n in WEIGHTS if n in learn and not (n == "recurrent" and isinstance(before, TwoLayer))]
+    one, two = _kernel(before, lags), _kernel(after, lags)
+    trace = _trace(two.dense(tuple(names)))
+    blocks = {name: _change(one.dense((name,)), two.dense((name,)), trace) for name in names}
+    return KernelChange(_change(one.dense(tuple(names)), two.dense(tuple(names)), trace), blocks)
+
+
+def feedforward_control(network: LinearRNN, *, steps: int) -> TwoLayer:
+    """Return the two-layer network on all inputs of a trial at once that starts as the recurrent network does.
+
+    Its first layer is [F_0, F_1, ...] with F_k = W_h^k W_x, its second W_y: the same function, the same hidden states
+    and the same readout, without weights shared between lags. Inputs are ordered by lag, the last input first.
+    """
+    lags = count("steps", steps, why="the control reads so many inputs")
+    columns = [network.input_weights]
+    for _ in range(lags - 1):
+        columns.append(network.recurrent_weights @ columns[-1])
+    return TwoLayer(np.concatenate(columns, axis=1), network.output_weights)
+
+
+def at_once(task: Task) -> Task:
+    """Return the task of one step whose input is a whole trial, by lag: what a feedforward control learns."""
+    statistics = lag_statistics(task)
+    n = statistics.lags * statistics.inputs
+    if statistics.input is None or statistics.input.ndim == 1:
+        variances = np.ones(statistics.lags) if statistics.input is None else statistics.input
+        A = np.diag(np.repeat(variances, statistics.inputs))
+    else:
+        A = statistics.input.reshape(n, n)
+    cross = statistics.cross.transpose(0, 2, 1).reshape(1, n, 1, statistics.outputs)
+    target = None
+    if math.isfinite(statistics.constant):
+        # Only the trace of the target's covariance enters the loss.
+        target = Dense(np.eye(statistics.outputs)[None, :, None, :] * 2 * statistics.constant / statistics.outputs)
+    return Task.trusted(Dense(A[None, :, None, :]), Dense(cross), target, name=f"{task.name}, at once")
+
+
+def feature_learning(
+    task: Task,
+    network: LinearRNN,
+    *,
+    learning_rate: float,
+    relative_loss: float = 1e-4,
+    learn: tuple[str, ...] = WEIGHTS,
+    most_steps: int = MOST_STEPS,
+) -> FeatureLearning:
+    """Train a recurrent network and its feedforward control alike, and compare how far their kernels turned.
+
+    Both descend on the same statistics, from the same function, hidden states and readout, until the loss above the
+    best linear filter's is the same share of what it was for the answer 0.
+
+    Read the total with care: the feedforward kernel |W_y|² 1 + W_in' W_in has an isotropic part that caps its
+    misalignment, whatever its features do. The fair comparison is the "output" block, the Gram matrix of the hidden
+    states, which starts identical in both networks. By it, networks with small initial weights learn the same features
+    with and without recurrence; recurrence adds feature learning at intermediate to large initial weights.
+
+    Parameters
+    ----------
+    task : Task
+        With a known target covariance.
+    network : LinearRNN
+        Before training.
+    learning_rate : float
+        Of both descents.
+    relative_loss : float
+        Share of the loss at which to stop.
+    learn : tuple of {"input", "recurrent", "output"}
+        Weights of the recurrent network that learn. The control always learns both layers.
+    most_steps : int
+        Steps after which a descent is given up; its status then says so.
+    """
+    share = between("relative_loss", relative_loss, 0.0, 1.0, why="it is the share of the loss that is left")
+    until = 1 - math.sqrt(share)  # accuracy is a distance between maps, the loss its square
+    flat, start = at_once(task), feedforward_control(network, steps=lag_statistics(task).lags)
+    given = {"learning_rate": learning_rate, "until": until, "most_steps": most_steps}
+    runs = descend(task, network, learn=learn, **given), descend(flat, start, **given)  # type: ignore[arg-type]
+    ends = [None if run.status is Status.diverged else run.network_at(math.inf) for run in runs]
+    lags = start.inputs // network.inputs
+    return FeatureLearning(
+        None if ends[0] is None else kernel_change(network, ends[0], steps=lags, learn=learn),
+        None if ends[1] is None else kernel_change(start, ends[1]),
+        ends[0] if isinstance(ends[0], LinearRNN) else None,
+        ends[1] if isinstance(ends[1], TwoLayer) else None,
+        np.array([_relative_loss(run) for run in runs]),
+        worst_status(run.status for run in runs),
+    )
+
+
+def _kernel(network: LinearRNN | TwoLayer, lags: int) -> LagKernel:
+    if isinstance(network, TwoLayer):
+        idle = np.zeros((network.hidden_size, network.hidden_size))
+        return tangent_kernel(network.first, idle, network.second, steps=1)
+    return tangent_kernel(network.input_weights, network.recurrent_weights, network.output_weights, steps=lags)
+
+
+def _change(before: FloatArray, after: FloatArray, whole_trace: float) -> BlockChange:
+    sizes = float(np.linalg.norm(before)), float(np.linalg.norm(after))
+    share = _trace(after) / whole_trace if whole_trace > 0 else math.nan
+    if 0.0 in sizes:
+        return BlockChange(math.nan if sizes == (0.0, 0.0) else 1.0 if sizes[0] else math.inf, math.nan, share)
+    # Half the squared distance of the unit kernels: 1 - cosine would lose what is below 1e-16.
+    misalignment = 0.5 * float(np.sum((before / sizes[0] - after / sizes[1]) ** 2))
+    return BlockChange(float(np.linalg.norm(after - before)) / sizes[0], misalignment, share)
+
+
+def _trace(theta: FloatArray) -> float:
+    return float(np.einsum("olioli->", theta))
+
+
+def _relative_loss(run: Descent) -> float:
+    if run.status is Status.diverged:
+        return math.inf
+    whole = run.problem.statistics.constant - run.problem.least_loss
+    return float((run.loss[-1] - run.problem.least_loss) / whole)
