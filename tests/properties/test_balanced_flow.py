@@ -18,7 +18,8 @@ TIMES = np.array([0.0, 0.02, 0.3, 1.0, 4.0, 20.0, 300.0, np.inf])
 
 
 def orthonormal(rng, size, columns):
-    return np.linalg.qr(rng.standard_normal((size, columns)))[0]
+    Q, R = np.linalg.qr(rng.standard_normal((size, columns)))
+    return Q * np.sign(np.diagonal(R))  # of either orientation
 
 
 def root(matrix):

@@ -59,7 +59,8 @@ def time_to(flow, loss, latest=1e3):
 
 
 def orthonormal(rng, size, columns):
-    return np.linalg.qr(rng.standard_normal((size, columns)))[0]
+    Q, R = np.linalg.qr(rng.standard_normal((size, columns)))
+    return Q * np.sign(np.diagonal(R))  # of either orientation
 
 
 def random_network(rng, most=10):
@@ -371,7 +372,8 @@ def test_any_architecture_follows_the_gradient(seed):
     for S, first, second, imbalance in sample(seed):
         flow = BalancedFlow(S, first, second)
         grams, functions = integrated(S, first, second, times)
-        # The integrator's 1e-12 per step grows along unstable directions by at most exp(s t) = exp(8); measured: 2e-11.
+        # The integrator makes 1e-12 per step, which grows along unstable directions; measured: 4e-11, all of it the
+        # integrator's (high precision agrees to 1e-14 there).
         assert relative_error(flow.grams(times), grams).max() < 1e-10
         # W2 W1 is a block of the same matrix, compared on that matrix's scale.
         size = np.abs(grams).max(axis=(1, 2))
@@ -456,8 +458,8 @@ def test_near_a_separatrix_with_nearly_equal_modes(distance, gap):
     second = U @ reflected @ V.T @ first.T
     flow = BalancedFlow(S, first, second, imbalance=0.0)
     for time in (1.0, 6.0, 20.0, 60.0):
-        # A rounding of the weights is eps / distance of their distance from the separatrix; measured: 3 of them.
-        allowed = 20 * EPS / distance
+        # A rounding of the weights is eps / distance of their distance from the separatrix; measured: 10 of them.
+        allowed = 40 * EPS / distance
         assert relative_error(flow.grams(time), precise(S, first, second, 0.0, time)) < allowed
 
 
@@ -618,18 +620,19 @@ def test_a_mode_that_starts_tiny_beside_its_equal(time):
 
 
 def test_round_off_does_not_enter_with_a_new_order():
-    # Two nearly equal modes start on the same hidden unit, the faster one smaller: a new order is needed until 1e6.
-    # Exactly parallel they stay on that unit for ever, while round-off in the rotated weights would let the second
-    # of them drive the slow third mode from the other unit within t = 25.
-    S, start = np.diag([2.0, 2.0 - 1e-6, 0.5]), np.array([[0.003, 0.0], [0.3, 0.0], [0.0, 0.2]])
+    # Three nearly equal modes start on two hidden units, the fastest one smallest, so that a new order is needed until
+    # t = 1e6. Exactly they stay on these two for ever; their round-off of 1e-17 on the third unit would overtake the
+    # slow mode there within t = 25.
+    S = np.diag([2.0, 2.0 - 1e-6, 2.0 - 2e-6, 0.5])
+    start = np.array([[0.003, 0.0, 0.0], [0.3, 0.1, 0.0], [0.1, 0.3, 0.0], [0.0, 0.0, 0.2]])
     rng = np.random.default_rng(0)
-    U, V, H = orthonormal(rng, 3, 3), orthonormal(rng, 3, 3), orthonormal(rng, 2, 2)
+    U, V, H = orthonormal(rng, 4, 4), orthonormal(rng, 4, 4), orthonormal(rng, 3, 3)
     flow = BalancedFlow(U @ S @ V.T, H @ start.T @ V.T, U @ start @ H.T)
-    outer = np.block([[V, np.zeros((3, 3))], [np.zeros((3, 3)), U]])
+    outer = np.block([[V, np.zeros((4, 4))], [np.zeros((4, 4)), U]])
     for time in (10.0, 30.0, 60.0):
         wanted = outer @ precise(S, start.T, start, 0.0, time) @ outer.T
         assert relative_error(flow.grams(time), wanted) < ROUNDING
-    assert flow.lost_modes.tolist() == [1]
+    assert flow.lost_modes.tolist() == [2]
 
 
 def test_nothing_comes_from_nothing():

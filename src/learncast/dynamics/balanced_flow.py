@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dgemm, dsyrk, dtrsm
 from scipy.linalg.lapack import dpotrf
 
@@ -346,14 +347,20 @@ class _Frame:
 
 
 class _Echelon:
-    """Gram-Schmidt on the rows of X, in the order in which they are added."""
+    """Gram-Schmidt on the rows of X, in the order in which they are added.
+
+    A row adds no direction when what is left of it is round-off: its own, and that of the rows taken out of it, which
+    grows with the multiples in which they are taken.
+    """
 
     def __init__(self, X: FloatArray, negligible: float) -> None:
-        self.X, self.negligible = X, negligible
-        self.basis = np.zeros((X.shape[1], min(X.shape)))
+        self.X, self.own_noise = X, negligible**2
+        rank = min(X.shape)
+        self.basis = np.zeros((X.shape[1], rank))
         self.pivots: list[int] = []
+        self.lengths, self.noise = np.zeros(rank), np.zeros(rank)
         # Columns in which a row is not 0; rows never added, for want of room, are not 0 in any.
-        self.depth = np.full(len(X), min(X.shape))
+        self.depth = np.full(len(X), rank)
 
     @property
     def found(self) -> FloatArray:
@@ -370,17 +377,22 @@ class _Echelon:
     def add_one_by_one(self, rows: IntArray) -> None:
         """Each row before the next."""
         while rows.size and self.room:
-            j = len(self.pivots)
-            live = np.linalg.norm(_orthogonal(self.X[rows], self.found), axis=1) > self.negligible
-            self.depth[rows[~live]] = j
-            rows = rows[live]
+            rest, noise = self._rest(rows)
+            live = np.einsum("ij,ij->i", rest, rest) > noise
+            self.depth[rows[~live]] = j = len(self.pivots)
+            rows, noise = rows[live], noise[live][: self.room]
             if not rows.size:
                 return
             # Householder instead of a loop, as far as every row adds a direction.
             Q, R = np.linalg.qr(np.hstack([self.found, self.X[rows[: self.room]].T]))
-            dead = np.flatnonzero(np.abs(np.diagonal(R)[j:]) <= self.negligible)
-            new = int(dead[0]) if dead.size else min(rows.size, self.room)
-            self.basis[:, j : j + new] = Q[:, j : j + new]
+            Q, R = Q[:, j:], R[j:, j:]
+            lengths = np.abs(np.diagonal(R))
+            multiples = np.divide(R, lengths[:, None], out=np.zeros_like(R), where=lengths[:, None] > 0)
+            noise = solve_triangular(np.eye(len(R)) - np.triu(multiples**2, 1).T, noise, lower=True)
+            dead = np.flatnonzero(lengths**2 <= noise)
+            new = int(dead[0]) if dead.size else lengths.size
+            self.basis[:, j : j + new] = Q[:, :new]
+            self.lengths[j : j + new], self.noise[j : j + new] = lengths[:new], noise[:new]
             self.pivots += rows[:new].tolist()
             self.depth[rows[: new + 1]] = np.minimum(j + 1 + np.arange(rows[: new + 1].size), j + new)
             rows = rows[new + 1 :]
@@ -389,21 +401,30 @@ class _Echelon:
         """Always the row with the largest exp(weight) |row| of what is left."""
         if not self.room:
             return
+        rest, noise = self._rest(rows)
         self.depth[rows] = j = len(self.pivots)
-        rest = _orthogonal(self.X[rows], self.found)
         while self.room:
-            sizes = np.linalg.norm(rest, axis=1)
-            live = sizes > self.negligible
+            lengths = np.linalg.norm(rest, axis=1)
+            live = lengths**2 > noise
             if not live.any():
                 return
-            k = int(np.argmax(np.where(live, weight[rows] + np.log(np.where(live, sizes, 1.0)), -np.inf)))
-            row = _orthogonal(rest[k] / sizes[k], self.found)
+            k = int(np.argmax(np.where(live, weight[rows] + np.log(np.where(live, lengths, 1.0)), -np.inf)))
+            row = rest[k] / lengths[k]
+            row -= self.found @ (row @ self.found)  # once more: twice makes it orthogonal to full precision
             row /= np.linalg.norm(row)
-            self.basis[:, j] = row
+            self.basis[:, j], self.lengths[j], self.noise[j] = row, lengths[k], noise[k]
             self.pivots.append(int(rows[k]))
             self.depth[rows[live]] = j = j + 1
-            rest -= np.multiply.outer(rest @ row, row)
+            shares = rest @ row
+            noise += (shares / lengths[k]) ** 2 * noise[k]
+            rest -= np.multiply.outer(shares, row)
             rest[k] = 0.0
+
+    def _rest(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        """What of the rows lies outside the directions found, and the squared noise in it."""
+        shares, found = self.X[rows] @ self.found, len(self.pivots)
+        noise = self.own_noise + (shares / self.lengths[:found]) ** 2 @ self.noise[:found]
+        return self.X[rows] - shares @ self.found.T, noise
 
 
 def _settled_frame(X: FloatArray, rates: FloatArray, negligible: float) -> tuple[_Frame, FloatArray]:
@@ -430,11 +451,6 @@ def _frame_at(K: FloatArray, spectrum: _Spectrum, time: float, negligible: float
     echelon = _Echelon(K, negligible)
     echelon.add_largest_first(np.arange(len(K)), weight)
     return echelon.frame(spectrum.rates)
-
-
-def _orthogonal(rows: FloatArray, H: FloatArray) -> FloatArray:
-    """What of the rows lies outside the span of H, once; a row that is kept goes through it twice."""
-    return rows - (rows @ H) @ H.T
 
 
 def _balance(first: FloatArray, second: FloatArray, imbalance: float | None, tolerance: float) -> tuple[float, float]:

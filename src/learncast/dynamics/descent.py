@@ -13,7 +13,7 @@ from learncast.assumptions import Assumption
 from learncast.dynamics.batches import BatchStatistics
 from learncast.dynamics.learning_problem import LearningProblem, Weights
 from learncast.dynamics.optimisers import Optimiser
-from learncast.dynamics.solution import LearningTime, Solution, checked_times
+from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
@@ -103,7 +103,7 @@ class Descent(Solution):
 
     def network_at(self, time: float) -> LinearRNN | TwoLayer:
         """The network after a whole number of steps (infinity: the last)."""
-        [step] = checked_times(time)
+        step = checked_time(time)
         step = self.steps if np.isinf(step) else step
         if step != int(step) or step > self.steps:
             raise InvalidSpec(

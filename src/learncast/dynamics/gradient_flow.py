@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 from learncast.assumptions import Assumption
 from learncast.dynamics.learning_problem import LearningProblem, Weights
-from learncast.dynamics.solution import LearningTime, Solution, checked_times
+from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
 from learncast.errors import NotLearned
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
@@ -139,8 +139,8 @@ class FlowSolution(Solution):
 
     def network_at(self, time: float) -> LinearRNN | TwoLayer:
         """The network after `time` gradient steps of the flow."""
-        [step] = checked_times(time)
-        weights = self._weights(float(step) * self.learning_rate)
+        step = checked_time(time)
+        weights = self._weights(step * self.learning_rate)
         if weights is None:
             raise NotLearned(
                 required=f"the flow must reach step {step:g}",

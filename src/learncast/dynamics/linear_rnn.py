@@ -12,7 +12,7 @@ from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
 from learncast.dynamics import mode_equation
 from learncast.dynamics.modes import Modes
-from learncast.dynamics.solution import LearningTime, Solution, checked_times
+from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, spec_hash
 from learncast.validation import FloatArray, between
@@ -79,7 +79,7 @@ class ModeSolution(Solution):
 
     def network_at(self, time: float) -> LinearRNN:
         """Return the network as it is after `time` gradient steps of the flow."""
-        strengths = self._strengths(checked_times(time))[0]
+        strengths = self._strengths(np.array([checked_time(time)]))[0]
         alignment, frame = self.modes.alignment, self.modes.frame
         a, c = mode_equation.weights(alignment.input_weight, alignment.output_weight, strengths)
         return LinearRNN(

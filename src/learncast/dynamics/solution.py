@@ -144,3 +144,16 @@ def checked_times(times: Any) -> FloatArray:
             remedy="pass times of at least 0; infinity gives the limit",
         )
     return array
+
+
+def checked_time(time: Any) -> float:
+    """Validate one time in gradient steps."""
+    times = checked_times(time)
+    if len(times) != 1:
+        raise InvalidSpec(
+            required="one time must be given",
+            got=f"{len(times)} times",
+            why="a network is that of one moment",
+            remedy="ask for one time after the other",
+        )
+    return float(times[0])

@@ -15,7 +15,7 @@ from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
 from learncast.dynamics.balanced_flow import BalancedFlow
 from learncast.dynamics.pooled import PooledProblem
-from learncast.dynamics.solution import LearningTime, Solution, checked_times
+from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
@@ -133,7 +133,7 @@ class TwoLayerSolution(Solution):
 
     def network_at(self, time: float) -> LinearRNN | TwoLayer:
         """The network after `time` gradient steps, its hidden space turned to be nearest to the start."""
-        [step] = checked_times(time)
+        step = checked_time(time)
         first, second = self.flow.weights(float(self._flow_times(np.array([step]))[0]))
         if isinstance(self.network, TwoLayer):
             return TwoLayer(first, second)

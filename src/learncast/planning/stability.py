@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -28,18 +29,15 @@ from learncast.validation import FloatArray, count, one_of, positive, real_array
 ANCHORS = ("end", "start")
 #: Distance of |b| from 1 within which a recurrence neither decays nor grows: rounding of a root.
 MARGINAL = 1e-9
-#: Share of P²/Q by which one optimum must beat another, beyond the rounding of the two.
+#: Share of the loss of answering 0 by which one optimum must beat another, beyond the rounding of the two.
 TIE = 1e-13
+#: Relative distance from an optimum at which a mode has arrived: close enough not to leave again.
+ARRIVED = 1e-4
 #: Degree of the Chebyshev pieces in which roots are isolated; longer profiles are cut into more pieces.
 PIECE = 24
 #: Residual, in units of the target's strengths, below which the tangent kernel is the whole curvature.
 RESIDUAL = 1e-6
 _EPS = float(np.finfo(float).eps)
-_POINTS = [chebyshev.chebpts1(n + 1) for n in range(PIECE + 1)]
-#: Values at those points to Chebyshev coefficients.
-_TO_SERIES = [
-    (2 - (np.arange(n + 1) == 0))[:, None] / (n + 1) * chebyshev.chebvander(x, n).T for n, x in enumerate(_POINTS)
-]
 
 
 @dataclass(frozen=True)
@@ -90,6 +88,14 @@ class RecurrenceFit:
         """Not learned if the best recurrence is infinite: training approaches its loss and never attains it."""
         return Status.ok if math.isfinite(self.best.recurrence) else Status.not_learned
 
+    def near(self, recurrence: float, strength: float) -> Optimum | None:
+        """The optimum at which a mode with this b and u = a c has arrived, or None."""
+        for o in self.optima:
+            close = abs(recurrence - o.recurrence) <= ARRIVED * max(1.0, abs(recurrence))
+            if close and abs(strength - o.strength) <= ARRIVED * abs(o.strength):
+                return o
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class Extrapolation:
@@ -138,7 +144,8 @@ def best_recurrence(
     bracketed and polished by Newton steps.
 
     As b grows, G tends to the square of the first input's strength. If it does so from below, the flow runs away to
-    that end: an optimum with infinite recurrence and strength 0. Task and time reversal have the same best loss.
+    that end: an optimum with infinite recurrence and strength 0. With white inputs a task and its time reversal have
+    the same best loss, at b and 1/b.
 
     Parameters
     ----------
@@ -295,12 +302,12 @@ def largest_stable_rate(
     weights = network.input_weights, network.recurrent_weights, network.output_weights
     theta = tangent_kernel(*weights, steps=lags).dense(learn)
     matrix = theta.reshape(network.outputs * lags * network.inputs, -1)
+    if not np.isfinite(matrix).all():
+        return StableRate(0.0, math.inf, Status.diverged)
     status = Status.ok
     if statistics is not None:
         matrix = _under_inputs(matrix, statistics)
         status = Status.ok if _residual(network, statistics) <= RESIDUAL else Status.outside_theory
-    if not np.isfinite(matrix).all():
-        return StableRate(0.0, math.inf, Status.diverged)
     last = len(matrix) - 1
     sharpness = max(0.0, float(eigh(matrix, eigvals_only=True, subset_by_index=[last, last])[0]))
     return StableRate(2.0 / sharpness if sharpness > 0 else math.inf, sharpness, status)
@@ -387,7 +394,8 @@ def _breakpoints(coefficients: FloatArray, low: float = 0.0, high: float = 1.0) 
     if degree == 0:
         return []
     centre, half = (low + high) / 2, (high - low) / 2
-    series = _TO_SERIES[degree] @ _at(centre + half * _POINTS[degree], coefficients)
+    points, to_series = _chebyshev(degree)
+    series = to_series @ _at(centre + half * points, coefficients)
     size = np.abs(series).max()
     rounding = 8 * _EPS * float(_at(high, np.abs(coefficients)))
     if size <= rounding:
@@ -400,6 +408,14 @@ def _breakpoints(coefficients: FloatArray, low: float = 0.0, high: float = 1.0) 
     kept = chebyshev.chebtrim(series, tol=1e-15 * size)
     roots = chebyshev.chebroots(kept).real if len(kept) > 1 else np.zeros(0)
     return (centre + half * roots[np.abs(roots) <= 1]).tolist()
+
+
+@cache
+def _chebyshev(degree: int) -> tuple[FloatArray, FloatArray]:
+    """Interpolation points in [-1, 1], and the matrix from values there to Chebyshev coefficients."""
+    points = chebyshev.chebpts1(degree + 1)
+    weight = np.where(np.arange(degree + 1) == 0, 1.0, 2.0)[:, None] / (degree + 1)
+    return points, weight * chebyshev.chebvander(points, degree).T
 
 
 def _polished(t: float, inner: FloatArray, outer: FloatArray) -> float:

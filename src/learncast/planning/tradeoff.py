@@ -20,7 +20,7 @@ from learncast.dynamics.recurrent_mode import (
     mode_trajectory,
 )
 from learncast.errors import InvalidSpec
-from learncast.planning.stability import Optimum, best_recurrence
+from learncast.planning.stability import RecurrenceFit, best_recurrence
 from learncast.trajectory import Status
 from learncast.validation import FloatArray, count, positive, real_array
 
@@ -28,8 +28,8 @@ from learncast.validation import FloatArray, count, positive, real_array
 JUMP = 1e-3
 #: Powers of ten of its own time scale over which a mode is followed to where it ends.
 DECADES = 16
-#: Relative distance from an optimum at which a mode has arrived.
-ARRIVED = 1e-4
+#: Relative change of every weight over one of them below which it is stuck.
+SETTLED = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,7 +317,7 @@ def end_of_training(
     sig, S = _strengths(real_array("cross_strengths", cross_strengths, ndim=1), input_strengths)
     output = input_weight if output_weight is None else output_weight
     a, b, c = real_array("the start", [input_weight, recurrence, output]).tolist()
-    return _end(a, b, c, sig, S, best_recurrence(sig, S).optima)
+    return _end(a, b, c, sig, S, best_recurrence(sig, S))
 
 
 def basins(
@@ -350,10 +350,10 @@ def basins(
     output = input_weight if output_weight is None else output_weight
     first, last, a, c = real_array("low, high and the start", [low, high, input_weight, output]).tolist()
     _require_rising(first, last)
-    optima = best_recurrence(sig, S).optima
+    fit = best_recurrence(sig, S)
 
     def end(b: float) -> End:
-        return _end(a, b, c, sig, S, optima)
+        return _end(a, b, c, sig, S, fit)
 
     grid = np.linspace(first, last, number).tolist()
     found = [end(b) for b in grid]
@@ -481,26 +481,30 @@ def _barrier(sig: ArrayLike, S: ArrayLike | None, one: float, other: float) -> f
     return float(between[np.argmin(P**2 / Q)])
 
 
-def _end(a: float, b: float, c: float, sig: FloatArray, S: FloatArray | None, optima: tuple[Optimum, ...]) -> End:
-    P, dP, _, Q, _, _ = (float(v) for v in _values(_polynomials(sig, S), np.asarray(b)))
+def _end(a: float, b: float, c: float, sig: FloatArray, S: FloatArray | None, fit: RecurrenceFit) -> End:
+    with np.errstate(over="ignore", invalid="ignore"):
+        P, dP, _, Q, _, _ = (float(v) for v in _values(_polynomials(sig, S), np.asarray(b)))
     pace = max(abs(P), abs(dP), abs(a * c) * Q)
-    span, before, loss = 1.0 / (pace or 1.0), b, math.nan
+    runaway = End(math.copysign(math.inf, b), math.nan, math.nan, Status.diverged)
+    if not math.isfinite(pace):
+        return runaway
+    span, loss, moved, grows = 1.0 / (pace or 1.0), math.nan, True, False
     for _ in range(DECADES):
-        path = mode_trajectory(span, a, b, c, sig, S) if math.isfinite(pace) else None
-        if path is None or path.status == "diverged":
-            return End(math.copysign(math.inf, b), math.nan, math.nan, Status.diverged)
+        path = mode_trajectory(span, a, b, c, sig, S)
+        if path.status != "ok" and not moved:  # the solver fails on steps of 1e12 that lead nowhere
+            break
         if path.status != "ok":
-            return End(math.nan, math.nan, math.nan, Status.outside_theory)
-        before, loss = b, float(path.loss[0])
+            return runaway if grows else End(math.nan, math.nan, math.nan, Status.outside_theory)
+        before, loss = (a, b, c), float(path.loss[0])
         a, b, c = float(path.input[0]), float(path.recurrence[0]), float(path.output[0])
-        for o in optima:
-            near = abs(b - o.recurrence) <= ARRIVED * max(1.0, abs(b))
-            if near and abs(a * c - o.strength) <= ARRIVED * abs(o.strength):
-                return End(o.recurrence, o.strength, o.loss, Status.ok)
+        there = fit.near(b, a * c)
+        if there is not None:
+            return End(there.recurrence, there.strength, there.loss, Status.ok)
+        moved = any(abs(x - y) > SETTLED * abs(y) for x, y in zip((a, b, c), before, strict=True))
+        grows = abs(b) > max(1.0, 1.5 * abs(before[1]))  # a runaway grows like the fourth root of time, or faster
+        runaway = End(math.copysign(math.inf, b), math.nan, math.nan, Status.diverged)
         span *= 10
-    if abs(b) > max(1.0, 1.5 * abs(before)):  # still growing by more than half in the last of the decades
-        return End(math.copysign(math.inf, b), math.nan, math.nan, Status.diverged)
-    return End(b, a * c, loss, Status.not_learned)
+    return runaway if grows else End(b, a * c, loss, Status.not_learned)
 
 
 def _same(one: End, other: End) -> bool:

@@ -1,0 +1,751 @@
+"""Descent on statistics and the numerical flow, against torch training, autograd and integration by another solver."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import LSODA, solve_ivp
+from scipy.stats import ks_2samp, norm
+
+import learncast as lc
+from learncast.dynamics import gradient_flow as flow_module
+from learncast.dynamics.batches import BatchStatistics
+from learncast.dynamics.learning_problem import LearningProblem
+from learncast.errors import NotLearned
+
+RECURRENT, LAYERS = ("input", "recurrent", "output"), ("first", "second")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small matrices: on a busy machine torch's threads wait for one another up to 50 times longer."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def subsets(names):
+    return [s for r in range(1, len(names) + 1) for s in itertools.combinations(names, r)]
+
+
+def weights(network):
+    if isinstance(network, lc.TwoLayer):
+        return {"first": network.first, "second": network.second}
+    return {name: getattr(network, f"{name}_weights") for name in RECURRENT}
+
+
+def flat(network, learn):
+    found = weights(network)
+    return np.concatenate([np.asarray(found[name]).ravel() for name in learn])
+
+
+def problem(kind, *, seed=0, trials=20, steps=4, inputs=2, hidden=3, outputs=2):
+    """Data with a part that no linear map explains, the task they make, and a network at random."""
+    rng = np.random.default_rng(seed)
+    if kind == "static":
+        x = rng.standard_normal((trials, inputs)) @ rng.standard_normal((inputs, inputs))
+        y = x @ rng.standard_normal((inputs, outputs)) + 0.3 * rng.standard_normal((trials, outputs))
+        network = lc.TwoLayer.random(inputs, hidden, outputs, scale=0.5, rng=rng)
+        return x, y, lc.tasks.from_pairs(x, y), network
+    x = rng.standard_normal((trials, steps, inputs)).cumsum(axis=1) / 2
+    y = x.cumsum(axis=1) @ rng.standard_normal((inputs, outputs)) / 2 + 0.3 * rng.standard_normal(
+        (trials, steps, outputs)
+    )
+    y = y[:, -1] if kind == "end" else y
+    network = lc.LinearRNN(
+        0.5 * rng.standard_normal((hidden, inputs)),
+        0.5 * rng.standard_normal((hidden, hidden)) / np.sqrt(hidden),
+        0.5 * rng.standard_normal((outputs, hidden)),
+    )
+    return x, y, lc.Task.from_samples(x, y), network
+
+
+def torch_loss(x, y, given):
+    """Half the mean squared error over trials, summed over outputs and readout steps."""
+    if "first" in given:
+        return 0.5 * ((x @ given["first"].T @ given["second"].T - y) ** 2).sum() / len(x)
+    state, loss = torch.zeros(len(x), len(given["recurrent"]), dtype=torch.float64), 0.0
+    for t in range(x.shape[1]):
+        state = state @ given["recurrent"].T + x[:, t] @ given["input"].T
+        if y.ndim == 3:
+            loss = loss + 0.5 * ((state @ given["output"].T - y[:, t]) ** 2).sum() / len(x)
+    return loss if y.ndim == 3 else 0.5 * ((state @ given["output"].T - y) ** 2).sum() / len(x)
+
+
+def tensors(network, learn):
+    given = {name: torch.tensor(np.array(w)) for name, w in weights(network).items()}
+    for name in learn:
+        given[name].requires_grad_()
+    return given
+
+
+def trained(x, y, network, learn, make_optimiser, steps):
+    """Losses before every step and the weights after the last, by backpropagation through time in torch."""
+    x, y, given = torch.tensor(x), torch.tensor(y), tensors(network, learn)
+    optimiser, losses = make_optimiser([given[name] for name in learn]), []
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss = torch_loss(x, y, given)
+        losses.append(loss.item())
+        loss.backward()
+        optimiser.step()
+    losses.append(torch_loss(x, y, given).item())
+    return np.array(losses), {name: w.detach().numpy() for name, w in given.items()}
+
+
+# --- torch training, step by step -----------------------------------------------------------------------------------
+
+#: Settings of `descend` and torch's optimiser with the same ones.
+OPTIMISERS = {
+    "gd": ({"optimiser": "gd"}, torch.optim.SGD, {}),
+    "gd, decay": ({"optimiser": "gd", "weight_decay": 0.05}, torch.optim.SGD, {"weight_decay": 0.05}),
+    "momentum": ({"optimiser": "momentum"}, torch.optim.SGD, {"momentum": 0.9}),
+    "momentum .5, decay": (
+        {"optimiser": "momentum", "momentum": 0.5, "weight_decay": 0.02},
+        torch.optim.SGD,
+        {"momentum": 0.5, "weight_decay": 0.02},
+    ),
+    "adam": ({"optimiser": "adam"}, torch.optim.Adam, {}),
+    "adam, decay": (
+        {"optimiser": "adam", "weight_decay": 0.1, "betas": (0.8, 0.99)},
+        torch.optim.Adam,
+        {"weight_decay": 0.1, "betas": (0.8, 0.99)},
+    ),
+    "adamw": ({"optimiser": "adamw"}, torch.optim.AdamW, {}),
+    "adamw, decay": ({"optimiser": "adamw", "weight_decay": 0.3}, torch.optim.AdamW, {"weight_decay": 0.3}),
+}
+
+
+def assert_trains_like_torch(kind, learn, name, steps=100, seed=0, rate=0.01):
+    settings, optimiser, keywords = OPTIMISERS[name]
+    x, y, task, network = problem(kind, seed=seed)
+    losses, ends = trained(x, y, network, learn, lambda p: optimiser(p, lr=rate, **keywords), steps)
+    found = lc.descend(task, network, learning_rate=rate, steps=steps, learn=learn, **settings)
+    assert found.status is lc.Status.ok
+    # Two sums in different orders differ by 1e-15 a step, which a hundred steps add up and spread; measured: 2e-13.
+    np.testing.assert_allclose(found.loss, losses, rtol=1e-10)
+    for key, wanted in ends.items():
+        np.testing.assert_allclose(weights(found.network_at(np.inf))[key], wanted, rtol=0, atol=1e-10)
+        if key not in learn:
+            np.testing.assert_array_equal(wanted, weights(network)[key])
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize(("kind", "learn"), [("end", RECURRENT), ("every", RECURRENT), ("static", LAYERS)])
+def test_descent_is_full_batch_training_in_torch(kind, learn, name):
+    assert_trains_like_torch(kind, learn, name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "learn"),
+    [("end", s) for s in subsets(RECURRENT)[:-1]]
+    + [("every", s) for s in subsets(RECURRENT)[:-1]]
+    + [("static", s) for s in subsets(LAYERS)[:-1]],
+    ids=lambda value: value if isinstance(value, str) else "+".join(value),
+)
+def test_any_weights_may_learn(kind, learn):
+    assert_trains_like_torch(kind, learn, "adam", seed=1)
+
+
+@pytest.mark.parametrize("targets", ["end", "every"])
+def test_a_number_for_the_recurrence_is_pooled_and_still_torch_s(targets):
+    x, y, task, network = problem(targets, seed=2)
+    network = lc.LinearRNN(network.input_weights, 0.8 * np.eye(3), network.output_weights)
+    learn = ("input", "output")
+    assert LearningProblem.of(task, network, learn).statistics.lags == 1
+    losses, ends = trained(x, y, network, learn, lambda p: torch.optim.SGD(p, lr=0.01), 100)
+    found = lc.descend(task, network, learning_rate=0.01, steps=100, learn=learn)
+    np.testing.assert_allclose(found.loss, losses, rtol=1e-10)
+    for key, wanted in ends.items():
+        np.testing.assert_allclose(weights(found.network_at(np.inf))[key], wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (1, 1, 1, 4), (3, 2, 1, 3), (1, 4, 3, 2)])
+def test_any_sizes_train_like_torch(sizes):
+    inputs, hidden, outputs, steps = sizes
+    x, y, task, network = problem("every", seed=3, inputs=inputs, hidden=hidden, outputs=outputs, steps=steps)
+    losses, _ = trained(x, y, network, RECURRENT, lambda p: torch.optim.SGD(p, lr=0.005), 60)
+    np.testing.assert_allclose(lc.descend(task, network, learning_rate=0.005, steps=60).loss, losses, rtol=1e-10)
+
+
+def test_endless_data_are_the_limit_of_many_trials():
+    """The task's own statistics against a batch of P of its trials: the losses' difference falls as 1 / sqrt(P)."""
+    task = lc.tasks.leaky_integration(steps=4, timescale=3.0)
+    network = lc.LinearRNN([[0.3], [0.2]], [[0.5, 0.1], [0.0, 0.4]], [[0.4, -0.1]])
+    population = lc.descend(task, network, learning_rate=0.02, steps=80).network_at(np.inf)
+    gaps = []
+    for trials in (10**3, 10**5):
+        x, y = task.sample(trials, np.random.default_rng(0))
+        sampled = lc.descend(lc.Task.from_samples(x, y), network, learning_rate=0.02, steps=80).network_at(np.inf)
+        gaps.append(np.linalg.norm(flat(sampled, RECURRENT) - flat(population, RECURRENT)))
+    # a tenth, give or take the two draws: seven weights, so either norm is within a factor 3 of its mean (rate < 1e-3)
+    assert 0.01 < gaps[1] / gaps[0] < 1.0
+    assert gaps[1] < 0.01
+
+
+# --- the weights at any step ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimiser", ["gd", "momentum", "adam", "adamw"])
+@pytest.mark.parametrize("batch", [None, 5])
+def test_the_network_at_a_step_is_that_of_the_run_stopped_there(optimiser, batch):
+    _, _, task, network = problem("end")
+
+    def run(steps):
+        rng = None if batch is None else np.random.default_rng(7)
+        return lc.descend(
+            task,
+            network,
+            learning_rate=0.005,
+            steps=steps,
+            optimiser=optimiser,
+            batch=batch,
+            rng=rng,
+            weight_decay=0.01,
+        )
+
+    # more steps than snapshots are kept, so that most are found by walking on from one
+    whole = run(300)
+    for step in (0, 1, 2, 63, 64, 65, 131, 255, 299, 300):
+        stopped = run(step)
+        np.testing.assert_array_equal(
+            flat(whole.network_at(step), RECURRENT), flat(stopped.network_at(np.inf), RECURRENT)
+        )
+        np.testing.assert_array_equal(whole.loss[: step + 1], stopped.loss)
+        np.testing.assert_array_equal(whole.strength[: step + 1], stopped.strength)
+
+
+@pytest.mark.parametrize("kind", [np.random.MT19937, np.random.Philox, np.random.SFC64])
+def test_any_generator_can_be_walked_again(kind):
+    _, _, task, network = problem("static")
+    whole = lc.descend(task, network, learning_rate=0.01, steps=20, batch=4, rng=np.random.Generator(kind(1)))
+    stopped = lc.descend(task, network, learning_rate=0.01, steps=13, batch=4, rng=np.random.Generator(kind(1)))
+    np.testing.assert_array_equal(flat(whole.network_at(13), LAYERS), flat(stopped.network_at(np.inf), LAYERS))
+    # asked twice, and after later steps: nothing is used up
+    first, again = (flat(whole.network_at(n), LAYERS) for n in (5, 5))
+    np.testing.assert_array_equal(first, again)
+
+
+def test_weights_handed_out_cannot_change_the_run():
+    _, _, task, network = problem("static")
+    run = lc.descend(task, network, learning_rate=0.01, steps=5)
+    with pytest.raises(ValueError, match="read-only"):
+        run.network_at(5).first[0, 0] = 1.0
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+
+def moments(drawn):
+    """The entries of a one-lag or more statistics as one vector: inputs, cross, half power of the targets."""
+    A = drawn.input.reshape(drawn.lags * drawn.inputs, -1)
+    return np.concatenate([A[np.triu_indices(len(A))], drawn.cross.ravel(), [2 * drawn.constant]])
+
+
+def wishart(joint, inputs, batch):
+    """Mean and covariance of these entries for `batch` Gaussian trials with second moment `joint`."""
+    n, size = inputs, len(joint)
+    rows, columns = np.triu_indices(n)
+    pairs = [(i, j) for i, j in zip(rows, columns, strict=True)]
+    pairs += [(i, n + k) for i in range(n) for k in range(size - n)]
+    weights_of = np.zeros((len(pairs) + 1, size, size))
+    for k, (i, j) in enumerate(pairs):
+        weights_of[k, i, j] += 0.5
+        weights_of[k, j, i] += 0.5
+    weights_of[-1, range(n, size), range(n, size)] = 1.0
+    mean = np.einsum("kij,ij->k", weights_of, joint)
+    # Isserlis: Cov(M_ij, M_kl) = (S_ik S_jl + S_il S_jk) / P
+    spread = np.einsum("aij,ik,jl,bkl->ab", weights_of, joint, joint, weights_of) * 2 / batch
+    return mean, spread
+
+
+def batch_task(outputs=1):
+    """Two steps of one channel, correlated, with targets that noise shares: every covariance different from 0."""
+    joint = np.array([[1.0, 0.4, 0.7], [0.4, 2.0, -0.5], [0.7, -0.5, 1.5]])
+    return lc.Task(joint[:2, None, :2, None], joint[:2, None, 2:], joint[2:, 2:], name="pair"), joint
+
+
+def by_lag(joint, steps):
+    """The same with inputs in the order of their lag."""
+    order = [*range(steps - 1, -1, -1), *range(steps, len(joint))]
+    return joint[np.ix_(order, order)]
+
+
+DRAWS = 6000
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 10, 1000])
+def test_batch_moments_have_the_wishart_mean_and_covariance(batch):
+    """Mean and covariance of 6000 draws. Fewer trials than variables (1, 2) take the other branch.
+
+    Means are Gaussian: |z| < 5 for 6 numbers, false alarm 6 x 6e-7. A sample covariance has a spread of at most
+    sqrt((2 + kurtosis) / draws) of the product of deviations, with an excess kurtosis of 12 / P for squares of
+    Gaussians: 5 of them for 21 numbers, false alarm of the order of 1e-5. The seed is fixed.
+    """
+    task, joint = batch_task()
+    network = lc.LinearRNN([[0.5]], [[0.3]], [[0.5]])
+    statistics = BatchStatistics.of(LearningProblem.of(task, network, None), batch)
+    rng = np.random.default_rng(batch)
+    drawn = np.array([moments(statistics.draw(rng)) for _ in range(DRAWS)])
+    mean, spread = wishart(by_lag(joint, 2), 2, batch)
+    deviation = np.sqrt(np.diag(spread))
+    assert np.abs((drawn.mean(axis=0) - mean) / (deviation / np.sqrt(DRAWS))).max() < 5
+    measured = np.cov(drawn.T)
+    allowed = 5 * np.sqrt((2 + 12 / batch) / DRAWS) * np.outer(deviation, deviation)
+    assert (np.abs(measured - spread) < allowed).all()
+
+
+@pytest.mark.parametrize("batch", [2, 40])
+def test_drawn_moments_are_those_of_drawn_trials(batch):
+    """The whole distribution of every entry: Kolmogorov-Smirnov, false alarm 6 x 1e-5; the seed is fixed."""
+    task, _ = batch_task()
+    network = lc.LinearRNN([[0.5]], [[0.3]], [[0.5]])
+    statistics = BatchStatistics.of(LearningProblem.of(task, network, None), batch)
+    rng = np.random.default_rng(1)
+    drawn = np.array([moments(statistics.draw(rng)) for _ in range(3000)])
+    trials = []
+    for _ in range(3000):
+        x, y = task.sample(batch, rng)
+        sample = np.concatenate([x[:, ::-1, 0], y], axis=1)
+        M = sample.T @ sample / batch
+        trials.append([M[0, 0], M[0, 1], M[1, 1], M[0, 2], M[1, 2], M[2, 2]])
+    for one, other in zip(drawn.T, np.array(trials).T, strict=True):
+        assert ks_2samp(one, other).pvalue > 1e-5
+
+
+@pytest.mark.parametrize("batch", [2, 30])
+def test_pooled_batches_are_pooled_unpooled_ones(batch):
+    """A fixed number for the recurrence pools before drawing: in distribution the same, and only smaller to draw.
+
+    Kolmogorov-Smirnov on every entry, false alarm 10 x 1e-5; means by |z| < 5, false alarm 10 x 6e-7.
+    """
+    task = lc.tasks.leaky_integration(steps=4, timescale=3.0, correlation=0.5, mixing=[[1.0, 0.3], [-0.2, 0.8]])
+    network = lc.LinearRNN(np.eye(2), 0.7 * np.eye(2), np.eye(2))
+    fixed, learned = (LearningProblem.of(task, network, learn) for learn in (("input", "output"), RECURRENT))
+    small, large = (BatchStatistics.of(p, batch) for p in (fixed, learned))
+    assert small.root.shape[0] == 4
+    assert large.root.shape[0] == 4 * 2 + 2
+    rng, draws = np.random.default_rng(2), 2500
+    one = np.array([moments(small.draw(rng)) for _ in range(draws)])
+    other = np.array([moments(large.draw(rng).pooled(0.7)) for _ in range(draws)])
+    for a, b in zip(one.T, other.T, strict=True):
+        assert ks_2samp(a, b).pvalue > 1e-5
+    spread = np.sqrt(one.var(axis=0) / draws + other.var(axis=0) / draws)
+    assert np.abs((one.mean(axis=0) - other.mean(axis=0)) / spread).max() < 5
+
+
+@pytest.mark.parametrize("targets", ["end", "every_step"])
+def test_batches_at_every_step_drive_the_descent_without_bias(targets):
+    """One step's change, averaged over 3000 batches, is the population's: |z| < 5 for 15 weights, rate 15 x 6e-7."""
+    task = lc.tasks.leaky_integration(steps=3, timescale=3.0, mixing=[[1.0, 0.3], [-0.2, 0.8]], targets=targets)
+    network = problem("end", seed=5)[3]
+    rng = np.random.default_rng(3)
+    ends = np.array(
+        [
+            flat(lc.descend(task, network, learning_rate=0.1, steps=1, batch=8, rng=rng).network_at(1), RECURRENT)
+            for _ in range(3000)
+        ]
+    )
+    wanted = flat(lc.descend(task, network, learning_rate=0.1, steps=1).network_at(1), RECURRENT)
+    z = (ends.mean(axis=0) - wanted) / (ends.std(axis=0) / np.sqrt(len(ends)))
+    assert np.abs(z).max() < norm.isf(3e-7)
+    assert ends.std(axis=0).min() > 1e-3
+
+
+def test_the_loss_told_is_the_task_s_own_also_with_batches():
+    _, _, task, network = problem("end")
+    run = lc.descend(task, network, learning_rate=0.01, steps=20, batch=3, rng=np.random.default_rng(0))
+    again = LearningProblem.of(task, network, None)
+    for step in (0, 7, 20):
+        loss, _ = again.loss_and_slopes(dict(weights(run.network_at(step))))
+        assert run.loss[step] == pytest.approx(loss, rel=1e-13)
+
+
+def test_large_batches_are_the_population():
+    _, _, task, network = problem("every")
+    exact = lc.descend(task, network, learning_rate=0.005, steps=50)
+    noisy = lc.descend(task, network, learning_rate=0.005, steps=50, batch=10**12, rng=np.random.default_rng(0))
+    # relative noise of 1e-6 a step
+    np.testing.assert_allclose(noisy.loss, exact.loss, rtol=1e-4)
+    assert not np.array_equal(noisy.loss, exact.loss)
+
+
+# --- stopping -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accuracy", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("kind", ["static", "pooled"])
+def test_until_stops_at_the_first_step_inside(kind, accuracy):
+    x, y, task, network = problem("static" if kind == "static" else "end", seed=4, hidden=4)
+    learn = None
+    if kind == "pooled":
+        network = lc.LinearRNN(network.input_weights, 0.6 * np.eye(4), network.output_weights)
+        learn = ("input", "output")
+        pooled = np.einsum("t,pti->pi", 0.6 ** np.arange(3, -1, -1), x)
+    else:
+        pooled = x
+    run = lc.descend(task, network, learning_rate=0.02, until=accuracy, learn=learn)
+    assert run.status is lc.Status.ok
+    # The best map by least squares; its error in the data's own measure is 1 - accuracy of the best map's own size.
+    best = np.linalg.lstsq(pooled, y, rcond=None)[0].T
+
+    def distance(step):
+        now = run.network_at(step)
+        f = now.function if kind == "static" else now.output_weights @ now.input_weights
+        return np.sqrt((((f - best) @ pooled.T) ** 2).sum() / ((best @ pooled.T) ** 2).sum())
+
+    assert distance(run.steps) <= 1 - accuracy < distance(run.steps - 1)
+    assert run.time_to(accuracy).descent_steps == run.steps
+    longer = lc.descend(task, network, learning_rate=0.02, steps=run.steps + 50, learn=learn)
+    assert longer.time_to(accuracy).descent_steps == run.steps
+    np.testing.assert_array_equal(longer.loss[: run.steps + 1], run.loss)
+
+
+def test_until_is_given_up():
+    _, _, task, network = problem("static")
+    run = lc.descend(task, network, learning_rate=1e-4, until=0.99, most_steps=30)
+    assert run.status is lc.Status.not_learned
+    assert run.steps == 30
+    assert (run.time_to(0.99).descent_steps, run.time_to(0.99).status) == (np.inf, lc.Status.not_learned)
+
+
+def test_a_start_inside_takes_no_step():
+    task = lc.tasks.static(np.diag([1.0, 0.5]))
+    root = np.diag(np.sqrt([1.0, 0.5]))
+    run = lc.descend(task, lc.TwoLayer(root, root), learning_rate=0.1, until=0.99)
+    assert (run.steps, run.status) == (0, lc.Status.ok)
+    assert run.time_to(0.99).descent_steps == 0
+
+
+# --- divergence and overflow ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimiser", ["gd", "momentum"])
+@pytest.mark.parametrize("stop", [{"steps": 200}, {"until": 0.99}])
+def test_divergence_is_a_status_and_no_nan_travels(optimiser, stop):
+    _, _, task, network = problem("end")
+    run = lc.descend(task, network, learning_rate=3.0, optimiser=optimiser, **stop)
+    assert run.status is lc.Status.diverged
+    assert run.steps < 200
+    # the last step is the one that is no longer finite; nothing before it is harmed
+    assert np.isfinite(run.loss[:-1]).all()
+    assert np.isfinite(run.strength[:-1]).all()
+    assert not np.isfinite(run.loss[-1])
+    assert np.isfinite(flat(run.network_at(run.steps - 1), RECURRENT)).all()
+    assert run.time_to(0.999).status is lc.Status.diverged
+    assert run.time_to(0.999).descent_steps == np.inf
+    beyond = run.at([0, run.steps - 1, run.steps + 1])
+    assert np.isfinite(beyond["loss"][:2]).all()
+    assert np.isnan(beyond["loss"][2])
+
+
+def unstable(hidden=1):
+    """Ten times an input per step, over four hundred steps: 1e400 has no number."""
+    W_h = 10.0 * np.eye(hidden) + (np.triu(np.ones((hidden, hidden)), 1) if hidden > 1 else 0.0)
+    return lc.tasks.sensory.integrate(400), lc.LinearRNN(np.ones((hidden, 1)), W_h, np.ones((1, hidden)))
+
+
+@pytest.mark.parametrize("hidden", [1, 3])
+@pytest.mark.parametrize("learn", [RECURRENT, ("input", "output")])
+def test_an_unstable_start_overflows_into_a_status(hidden, learn):
+    task, network = unstable(hidden)
+    run = lc.descend(task, network, learning_rate=1e-3, steps=5, learn=learn)
+    assert (run.status, run.steps) == (lc.Status.diverged, 0)
+    flow = lc.gradient_flow(task, network, learning_rate=1e-3, learn=learn)
+    found = flow.at([0.0, 1.0, np.inf])
+    assert found["status"].values.tolist() == ["ok", "diverged", "diverged"]
+    assert np.isnan(found["loss"].values[1:]).all()
+    times = flow.time_to(0.99)
+    assert (times.flow_steps, times.status) == (np.inf, lc.Status.diverged)
+    with pytest.raises(NotLearned, match="diverged from step 0 on"):
+        flow.network_at(1.0)
+    # the start itself is as it was given
+    np.testing.assert_array_equal(flat(flow.network_at(0.0), RECURRENT), flat(network, RECURRENT))
+
+
+def test_a_recurrence_at_the_edge_of_overflow_is_told_alike_pooled_or_not():
+    """b^(2T) just inside the range: finite, and the same from the pooled and from the lag-by-lag gradient."""
+    task = lc.tasks.sensory.integrate(100)
+    network = lc.LinearRNN([[0.5]], [[25.0]], [[0.5]])
+    fixed, learned = (LearningProblem.of(task, network, learn) for learn in (("input", "output"), RECURRENT))
+    (one, slopes), (other, more) = (p.loss_and_slopes(p.start) for p in (fixed, learned))
+    assert np.isfinite(one)
+    assert one == pytest.approx(other, rel=1e-12)
+    np.testing.assert_allclose(slopes["input"], more["input"], rtol=1e-12)
+
+
+class Impatient(LSODA):
+    """A solver that counts its steps and gives up for the test when it seems not to end."""
+
+    most, taken = 10_000, 0
+
+    def step(self):
+        type(self).taken += 1
+        if self.taken > self.most:
+            pytest.fail(f"no status after {self.most} solver steps, at flow time {self.t:.4g}, weights {self.y}")
+        return super().step()
+
+
+def test_a_runaway_is_a_status_and_not_a_hang(monkeypatch):
+    """An impulse at the first step: the best recurrence is infinite, b grows as (4 tau)^(1/4) and stiffens as b^18.
+
+    Ten thousand solver steps of three weights are some five seconds; other flows here need less than two thousand.
+    """
+    monkeypatch.setattr(Impatient, "taken", 0)
+    monkeypatch.setattr(flow_module, "LSODA", Impatient)
+    task = lc.tasks.sensory.impulse(10, lag=9)
+    flow = lc.gradient_flow(task, lc.LinearRNN([[0.1]], [[0.5]], [[0.1]]), learning_rate=1.0)
+    early = flow.at([600.0])
+    # the asymptote, from where b passes 1.5 at tau = 504; E = 1 / (4 sqrt(tau)) to some per cent
+    assert early["recurrent_weights"].values.item() == pytest.approx((4 * (600 - 505)) ** 0.25, rel=0.03)
+    times = flow.time_to(0.999)
+    assert times.flow_steps == np.inf
+    assert times.status in (lc.Status.diverged, lc.Status.not_learned)
+    limit = flow.limit()
+    assert limit["status"].values[0] in ("diverged", "not_learned")
+    assert np.isnan(limit["loss"].values[0])
+    with pytest.raises(NotLearned, match="change the start"):
+        flow.network_at(np.inf)
+
+
+# --- the flow against another solver on another gradient ------------------------------------------------------------
+
+
+def autograd_flow(x, y, network, learn, times):
+    """Weights that learn, (times, number), by DOP853 at 1e-12 on torch's gradient."""
+    x, y = torch.tensor(x), torch.tensor(y)
+    given = {name: np.asarray(w) for name, w in weights(network).items()}
+
+    def velocity(_, values):
+        now, offset = {name: torch.tensor(np.array(w)) for name, w in given.items()}, 0
+        for name in learn:
+            size = given[name].size
+            now[name] = torch.tensor(values[offset : offset + size].reshape(given[name].shape), requires_grad=True)
+            offset += size
+        slopes = torch.autograd.grad(torch_loss(x, y, now), [now[name] for name in learn])
+        return -np.concatenate([s.numpy().ravel() for s in slopes])
+
+    start = flat(network, learn)
+    return solve_ivp(
+        velocity, (0, times[-1]), start, method="DOP853", rtol=1e-12, atol=1e-14, t_eval=times, max_step=np.inf
+    ).y.T
+
+
+@pytest.mark.parametrize(
+    ("kind", "learn"),
+    [
+        ("end", RECURRENT),
+        ("every", RECURRENT),
+        ("end", ("input", "output")),
+        ("every", ("recurrent",)),
+        ("static", LAYERS),
+        ("static", ("first",)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "+".join(value),
+)
+def test_the_flow_is_that_of_autograd(kind, learn):
+    x, y, task, network = problem(kind, seed=6, trials=12)
+    rate, times = 0.01, np.array([0.2, 1.0, 3.0])
+    wanted = autograd_flow(x, y, network, learn, times)
+    flow = lc.gradient_flow(task, network, learning_rate=rate, learn=learn)
+    # 1e-11 allowed per step of some hundred; measured: 1e-10
+    for time, values in zip(times, wanted, strict=True):
+        np.testing.assert_allclose(flat(flow.network_at(time / rate), learn), values, rtol=0, atol=1e-9)
+
+
+def test_the_large_flow_is_that_of_autograd():
+    """More weights than stiff steps are taken for: the explicit solver."""
+    x, y, task, network = problem("static", seed=7, inputs=12, hidden=20, outputs=9, trials=30)
+    assert flat(network, LAYERS).size > flow_module.STIFF_SIZE
+    times = np.array([0.05, 0.3])
+    wanted = autograd_flow(x, y, network, LAYERS, times)
+    flow = lc.gradient_flow(task, network, learning_rate=0.01)
+    for time, values in zip(times, wanted, strict=True):
+        np.testing.assert_allclose(flat(flow.network_at(time / 0.01), LAYERS), values, rtol=0, atol=1e-9)
+
+
+def conserved(network):
+    """W_x W_x' - W_y' W_y + W_h W_h' - W_h' W_h: no change of hidden coordinates changes the loss."""
+    W_x, W_h, W_y = (np.asarray(w) for w in weights(network).values())
+    return W_x @ W_x.T - W_y.T @ W_y + W_h @ W_h.T - W_h.T @ W_h
+
+
+@pytest.mark.parametrize("kind", ["end", "every"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_flow_conserves_what_the_symmetry_conserves(kind, seed):
+    _, _, task, network = problem(kind, seed=10 + seed, hidden=4, steps=5)
+    flow = lc.gradient_flow(task, network, learning_rate=0.01, tolerance=1e-12)
+    start = conserved(network)
+    partly = [np.abs(np.asarray(w) @ np.asarray(w).T).max() for w in weights(flow.network_at(500.0)).values()]
+    for step in (1.0, 20.0, 100.0, 500.0):
+        # 1e-12 per step and element, of products of two weights of order 1; measured: 2e-10
+        np.testing.assert_allclose(conserved(flow.network_at(step)), start, rtol=0, atol=1e-9 * max(partly))
+    # the input and output weights alone do not conserve theirs, so the recurrence's share is really there
+    ends = flow.network_at(500.0)
+    alone = ends.input_weights @ ends.input_weights.T - ends.output_weights.T @ ends.output_weights
+    before = network.input_weights @ network.input_weights.T - network.output_weights.T @ network.output_weights
+    assert np.abs(alone - before).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("kind", "learn"), [("end", RECURRENT), ("every", ("recurrent", "output")), ("static", LAYERS)]
+)
+def test_descent_approaches_the_flow_in_proportion_to_the_learning_rate(kind, learn):
+    """Gap of the weights at a fixed flow time against the learning rate, log-log: slope 1.
+
+    Descent is the Euler method of the flow; its second-order term is rate times sharpness, at most 0.03 of the first.
+    """
+    _, _, task, network = problem(kind, seed=8)
+    rates, gaps = [8e-3, 4e-3, 2e-3, 1e-3], []
+    for rate in rates:
+        steps = round(0.8 / rate)
+        ends = [
+            found.network_at(steps)
+            for found in (
+                lc.descend(task, network, learning_rate=rate, steps=steps, learn=learn),
+                lc.gradient_flow(task, network, learning_rate=rate, learn=learn),
+            )
+        ]
+        gaps.append(np.abs(flat(ends[0], learn) - flat(ends[1], learn)).max())
+    slopes = np.diff(np.log(gaps)) / np.diff(np.log(rates))
+    np.testing.assert_allclose(slopes, 1.0, atol=0.08)
+    assert gaps[-1] < 1e-2
+
+
+def test_time_to_learn_of_descent_approaches_that_of_the_flow():
+    task = lc.tasks.leaky_integration(steps=4, timescale=3.0)
+    network = lc.LinearRNN([[0.3], [0.2]], [[0.5, 0.1], [0.0, 0.4]], [[0.4, -0.1]])
+    flow = lc.gradient_flow(task, network, learning_rate=1.0).time_to(0.9)
+    assert flow.status is lc.Status.ok
+    for rate in (4e-3, 1e-3):
+        steps = lc.descend(task, network, learning_rate=rate, until=0.9).steps
+        # one whole step, and a first-order term of rate times sharpness
+        assert steps * rate == pytest.approx(flow.flow_steps, abs=2 * rate, rel=20 * rate)
+
+
+@pytest.mark.parametrize(("start", "weaker"), [(1e-4, 0.1), (1e-6, 0.03), (1e-7, 0.003)])
+def test_a_mode_that_waits_is_not_taken_for_rest(start, weaker):
+    """While a weak mode still grows from a small start the slope is small: the flow must go on to learn it."""
+    task, network = lc.tasks.static(np.diag([1.0, weaker])), lc.TwoLayer(start * np.eye(2), start * np.eye(2))
+    limit = lc.gradient_flow(task, network, learning_rate=1.0).limit()
+    assert limit["status"].values[0] == "ok"
+    # at rest to 1e-9 of the largest slope, over a rate of 2 weaker
+    np.testing.assert_allclose(limit["strength"].values[0], [1.0, weaker], rtol=0, atol=1e-6)
+
+
+def test_the_flow_rests_on_a_plateau_it_cannot_leave():
+    """W_h = 0 exactly on evidence before a delay: no slope at all, so the start is where it ends."""
+    task = lc.tasks.sensory.evidence_delay(6, 3)
+    network = lc.LinearRNN([[0.3]], [[0.0]], [[0.0]])
+    limit = lc.gradient_flow(task, network, learning_rate=0.1).limit()
+    assert limit["status"].values[0] == "ok"
+    assert limit["recurrent_weights"].values.item() == 0.0
+
+
+# --- bad input ------------------------------------------------------------------------------------------------------
+
+
+def refused(task, network, **given):
+    with pytest.raises(lc.InvalidSpec) as error:
+        lc.descend(task, network, **{"learning_rate": 0.01, "steps": 3, **given})
+    # one sentence in four parts
+    assert all((error.value.required, error.value.got, error.value.why, error.value.remedy))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"steps": None}, "either steps or until must be given"),
+        ({"until": 0.9}, "either steps or until must be given"),
+        ({"steps": 1.5}, "steps must be a whole number"),
+        ({"steps": -1}, "steps must be a whole number of at least 0"),
+        ({"steps": None, "until": 1.5}, "until must lie between 0 and 1"),
+        ({"steps": None, "until": 0.9, "most_steps": 0}, "most_steps must be a whole number of at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"learning_rate": np.nan}, "learning_rate must be finite"),
+        ({"learn": ("inputs",)}, "did you mean 'input'?"),
+        ({"learn": ("first",)}, "learn must be one of input, recurrent, output"),
+        ({"learn": ()}, "at least one kind of weights must learn"),
+        ({"optimiser": "adm"}, "did you mean 'adam'?"),
+        ({"optimiser": "momentum", "momentum": 1.5}, "momentum must lie between 0 and 1"),
+        ({"optimiser": "adam", "betas": (0.9, 1.5)}, "betas must lie between 0 and 1"),
+        ({"batch": 10}, "batches need an rng"),
+        ({"batch": 0, "rng": np.random.default_rng(0)}, "batch must be a whole number of at least 1"),
+        ({"batch": 2.5, "rng": np.random.default_rng(0)}, "batch must be a whole number"),
+    ],
+)
+def test_bad_settings_are_refused_in_words(given, said):
+    _, _, task, network = problem("end")
+    assert said in refused(task, network, **given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        # As torch does: a share of 1 would keep the past for ever, and its bias correction divides by 0.
+        {"optimiser": "adam", "betas": (1.0, 0.999)},
+        {"optimiser": "adam", "betas": (0.9, 1.0)},
+        {"optimiser": "adam", "betas": (0.9,)},
+        {"optimiser": "adam", "betas": 0.9},
+        {"optimiser": "adamw", "weight_decay": np.nan},
+        {"optimiser": "gd", "weight_decay": -1.0},
+    ],
+    ids=str,
+)
+def test_settings_that_torch_refuses_are_refused_here(given):
+    _, _, task, network = problem("end")
+    refused(task, network, **given)
+
+
+def test_what_does_not_fit_together_is_refused():
+    _, _, task, network = problem("end")
+    assert "must have the network's 2 inputs and 2 outputs" in refused(lc.tasks.integration(4), network)
+    wide = lc.tasks.integration(4, [1.0, 1.0])
+    assert "needs a static task (one step)" in refused(wide, lc.TwoLayer(np.eye(2), np.eye(2)))
+    with pytest.raises(lc.UnsupportedModel, match="LinearRNN or a TwoLayer"):
+        lc.descend(task, object(), learning_rate=0.1, steps=1)
+    with pytest.raises(lc.InvalidSpec, match="tolerance must lie between"):
+        lc.gradient_flow(task, network, learning_rate=0.1, tolerance=0.5)
+
+
+def test_a_task_without_target_covariance_can_descend_by_steps_alone():
+    _, _, full, network = problem("end")
+    task = lc.Task(full.input_covariance, full.cross_covariance)
+    run, known = (lc.descend(t, network, learning_rate=0.01, steps=10) for t in (task, full))
+    assert np.isnan(run.loss).all()
+    assert run.status is lc.Status.ok
+    np.testing.assert_allclose(flat(run.network_at(10), RECURRENT), flat(known.network_at(10), RECURRENT), rtol=1e-12)
+    assert "must know its target covariance to descend until" in refused(task, network, steps=None, until=0.9)
+    batch = {"batch": 5, "rng": np.random.default_rng(0)}
+    assert "must know its target covariance to be drawn in batches" in refused(task, network, **batch)
+
+
+def test_rank_deficient_covariances_are_trained_on():
+    """A silent channel and one that repeats another: singular input statistics, batches too."""
+    rng = np.random.default_rng(9)
+    x = rng.standard_normal((30, 3, 1))
+    x = np.concatenate([x, 2 * x, np.zeros_like(x)], axis=2)
+    y = x[:, :, 0].sum(axis=1, keepdims=True)
+    task = lc.Task.from_samples(x, y)
+    network = problem("end", inputs=3, outputs=1)[3]
+    losses, _ = trained(x, y, network, RECURRENT, lambda p: torch.optim.SGD(p, lr=0.01), 50)
+    np.testing.assert_allclose(lc.descend(task, network, learning_rate=0.01, steps=50).loss, losses, rtol=1e-10)
+    run = lc.descend(task, network, learning_rate=0.01, steps=50, batch=2, rng=rng)
+    assert np.isfinite(run.loss).all()
+    flow = lc.gradient_flow(task, network, learning_rate=0.01)
+    assert np.isfinite(flow.at([100.0])["loss"].values).all()
+
+
+def test_nothing_is_printed_or_warned_on_the_way():
+    """Overflow inside is an outcome; a caller with warnings as errors must not see it."""
+    task, network = unstable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lc.descend(task, network, learning_rate=1e-3, steps=3)
+        lc.gradient_flow(task, network, learning_rate=1e-3).limit()
