@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import learncast as lc
 import numpy as np
+
+import learncast as lc
 from benchmarks.timing import fastest, interleaved
 from learncast.dynamics.mode_equation import time_to_band
 

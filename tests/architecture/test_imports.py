@@ -38,7 +38,8 @@ from typer.testing import CliRunner
 from learncast.cli import app
 result = CliRunner().invoke(app, ["--help"])
 assert result.exit_code == 0 and "plan" in result.output
-print(json.dumps({"seconds": time.perf_counter() - begun, "loaded": [m for m in ("torch", "xarray", "scipy", "matplotlib") if m in sys.modules]}))
+loaded = [m for m in ("torch", "xarray", "scipy", "matplotlib") if m in sys.modules]
+print(json.dumps({"seconds": time.perf_counter() - begun, "loaded": loaded}))
 """
     runs = [probe(code) for _ in range(3)]
     assert min(run["seconds"] for run in runs) < 1.0
