@@ -210,8 +210,8 @@ def test_the_network_at_a_step_is_that_of_the_run_stopped_there(optimiser, batch
         )
 
     # more steps than snapshots are kept, so that most are found by walking on from one
-    whole = run(300)
-    for step in (0, 1, 2, 63, 64, 65, 131, 255, 299, 300):
+    whole = run(150)
+    for step in (0, 1, 64, 65, 131, 150):
         stopped = run(step)
         np.testing.assert_array_equal(
             flat(whole.network_at(step), RECURRENT), flat(stopped.network_at(np.inf), RECURRENT)
@@ -276,12 +276,12 @@ def by_lag(joint, steps):
     return joint[np.ix_(order, order)]
 
 
-DRAWS = 6000
+DRAWS = 3000
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3, 10, 1000])
+@pytest.mark.parametrize("batch", [1, 3, 1000])
 def test_batch_moments_have_the_wishart_mean_and_covariance(batch):
-    """Mean and covariance of 6000 draws. Fewer trials than variables (1, 2) take the other branch.
+    """Mean and covariance of 3000 draws. Fewer trials than variables (1) take the other branch.
 
     Means are Gaussian: |z| < 5 for 6 numbers, false alarm 6 x 6e-7. A sample covariance has a spread of at most
     sqrt((2 + kurtosis) / draws) of the product of deviations, with an excess kurtosis of 12 / P for squares of
@@ -307,9 +307,9 @@ def test_drawn_moments_are_those_of_drawn_trials(batch):
     network = lc.LinearRNN([[0.5]], [[0.3]], [[0.5]])
     statistics = BatchStatistics.of(LearningProblem.of(task, network, None), batch)
     rng = np.random.default_rng(1)
-    drawn = np.array([moments(statistics.draw(rng)) for _ in range(3000)])
+    drawn = np.array([moments(statistics.draw(rng)) for _ in range(2000)])
     trials = []
-    for _ in range(3000):
+    for _ in range(2000):
         x, y = task.sample(batch, rng)
         sample = np.concatenate([x[:, ::-1, 0], y], axis=1)
         M = sample.T @ sample / batch
@@ -330,7 +330,7 @@ def test_pooled_batches_are_pooled_unpooled_ones(batch):
     small, large = (BatchStatistics.of(p, batch) for p in (fixed, learned))
     assert small.root.shape[0] == 4
     assert large.root.shape[0] == 4 * 2 + 2
-    rng, draws = np.random.default_rng(2), 2500
+    rng, draws = np.random.default_rng(2), 1500
     one = np.array([moments(small.draw(rng)) for _ in range(draws)])
     other = np.array([moments(large.draw(rng).pooled(0.7)) for _ in range(draws)])
     for a, b in zip(one.T, other.T, strict=True):
@@ -341,14 +341,14 @@ def test_pooled_batches_are_pooled_unpooled_ones(batch):
 
 @pytest.mark.parametrize("targets", ["end", "every_step"])
 def test_batches_at_every_step_drive_the_descent_without_bias(targets):
-    """One step's change, averaged over 3000 batches, is the population's: |z| < 5 for 15 weights, rate 15 x 6e-7."""
+    """One step's change, averaged over 400 batches, is the population's: |z| < 5 for 15 weights, rate 15 x 6e-7."""
     task = lc.tasks.leaky_integration(steps=3, timescale=3.0, mixing=[[1.0, 0.3], [-0.2, 0.8]], targets=targets)
     network = problem("end", seed=5)[3]
     rng = np.random.default_rng(3)
     ends = np.array(
         [
             flat(lc.descend(task, network, learning_rate=0.1, steps=1, batch=8, rng=rng).network_at(1), RECURRENT)
-            for _ in range(3000)
+            for _ in range(400)
         ]
     )
     wanted = flat(lc.descend(task, network, learning_rate=0.1, steps=1).network_at(1), RECURRENT)
@@ -378,7 +378,7 @@ def test_large_batches_are_the_population():
 # --- stopping -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("accuracy", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("accuracy", [0.5, 0.9, 0.97])
 @pytest.mark.parametrize("kind", ["static", "pooled"])
 def test_until_stops_at_the_first_step_inside(kind, accuracy):
     x, y, task, network = problem("static" if kind == "static" else "end", seed=4, hidden=4)
@@ -389,7 +389,7 @@ def test_until_stops_at_the_first_step_inside(kind, accuracy):
         pooled = np.einsum("t,pti->pi", 0.6 ** np.arange(3, -1, -1), x)
     else:
         pooled = x
-    run = lc.descend(task, network, learning_rate=0.02, until=accuracy, learn=learn)
+    run = lc.descend(task, network, learning_rate=0.04, until=accuracy, learn=learn)
     assert run.status is lc.Status.ok
     # The best map by least squares; its error in the data's own measure is 1 - accuracy of the best map's own size.
     best = np.linalg.lstsq(pooled, y, rcond=None)[0].T
@@ -401,7 +401,7 @@ def test_until_stops_at_the_first_step_inside(kind, accuracy):
 
     assert distance(run.steps) <= 1 - accuracy < distance(run.steps - 1)
     assert run.time_to(accuracy).descent_steps == run.steps
-    longer = lc.descend(task, network, learning_rate=0.02, steps=run.steps + 50, learn=learn)
+    longer = lc.descend(task, network, learning_rate=0.04, steps=run.steps + 50, learn=learn)
     assert longer.time_to(accuracy).descent_steps == run.steps
     np.testing.assert_array_equal(longer.loss[: run.steps + 1], run.loss)
 
@@ -482,7 +482,7 @@ def test_a_recurrence_at_the_edge_of_overflow_is_told_alike_pooled_or_not():
 class Impatient(LSODA):
     """A solver that counts its steps and gives up for the test when it seems not to end."""
 
-    most, taken = 10_000, 0
+    most, taken = 5_000, 0
 
     def step(self):
         type(self).taken += 1
@@ -494,7 +494,7 @@ class Impatient(LSODA):
 def test_a_runaway_is_a_status_and_not_a_hang(monkeypatch):
     """An impulse at the first step: the best recurrence is infinite, b grows as (4 tau)^(1/4) and stiffens as b^18.
 
-    Ten thousand solver steps of three weights are some five seconds; other flows here need less than two thousand.
+    Five thousand solver steps; other flows here need less than two thousand.
     """
     monkeypatch.setattr(Impatient, "taken", 0)
     monkeypatch.setattr(flow_module, "LSODA", Impatient)
@@ -576,7 +576,7 @@ def conserved(network):
 
 
 @pytest.mark.parametrize("kind", ["end", "every"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_flow_conserves_what_the_symmetry_conserves(kind, seed):
     _, _, task, network = problem(kind, seed=10 + seed, hidden=4, steps=5)
     flow = lc.gradient_flow(task, network, learning_rate=0.01, tolerance=1e-12)
@@ -638,13 +638,24 @@ def test_a_mode_that_waits_is_not_taken_for_rest(start, weaker):
     np.testing.assert_allclose(limit["strength"].values[0], [1.0, weaker], rtol=0, atol=1e-6)
 
 
-def test_the_flow_rests_on_a_plateau_it_cannot_leave():
-    """W_h = 0 exactly on evidence before a delay: no slope at all, so the start is where it ends."""
-    task = lc.tasks.sensory.evidence_delay(6, 3)
-    network = lc.LinearRNN([[0.3]], [[0.0]], [[0.0]])
-    limit = lc.gradient_flow(task, network, learning_rate=0.1).limit()
-    assert limit["status"].values[0] == "ok"
-    assert limit["recurrent_weights"].values.item() == 0.0
+def unmoved(name):
+    """A start at which the gradient is exactly 0."""
+    if name == "plateau":  # evidence before a delay, without recurrence or output weights
+        return lc.tasks.sensory.evidence_delay(6, 3), lc.LinearRNN([[0.3]], [[0.0]], [[0.0]])
+    task = lc.tasks.static(np.diag([4.0, 1.0]))
+    scale = 0.0 if name == "saddle" else 1.0
+    return task, lc.TwoLayer(scale * np.diag([2.0, 1.0]), scale * np.diag([2.0, 1.0]))
+
+
+@pytest.mark.parametrize("name", ["plateau", "saddle", "learned"])
+def test_a_start_without_a_slope_is_where_the_flow_ends(name):
+    task, network = unmoved(name)
+    flow = lc.gradient_flow(task, network, learning_rate=0.1)
+    found = flow.at([0.0, 10.0, np.inf])
+    assert found["status"].values.tolist() == ["ok"] * 3
+    np.testing.assert_array_equal(found["loss"].values, found["loss"].values[0])
+    for key, value in weights(network).items():
+        np.testing.assert_array_equal(weights(flow.network_at(np.inf))[key], value)
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,6 +93,26 @@ def test_an_integration_that_gives_up_is_unknown(monkeypatch):
     end = tradeoff.end_of_training(LEAKY, recurrence=0.5, input_weight=0.1)
     assert math.isnan(end.recurrence)
     assert end.status is Status.outside_theory
+
+
+def test_a_mode_that_arrived_elsewhere_is_not_followed_further(monkeypatch):
+    monkeypatch.setattr(order, "DECADES", 2)  # too few to see that nothing moves
+    found = order.half_loss_time((np.arange(10) == 4).astype(float), recurrence=0.5, input_weight=0.3)
+    assert found.steps == math.inf
+
+
+def test_a_solver_that_fails_where_nothing_moves_found_the_end(monkeypatch):
+    """Steps of 1e12 are too long for it; the flow itself is at rest."""
+
+    def failing(times, *given):
+        path = recurrent_mode.mode_trajectory(times, *given)
+        return path if np.max(times) < 1e4 else replace(path, status=np.array("diverged"))
+
+    monkeypatch.setattr(tradeoff, "mode_trajectory", failing)
+    end = tradeoff.end_of_training([1.0, 0.0, 2.0, 0.0, 0.0], recurrence=0.0, input_weight=0.1)
+    assert (end.recurrence, end.status) == (0.0, Status.not_learned)
+    lost = tradeoff.end_of_training(np.array([0.0, 0.0, 1.0, 1.0]), recurrence=0.0, input_weight=0.5)
+    assert lost.status is Status.outside_theory  # its strength still falls, as one over time
 
 
 def test_a_mode_that_is_still_moving_is_unknown(monkeypatch):
@@ -270,6 +291,12 @@ def test_equal_optima_of_either_sign_give_the_positive_one():
     found = stability.best_recurrence((np.arange(10) == 4).astype(float))
     assert [round(o.recurrence, 3) for o in found.optima] == [-0.97, 0.97]
     assert found.best.recurrence > 0
+
+
+@pytest.mark.parametrize("decay", [1e-6, 1e3, 1e5, -1e5])
+def test_far_recurrences_keep_their_digits(decay):
+    sig = decay ** np.arange(4.0)
+    assert stability.best_recurrence(sig / np.abs(sig).max()).best.recurrence == pytest.approx(decay, rel=1e-14)
 
 
 def test_a_constant_beyond_what_inputs_explain_stays_in_the_loss():

@@ -14,10 +14,12 @@ from learncast.figures.matrices import matrix, split_matrix
 from learncast.figures.page import page, save
 from learncast.figures.portraits import portrait
 from learncast.figures.profiles import integration_profiles, lag_covariances
+from learncast.figures.recurrence import basin_map, networks_on_lines, networks_per_case
 from learncast.figures.trajectories import mode_strengths
 
 __all__ = [
     "agreement",
+    "basin_map",
     "curriculum_paths",
     "decoupling",
     "deviations",
@@ -29,6 +31,8 @@ __all__ = [
     "loss_matrix",
     "matrix",
     "mode_strengths",
+    "networks_on_lines",
+    "networks_per_case",
     "page",
     "portrait",
     "ranking",

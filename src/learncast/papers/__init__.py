@@ -14,6 +14,7 @@ from learncast.validation import one_of
 #: Name on the command line and the module that makes the paper.
 PAPERS = {
     "curriculum": "learncast.papers.curriculum",
+    "linear-rnn": "learncast.papers.linear_rnn",
     "prior-knowledge": "learncast.papers.prior_knowledge",
 }
 
