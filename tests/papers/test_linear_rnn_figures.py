@@ -40,7 +40,7 @@ def test_figure_is_drawn_and_its_numbers_can_be_written(name):
 
 def test_half_loss_times_are_the_reference_values(monkeypatch):
     monkeypatch.setattr(recurrent_descent, "half_loss", lambda *_, **__: 1.0)  # the lines alone
-    dataset = recurrent_descent.order(1, 18, initial=0.1)
+    dataset = recurrent_descent.order(1, 18, (1.0,), initial=0.1)
     for recurrence in (0.5, 1.0):
         line = dataset["theory"].sel(recurrence=recurrence, method="nearest", tolerance=1e-9)
         np.testing.assert_allclose(line, GOLDEN[f"half_loss_order_b0_{recurrence}"]["expected"], rtol=1e-8)

@@ -146,10 +146,9 @@ def test_whitened_inputs_are_white_and_find_back(rank):
     if rank == 3:  # the root that is closest to the original coordinates is symmetric
         np.testing.assert_allclose(found.transform, found.transform.T, rtol=0, atol=1e-12)
     # solved there, its limit is least squares in the user's own coordinates, and each weight has its way back
-    start = lc.TwoLayer.balanced(rank, 4, 2, scale=0.3, rng=np.random.default_rng(0))
+    start = lc.TwoLayer.balanced(rank, 4, 2, scale=0.3, rng=np.random.default_rng(2))
     solution = lc.solve(found.task, start, learning_rate=RATE)
-    if solution.remarks:
-        pytest.fail("choose a start that learns every mode")
+    assert not solution.remarks  # of a start that loses a mode the limit would be another
     network = solution.network_at(np.inf)
     function = found.network_function(network.function)
     best = np.linalg.lstsq(inputs, targets, rcond=None)[0].T
@@ -263,7 +262,7 @@ def test_orders_that_lose_an_item_are_refused(order):
         ({"depth": 0}, "depth must be a whole number of at least 1"),
         ({"depth": 2.5}, "depth must be a whole number"),
         ({"depth": 13}, "depth must be at most 12"),
-        ({"depth": 10**9}, "depth must be at most 12"),
+        ({"depth": 20_000}, "depth must be at most 12"),
         ({"depth": 2, "form": "sign"}, "did you mean 'signed'?"),
     ],
 )

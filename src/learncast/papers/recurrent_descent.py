@@ -140,13 +140,13 @@ def fitted(name: str, seed: int, accuracy: float, *, recurrent_gain: float = 0.3
     return fit(getattr(sensory, name)(STEPS, **given), start, until=accuracy)
 
 
-def order(seeds: int, points: int, *, initial: float = 0.03) -> xr.Dataset:
+def order(seeds: int, points: int, starts: Sequence[float], *, initial: float = 0.03) -> xr.Dataset:
     """S1: half-loss times of a late and an early task over the initial recurrence."""
     family = {"late": sensory.leaky, "early": sensory.primacy}
     cases = {f"{name} x {size:g}": (name, size) for size in (1.0, 1.5) for name in family}
     tasks = {case: family[name](STEPS, decay=0.7, scale=size) for case, (name, size) in cases.items()}
     strengths = np.stack([filter_strengths(task) for task in tasks.values()])
-    lines, at = np.linspace(0.3, 1.15, points), np.array([0.4, 0.6, 0.8, 1.0, 1.1])
+    lines, at = np.linspace(0.3, 1.15, points), np.array(starts)
 
     def theory(recurrence: FloatArray) -> FloatArray:
         return half_loss_time(strengths[:, None], recurrence=recurrence, input_weight=initial).steps
