@@ -371,6 +371,7 @@ class Study:
         for key in ("candidates", "sequence"):
             tables[key] = [self._absolute(table) for table in tables[key]]
         tables["target"] = self._absolute(tables["target"])
+        tables["training"]["horizons"] = tables["training"]["horizons"] or None
         tables["sequence"] = [{"train_steps": s["train_steps"], **s["task"]} for s in tables["sequence"]]
         return to_toml({key: value for key, value in _without_none(tables).items() if value != []})
 

@@ -21,14 +21,18 @@ ROUNDING = 1e-11
 
 @dataclass(frozen=True)
 class Case:
-    """A task by its joint second moments, a network and the weights that learn."""
+    """A task by a root of its joint second moments, a network and the weights that learn."""
 
-    joint: np.ndarray
+    root: np.ndarray
     sizes: tuple[int, int, int, int]  # inputs, hidden, outputs, steps
     targets: str
     weights: dict[str, np.ndarray]
     learn: tuple[str, ...]
     rng: np.random.Generator
+
+    @property
+    def joint(self):
+        return self.root @ self.root.T
 
     @property
     def readouts(self):
@@ -38,7 +42,8 @@ class Case:
     def task(self):
         inputs, _, outputs, steps = self.sizes
         n, r = inputs * steps, self.readouts
-        xx, xy, yy = self.joint[:n, :n], self.joint[:n, n:], self.joint[n:, n:]
+        joint = self.joint
+        xx, xy, yy = joint[:n, :n], joint[:n, n:], joint[n:, n:]
         cross = xy.reshape(steps, inputs, r, outputs)
         if r == 1:  # also for a single step, where the two kinds of targets are one
             return lc.Task(xx.reshape(steps, inputs, steps, inputs), cross[:, :, 0], yy)
@@ -73,7 +78,7 @@ class Case:
             "second": lambda w: B @ w @ R.T,
         }
         moved = {name: maps[name](w) for name, w in self.weights.items()}
-        return Case(block @ self.joint @ block.T, sizes, self.targets, moved, self.learn, self.rng), maps
+        return Case(block @ self.root, sizes, self.targets, moved, self.learn, self.rng), maps
 
 
 def built(weights):
@@ -115,7 +120,7 @@ def cases(draw, *, most_steps=5, recurrent=None):
         if not one:
             W_h = 0.6 * rng.standard_normal((hidden, hidden)) / np.sqrt(hidden)
         weights = {"input": first, "recurrent": W_h, "output": second}
-    return Case(root @ root.T, (inputs, hidden, outputs, steps), targets, weights, learn, rng)
+    return Case(root, (inputs, hidden, outputs, steps), targets, weights, learn, rng)
 
 
 def slope_size(slopes):

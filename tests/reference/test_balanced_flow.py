@@ -458,8 +458,9 @@ def test_near_a_separatrix_with_nearly_equal_modes(distance, gap):
     second = U @ reflected @ V.T @ first.T
     flow = BalancedFlow(S, first, second, imbalance=0.0)
     for time in (1.0, 6.0, 20.0, 60.0):
-        # A rounding of the weights is eps / distance of their distance from the separatrix; measured: 10 of them.
-        allowed = 40 * EPS / distance
+        # A rounding of the weights is eps / distance of their distance from the separatrix, which the network feels
+        # once that distance has grown by exp(s t); measured: a quarter of this.
+        allowed = 40 * EPS * min(1 / distance, np.exp(2 * time))
         assert relative_error(flow.grams(time), precise(S, first, second, 0.0, time)) < allowed
 
 
@@ -583,6 +584,7 @@ def test_reversal_ends_on_the_saddle(size):
     flow = BalancedFlow(S, *BalancedFlow(-S, *learned(-S, hidden=size + 2)).weights(3.0))
     assert flow.lost_modes.tolist() == list(range(size))
     assert flow.final_loss == pytest.approx(0.5 * (S**2).sum(), rel=ROUNDING)
+    assert flow.losses(np.inf) == pytest.approx(flow.final_loss, rel=ROUNDING)
     s = flow.singular_values
     # Each mode alone: s / (2 exp(2 s t) - 1).
     strengths = np.linalg.svd(flow.network_functions(0.7), compute_uv=False)
@@ -619,20 +621,40 @@ def test_a_mode_that_starts_tiny_beside_its_equal(time):
     np.testing.assert_allclose(flow.network_functions(time), 1.5 * np.eye(2), atol=ROUNDING)
 
 
-def test_round_off_does_not_enter_with_a_new_order():
-    # Three nearly equal modes start on two hidden units, the fastest one smallest, so that a new order is needed until
-    # t = 1e6. Exactly they stay on these two for ever; their round-off of 1e-17 on the third unit would overtake the
-    # slow mode there within t = 25.
-    S = np.diag([2.0, 2.0 - 1e-6, 2.0 - 2e-6, 0.5])
-    start = np.array([[0.003, 0.0, 0.0], [0.3, 0.1, 0.0], [0.1, 0.3, 0.0], [0.0, 0.0, 0.2]])
+SHARED = {
+    # Singular values, then the modes' rows on the hidden units: three modes on two units, the fastest of them tiny.
+    "nearly equal": ([2.0, 2.0 - 1e-6, 2.0 - 2e-6, 0.5], [[0.003, 0, 0], [0.3, 0.1, 0], [0.1, 0.3, 0], [0, 0, 0.2]]),
+    "two equal": ([2.0, 1.5, 1.5, 0.5], [[3e-5, 0, 0], [0.3, 0.1, 0], [0.1, 0.3, 0], [0, 0, 0.2]]),
+    "beside a nearly equal pair": (
+        [2.0, 1.5, 1.4, 1.0, 1.0 - 1e-6, 0.5],
+        [
+            [3e-5, 0, 0, 0, 0],
+            [0.3, 0.1, 0, 0, 0],
+            [0.1, 0.3, 0, 0, 0],
+            [0, 0, 0, 1e-3, 0],
+            [0, 0, 0, 0.3, 0.1],
+            [0, 0, 0.2, 0, 0],
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_round_off_does_not_learn(case):
+    # Exactly, the three modes stay on their two units for ever. Rotated weights have a round-off of 1e-17 elsewhere,
+    # 1e-13 once the tiny row is taken out of the others, that would overtake the slow mode on its own unit by t = 60.
+    values, start = SHARED[case]
+    S, start, size = np.diag(values), np.array(start), len(values)
     rng = np.random.default_rng(0)
-    U, V, H = orthonormal(rng, 4, 4), orthonormal(rng, 4, 4), orthonormal(rng, 3, 3)
+    U, V, H = (orthonormal(rng, n, n) for n in (size, size, start.shape[1]))
     flow = BalancedFlow(U @ S @ V.T, H @ start.T @ V.T, U @ start @ H.T)
-    outer = np.block([[V, np.zeros((4, 4))], [np.zeros((4, 4)), U]])
+    outer = np.block([[V, np.zeros((size, size))], [np.zeros((size, size)), U]])
     for time in (10.0, 30.0, 60.0):
         wanted = outer @ precise(S, start.T, start, 0.0, time) @ outer.T
-        assert relative_error(flow.grams(time), wanted) < ROUNDING
-    assert flow.lost_modes.tolist() == [2]
+        # The tiny row is known to eps / 3e-5.
+        assert relative_error(flow.grams(time), wanted) < 1e-11
+    assert flow.lost_modes.size == 1
+    assert flow.lost_modes[0] in (1, 2)
 
 
 def test_nothing_comes_from_nothing():

@@ -90,6 +90,13 @@ def test_targets_must_vary_enough_for_what_they_share_with_inputs():
     refused(lambda: lc.tasks.static(np.eye(2), target_correlation=0.1 * np.eye(2)), "than its own variance allows")
 
 
+@pytest.mark.parametrize("variance", [3e-17, 0.0, -3e-17])
+def test_a_channel_that_is_silent_up_to_rounding_is_a_silent_channel(variance):
+    """As a rotation of rank-deficient data leaves it: far below the largest variance, of either sign."""
+    task = lc.tasks.static([[1.0, 5e-17]], [[1.0, 4e-17], [4e-17, variance]])
+    assert task.inputs == 2
+
+
 def test_pairs_are_samples_of_one_step():
     rng = np.random.default_rng(0)
     inputs, targets = rng.standard_normal((7, 3)) + 1.0, rng.standard_normal((7, 2))

@@ -350,7 +350,7 @@ class _Echelon:
     """Gram-Schmidt on the rows of X, in the order in which they are added.
 
     A row adds no direction when what is left of it is round-off: its own, and that of the rows taken out of it, which
-    grows with the multiples in which they are taken.
+    counts in the multiples in which they are taken. Largest first takes out no large multiples.
     """
 
     def __init__(self, X: FloatArray, negligible: float) -> None:
@@ -415,9 +415,7 @@ class _Echelon:
             self.basis[:, j], self.lengths[j], self.noise[j] = row, lengths[k], noise[k]
             self.pivots.append(int(rows[k]))
             self.depth[rows[live]] = j = j + 1
-            shares = rest @ row
-            noise += (shares / lengths[k]) ** 2 * noise[k]
-            rest -= np.multiply.outer(shares, row)
+            rest -= np.multiply.outer(rest @ row, row)
             rest[k] = 0.0
 
     def _rest(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:

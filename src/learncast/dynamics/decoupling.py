@@ -69,7 +69,7 @@ def two_mode_coupling(
     t, a1, a2, b = (np.asarray(v, dtype=float) for v in (time, first, second, coupling))
     s1, s2 = (np.asarray(s, dtype=float) for s in strengths)
     x1, x2 = np.exp(-2 * s1 * t), np.exp(-2 * s2 * t)
-    y1, y2 = -np.expm1(-2 * s1 * t) / s1, -np.expm1(-2 * s2 * t) / s2
+    y1, y2 = (np.where(s == 0, 2 * t, -np.expm1(-2 * s * t) / np.where(s == 0, 1.0, s)) for s in (s1, s2))
     d = a1 * a2 - b**2
     D = x1 * x2 + x1 * a2 * y2 + x2 * a1 * y1 + d * y1 * y2
     return (x2 * a1 + d * y2) / D, (x1 * a2 + d * y1) / D, np.sqrt(x1 * x2) * b / D

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from learncast.validation import FloatArray, between, one_of, positive
+from learncast.errors import InvalidSpec
+from learncast.validation import FloatArray, between, one_of, positive, real_array
 
 NAMES = ("gd", "momentum", "adam", "adamw")
 
@@ -46,8 +47,15 @@ class Optimiser:
         one_of("optimiser", self.name, NAMES, why="these are the update rules known here")
         positive("learning_rate", self.learning_rate, why="training moves against the gradient")
         between("momentum", self.momentum, 0.0, 1.0, why="it is the share of the last step that is kept")
-        for value in self.betas:
-            between("betas", value, 0.0, 1.0, why="each is the share of a moment that is kept")
+        betas = real_array("betas", self.betas, ndim=1)
+        if len(betas) != 2 or not ((betas >= 0) & (betas < 1)).all():
+            raise InvalidSpec(
+                required="betas must lie between 0 and 1, below 1, and be two",
+                got=repr(self.betas)[:60],
+                why="each is the share of a moment that is kept; 1 would keep the past for ever",
+                remedy="use (0.9, 0.999)",
+            )
+        between("weight_decay", self.weight_decay, 0.0, 1e300, why="it pulls weights towards 0")
 
     def update(self, weights: dict[str, FloatArray], slopes: dict[str, FloatArray]) -> dict[str, FloatArray]:
         """Weights after one step; the state moves on with it."""

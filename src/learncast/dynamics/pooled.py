@@ -8,7 +8,7 @@ import numpy as np
 
 from learncast.assumptions import Assumption
 from learncast.dynamics.modes import pooled_statistics
-from learncast.errors import InvalidSpec
+from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.comparison import share
@@ -51,6 +51,13 @@ class PooledProblem:
     @classmethod
     def of(cls, task: Task, network: LinearRNN | TwoLayer) -> PooledProblem:
         """Pool a task's inputs as the network does."""
+        if not isinstance(network, LinearRNN | TwoLayer):
+            raise UnsupportedModel(
+                required="the network must be a LinearRNN or a TwoLayer",
+                got=type(network).__name__,
+                why="only linear networks pool their inputs",
+                remedy="describe it as learncast.LinearRNN(...) or learncast.TwoLayer(first, second)",
+            )
         if (task.inputs, task.outputs) != (network.inputs, network.outputs):
             raise InvalidSpec(
                 required=f"task {task.name!r} must have the network's {network.inputs} inputs and "

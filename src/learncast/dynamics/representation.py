@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from learncast.dynamics.solution import Solution
+from learncast.dynamics.solution import Solution, checked_times
 from learncast.dynamics.two_layer import TwoLayerSolution, checked_two_layer
 from learncast.errors import InvalidSpec
 from learncast.tasks.covariance import MEMORY_LIMIT
@@ -38,7 +38,14 @@ def hidden_similarity(solution: Solution, times: Any, inputs: Any, targets: Any)
     """
     exact = checked_two_layer(solution)
     X, Y = _samples(exact, inputs), real_array("targets", targets, ndim=2)
-    _require_room(len(np.atleast_1d(times)) * len(X) ** 2 * 2, "the similarities")
+    if Y.shape != (len(X), exact.problem.second.shape[0]):
+        raise InvalidSpec(
+            required=f"targets must be ({len(X)} samples, {exact.problem.second.shape[0]} outputs)",
+            got=f"shape {Y.shape}",
+            why="each sample has its target",
+            remedy="match targets to inputs, samples first",
+        )
+    _require_room(len(checked_times(times)) * len(X) ** 2 * 2, "the similarities")
     trajectory = exact.at(times)
     seen_from_input = np.einsum("pn,tnm,qm->tpq", X, trajectory["input_gram"].values, X, optimize=True)
     inverse = np.linalg.pinv(trajectory["output_gram"].values, hermitian=True)
@@ -90,19 +97,29 @@ def tangent_kernel_summary(solution: Solution, times: Any, inputs: Any, *, eigen
     exact = checked_two_layer(solution)
     X = _samples(exact, inputs)
     number = count("eigenvalues", eigenvalues, least=0, why="it counts eigenvalues")
-    steps = np.atleast_1d(np.asarray(times, dtype=float))
+    steps = checked_times(times)
+    if not len(X):
+        raise InvalidSpec(
+            required="at least one sample must be given",
+            got="none",
+            why="the kernel is between samples",
+            remedy="pass inputs as (samples, inputs)",
+        )
+    _require_room(2 * len(steps) * len(X) ** 2, "the kernel's factors")
     A, B, overlap = _factors(exact, steps, X)
     A0, B0, _ = _factors(exact, [0.0], X)
     outputs = B.shape[-1]
     product = _product(A, B, A0, B0, overlap)
     size, start = _product(A, B, A, B, overlap), _product(A0, B0, A0, B0, overlap)[0]
     moved = A - A0, B - B0
-    movement = np.sqrt(np.maximum(_product(*moved, *moved, overlap), 0.0) / start)
+    whole = start if start > 0 else 1.0  # silent samples have no kernel to move
+    movement = np.sqrt(np.maximum(_product(*moved, *moved, overlap), 0.0) / whole)
+    turned = np.where(size * start > 0, 1 - product / np.sqrt(np.where(size * start > 0, size * start, 1.0)), 0.0)
     trace = outputs * np.trace(A, axis1=1, axis2=2) + np.trace(B, axis1=1, axis2=2) * np.trace(overlap)
     variables: dict[str, Any] = {
         "trace": ("time", trace, described("trace of the tangent kernel", "1")),
         "movement": ("time", movement, described("relative change of the tangent kernel", "1")),
-        "misalignment": ("time", 1 - product / np.sqrt(size * start), described("turn of the tangent kernel", "1")),
+        "misalignment": ("time", turned, described("turn of the tangent kernel", "1")),
     }
     number = min(number, outputs * len(X))
     if number:

@@ -170,7 +170,8 @@ class TwoLayerSolution(Solution):
         if self._clock == 0 or gap(math.inf) >= 0:
             return math.inf
         # The loss never rises under the flow, so the first bracket holds the only crossing.
-        late = 1.0 / max(float(self.flow.singular_values.max(initial=0.0)), 1e-300)
+        sizes = [float(np.linalg.norm(w, 2)) ** 2 for w in (self.problem.first, self.problem.second)]
+        late = 1.0 / max(float(self.flow.singular_values.max(initial=0.0)), *sizes)
         while gap(late) > 0:
             late *= 2.0
             if late > 1e300:
@@ -234,9 +235,10 @@ class TwoLayerSolution(Solution):
         units = min(p.first.shape[0], *p.cross.shape)
         left = p.variance * self.flow.final_loss
         which = ("mode " if len(lost) == 1 else "modes ") + ", ".join(str(int(k)) for k in lost)
+        stay = "stays" if len(lost) == 1 else "stay"
         if int(np.count_nonzero(self.flow.singular_values)) - len(lost) >= units:
             return (
-                f"{units} hidden units cannot hold every mode: {which} stay unlearned, final excess loss {left:.4g}",
+                f"{units} hidden unit{'' if units == 1 else 's'} cannot hold every mode: {which} {stay} unlearned, final excess loss {left:.4g}",
             )
         stall = self._time_to_excess((1 + ARRIVED) * left)
         return (

@@ -10,7 +10,7 @@ import numpy as np
 
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.trajectory import spec_hash
-from learncast.validation import FloatArray, count, frozen, positive, real_array
+from learncast.validation import FloatArray, between, count, frozen, positive, real_array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,7 +71,7 @@ class TwoLayer:
         """
         n, h, m = _sizes(inputs, hidden, outputs)
         positive("scale", scale, why="weights of exactly 0 never learn")
-        lam = float(imbalance)
+        lam = between("imbalance", imbalance, -1e300, 1e300, why="it is a difference of squared weights")
         if (lam > 0 and h > m) or (lam < 0 and h > n):
             side, size = ("outputs", m) if lam > 0 else ("inputs", n)
             raise InvalidSpec(

@@ -58,12 +58,8 @@ class ContinualLearning:
             *(s.network_at(t) for s, t in zip(self.solutions, self.steps, strict=True)),
         ]
         functions = [_function(network) for network in networks]
-        table = np.array([[float(s.problem.loss(f)) for s in self.solutions] for f in functions])
-        # Where E|y|^2 is unknown the loss above the best linear map is what can be told.
-        unknown = np.isnan(table)
-        if unknown.any():
-            excess = np.array([[_excess(s.problem, f) for s in self.solutions] for f in functions])
-            table = np.where(unknown, excess, table)
+        table = np.stack([_told_loss(s.problem, np.stack(functions)) for s in self.solutions], axis=1)
+        unknown = [np.isnan(s.problem.target_power) for s in self.solutions]
         return xr.DataArray(
             table,
             dims=("stage", "task"),
@@ -74,7 +70,7 @@ class ContinualLearning:
             },
             name="loss",
             attrs=described(
-                "loss above the best linear map's" if unknown.any() else "half mean squared error", "target^2"
+                "loss above the best linear map's" if any(unknown) else "half mean squared error", "target^2"
             ),
         )
 
@@ -127,7 +123,7 @@ class ContinualLearning:
             span = steps if np.isfinite(steps) else (horizon or _settling(solution))
             local = np.linspace(0.0, span, points)
             functions = solution.at(local)["network_function"].values
-            values.append(np.stack([s.problem.loss(functions) for s in self.solutions], axis=1))
+            values.append(np.stack([_told_loss(s.problem, functions) for s in self.solutions], axis=1))
             times.append(begun + local)
             stage.append(np.full(points, k))
             begun += span
@@ -207,7 +203,10 @@ def forgetting(
 
 
 def _durations(steps: Any, number: int) -> tuple[float, ...]:
-    array = np.asarray(steps, dtype=float)
+    try:
+        array = np.asarray(steps, dtype=float)
+    except (TypeError, ValueError):
+        array = np.array(np.nan)
     if array.ndim > 1 or (array.ndim == 1 and len(array) != number) or np.isnan(array).any() or (array < 0).any():
         raise InvalidSpec(
             required=f"steps must be one number or one for each of the {number} tasks, from 0 on",
@@ -222,10 +221,12 @@ def _function(network: TwoLayer | LinearRNN) -> FloatArray:
     return network.function if isinstance(network, TwoLayer) else network.output_weights @ network.input_weights
 
 
-def _excess(problem: PooledProblem, function: FloatArray) -> float:
-    best = problem.cross @ np.linalg.pinv(problem.power, hermitian=True)
-    gap = function - best
-    return 0.5 * float(np.einsum("mn,nk,mk->", gap, problem.power, gap))
+def _told_loss(problem: PooledProblem, functions: FloatArray) -> FloatArray:
+    """Loss of maps (..., outputs, inputs); where E|y|^2 is unknown, the loss above the best linear map's."""
+    if not np.isnan(problem.target_power):
+        return problem.loss(functions)
+    gap = functions - problem.cross @ np.linalg.pinv(problem.power, hermitian=True)
+    return np.asarray(np.einsum("...mn,nk,...mk->...", gap, problem.power, gap, optimize=True) / 2)
 
 
 def _settling(solution: TwoLayerSolution) -> float:

@@ -121,6 +121,13 @@ def whitened(task: Task) -> Whitened:
     covariance = task.input_covariance.dense()[0, :, 0, :]
     values, vectors = np.linalg.eigh(covariance)
     live = values > SILENT * values.max(initial=0.0)
+    if not live.any():
+        raise InvalidSpec(
+            required="a task must have an input that varies to be whitened",
+            got="inputs without any variance",
+            why="nothing can be scaled to unit variance",
+            remedy="check the input correlation",
+        )
     axes = vectors[:, live] / np.sqrt(values[live])
     transform = axes @ vectors.T if live.all() else axes.T
     cross = task.cross_covariance.rotated(transform.T, np.eye(task.outputs))

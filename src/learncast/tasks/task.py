@@ -366,8 +366,9 @@ def _check_terms(inputs: Kronecker) -> None:
 def _lowest_eigenvalue(matrix: FloatArray) -> float:
     """Lowest eigenvalue after scaling to unit variance: 0 when a Cholesky factor shows it is fine."""
     deviation = np.sqrt(np.abs(np.diag(matrix)))
-    # A channel of zero variance keeps its own scale, so that a covariance with it is still seen.
-    unit = np.where(deviation > 0, deviation, max(float(deviation.max(initial=0.0)), 1.0))
+    # A channel without variance, up to round-off, is measured by the largest: a covariance with it is still seen.
+    largest = float(deviation.max(initial=0.0))
+    unit = np.where(deviation > np.sqrt(np.finfo(float).eps) * largest, deviation, largest or 1.0)
     scaled = matrix / np.outer(unit, unit)
     try:
         np.linalg.cholesky(scaled + ROUND_OFF * np.eye(len(scaled)))

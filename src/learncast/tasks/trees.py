@@ -72,7 +72,7 @@ class Hierarchy(Task):
         one, other : int or (level, position)
             An item, or a node counted from the left on its level; both on one level.
         """
-        first, second = (_leaves(node, self.depth) for node in (one, other))
+        first, second = (self._leaves(node) for node in (one, other))
         if len(first) != len(second) or set(first) & set(second):
             raise InvalidSpec(
                 required="two different nodes on one level must be swapped",
@@ -80,10 +80,27 @@ class Hierarchy(Task):
                 why="a node cannot change places with one above or below it",
                 remedy="name two nodes of the same level",
             )
-        order = list(self.order)
-        for i, j in zip(first, second, strict=True):
-            order[i], order[j] = order[j], order[i]
+        # Whatever sits below the one node moves to the same place below the other.
+        moved = dict(zip(first + second, second + first, strict=True))
+        order = [moved.get(leaf, leaf) for leaf in self.order]
         return Hierarchy.of(self.depth, self.form, order, f"{self.name}, {one} and {other} swapped")
+
+    def _leaves(self, node: Any) -> list[int]:
+        """Leaves of the tree below a node, or the leaf an item sits on."""
+        if isinstance(node, int | np.integer) and 0 <= node < len(self.order):
+            return [self.order[int(node)]]
+        whole = isinstance(node, tuple | list) and len(node) == 2 and all(isinstance(n, int | np.integer) for n in node)
+        level, position = (int(n) for n in node) if whole else (-1, -1)
+        if not (0 <= level <= self.depth and 0 <= position < 2**level):
+            raise InvalidSpec(
+                required=f"a node must be an item (0 to {len(self.order) - 1}) or (level, position) on a tree of "
+                f"{self.depth} levels",
+                got=repr(node)[:60],
+                why="there is no such node",
+                remedy="count levels from the root, 0, and positions from the left, 0",
+            )
+        width = 2 ** (self.depth - level)
+        return list(range(position * width, (position + 1) * width))
 
     def shuffled(self, order: Sequence[int], *, name: str | None = None) -> Hierarchy:
         """Place the items on the tree anew: item i goes where item order[i] was (a colour hierarchy, say)."""
@@ -112,7 +129,7 @@ def hierarchy(depth: int = 3, *, form: str = "signed", name: str = "hierarchy") 
     if levels > 12:
         raise InvalidSpec(
             required="depth must be at most 12",
-            got=f"{levels}, which has {2**levels} items",
+            got=f"{levels:.4g}" if levels > 10**6 else f"{levels}",
             why="the task's covariances would not fit in memory",
             remedy="use a shallower tree",
         )
@@ -134,16 +151,3 @@ def _features(depth: int, form: str) -> FloatArray:
                 row[here] = np.repeat([1.0, -1.0], width // 2)
             rows.append(row)
     return np.stack(rows[1:] if form == "membership" else rows)
-
-
-def _leaves(node: Node, depth: int) -> list[int]:
-    level, position = (depth, node) if isinstance(node, int) else node
-    if not (0 <= level <= depth and 0 <= position < 2**level):
-        raise InvalidSpec(
-            required=f"a node must be an item (0 to {2**depth - 1}) or (level, position) on a tree of {depth} levels",
-            got=repr(node),
-            why="there is no such node",
-            remedy="count levels from the root, 0, and positions from the left, 0",
-        )
-    width = 2 ** (depth - level)
-    return list(range(position * width, (position + 1) * width))

@@ -1,0 +1,82 @@
+"""Exact learning of two-layer linear networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import learncast as lc
+import numpy as np
+from benchmarks.timing import fastest, interleaved
+from learncast.dynamics.balanced_flow import BalancedFlow
+from scipy.integrate import solve_ivp
+
+SIZES = (5, 50, 200)
+HORIZON = 10.0
+
+
+def problem(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A task of singular values 0.5 to 2 and a small balanced start, all layers of one size."""
+    rng = np.random.default_rng(size)
+    left, right = (np.linalg.qr(rng.standard_normal((size, size)))[0] for _ in range(2))
+    start = lc.TwoLayer.balanced(size, size, size, scale=0.3 / np.sqrt(size), rng=rng)
+    return (left * np.linspace(2.0, 0.5, size)) @ right.T, start.first, start.second
+
+
+def integrated(S: np.ndarray, first: np.ndarray, second: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Q Q^T by DOP853 on the weights."""
+    n, cut = len(S), first.size
+
+    def velocity(_: float, y: np.ndarray) -> np.ndarray:
+        W1, W2 = y[:cut].reshape(n, n), y[cut:].reshape(n, n)
+        error = S - W2 @ W1
+        return np.concatenate([(W2.T @ error).ravel(), (error @ W1.T).ravel()])
+
+    y0 = np.concatenate([first.ravel(), second.ravel()])
+    y = solve_ivp(velocity, (0, times[-1]), y0, method="DOP853", rtol=1e-9, atol=1e-12, t_eval=times).y.T
+    Q = np.concatenate([y[:, :cut].reshape(-1, n, n).transpose(0, 2, 1), y[:, cut:].reshape(-1, n, n)], axis=1)
+    return Q @ Q.transpose(0, 2, 1)
+
+
+def rows() -> Iterator[tuple[str, str, str]]:
+    for count, goal in ((100, "goal >= 10x"), (1000, "goal >= 1x")):
+        times = np.linspace(0.0, HORIZON, count)
+        for size in SIZES:
+            given = problem(size)
+            task, network = lc.tasks.static(given[0]), lc.TwoLayer(*given[1:])
+
+            def integrate(given=given, times=times):
+                return integrated(*given, times)
+
+            def closed(given=given, times=times):
+                return BalancedFlow(*given).grams(times)
+
+            def answered(task=task, network=network, times=times):
+                return lc.solve(task, network, learning_rate=0.01).at(times / 0.01)
+
+            # the solver's error of 1e-9 a step, and the same numbers on both sides
+            assert np.abs(integrate() - closed()).max() < 1e-6
+            ode, exact, whole = interleaved(integrate, closed, answered, repeats=7 if size < 200 else 2)
+            label = f"Q Q^T at {count} times, d = {size}, set-up included: DOP853 (rtol 1e-9) over closed form"
+            yield label, f"{ode / exact:.1f}x", goal
+            yield (
+                f"  the same over solve(...).at(...), labelled, with losses ({whole * 1e3:.1f} ms)",
+                f"{ode / whole:.1f}x",
+                "",
+            )
+    S, first, second = problem(500)
+    made, once = interleaved(
+        lambda: BalancedFlow(S, first, second),
+        lambda: BalancedFlow(S, first, second).grams(np.array([3.0])),
+        repeats=3,
+    )
+    yield "one solution set up at d = 500", f"{made:.2f} s", ""
+    yield "one solution set up and asked for one time at d = 500", f"{once:.2f} s", ""
+    given = problem(200)
+    flow, at = BalancedFlow(*given), np.linspace(0.0, HORIZON, 100)
+    grams, losses = interleaved(lambda: flow.grams(at), lambda: flow.losses(at), repeats=3)
+    yield "losses alone at 100 times, d = 200, against Q Q^T", f"{grams / losses:.1f}x", ""
+    tree = lc.tasks.hierarchy(3)
+    sequence = [tree, tree.shuffled([0, 2, 4, 6, 1, 3, 5, 7]), tree.shuffled([0, 4, 1, 5, 2, 6, 3, 7])]
+    start = lc.TwoLayer.balanced(8, 16, 8, scale=0.01, rng=np.random.default_rng(0))
+    chained = fastest(lambda: lc.learn_in_sequence(sequence, start, learning_rate=0.05).loss)
+    yield "forgetting over three hierarchies of eight items, exact", f"{chained * 1e3:.1f} ms", ""
