@@ -5,9 +5,10 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable, Iterator
 
-import learncast as lc
 import numpy as np
 import torch
+
+import learncast as lc
 from benchmarks.timing import interleaved
 from learncast.dynamics.learning_problem import lag_statistics
 from learncast.dynamics.statistics import loss_and_gradient

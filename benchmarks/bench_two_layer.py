@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import learncast as lc
 import numpy as np
+from scipy.integrate import solve_ivp
+
+import learncast as lc
 from benchmarks.timing import fastest, interleaved
 from learncast.dynamics.balanced_flow import BalancedFlow
-from scipy.integrate import solve_ivp
 
 SIZES = (5, 50, 200)
 HORIZON = 10.0

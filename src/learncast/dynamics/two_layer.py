@@ -238,7 +238,8 @@ class TwoLayerSolution(Solution):
         stay = "stays" if len(lost) == 1 else "stay"
         if int(np.count_nonzero(self.flow.singular_values)) - len(lost) >= units:
             return (
-                f"{units} hidden unit{'' if units == 1 else 's'} cannot hold every mode: {which} {stay} unlearned, final excess loss {left:.4g}",
+                f"{units} hidden unit{'' if units == 1 else 's'} cannot hold every mode: {which} {stay} unlearned, "
+                f"final excess loss {left:.4g}",
             )
         stall = self._time_to_excess((1 + ARRIVED) * left)
         return (
