@@ -44,6 +44,7 @@ figures: $(VENV)/.core ## make the README picture and every figure of the papers
 	$(BIN)/python docs/make_images.py
 	$(BIN)/learncast reproduce curriculum --out reproduced/curriculum
 	$(BIN)/learncast reproduce prior-knowledge --out reproduced/prior-knowledge
+	$(BIN)/learncast reproduce linear-rnn --out reproduced/linear-rnn
 
 fresh: ## clone HEAD into a temporary folder; run the demo and the tests there
 	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \

@@ -104,7 +104,7 @@ def forget(study: StudyFile, as_json: AsJson = False, out: Out = None, strict: S
 
 @app.command()
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="Which paper: curriculum or prior-knowledge.")],
+    paper: Annotated[str, typer.Argument(help="Which paper: curriculum, prior-knowledge or linear-rnn.")],
     figure: Annotated[str | None, typer.Option("--figure", help="One figure, e.g. 2A; all of them by default.")] = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where figures and numbers go.")] = Path(
         "reproduced"
