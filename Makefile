@@ -38,7 +38,7 @@ check: $(VENV)/.dev ## ruff, mypy and the layer rules
 	$(BIN)/python -m pytest -q tests/architecture
 
 bench: $(VENV)/.dev ## print the speed ratios
-	$(BIN)/python -m benchmarks
+	$(ONE_THREAD) $(BIN)/python -m benchmarks
 
 figures: $(VENV)/.core ## make the README picture and every figure of the papers
 	$(BIN)/python docs/make_images.py

@@ -54,16 +54,14 @@ def rows() -> Iterator[tuple[str, str, str]]:
             def answered(task=task, network=network, times=times):
                 return lc.solve(task, network, learning_rate=0.01).at(times / 0.01)
 
-            # the solver's error of 1e-9 a step, and the same numbers on both sides
-            assert np.abs(integrate() - closed()).max() < 1e-6
-            ode, exact, whole = interleaved(integrate, closed, answered, repeats=7 if size < 200 else 2)
+            if size < 200:  # the solver's error of 1e-9 a step, and the same numbers on both sides
+                assert np.abs(integrate() - closed()).max() < 1e-6
+            works = [integrate, closed] + ([answered] if count == 100 else [])
+            ode, exact, *rest = interleaved(*works, repeats=5 if size < 200 else 1)
             label = f"Q Q^T at {count} times, d = {size}, set-up included: DOP853 (rtol 1e-9) over closed form"
             yield label, f"{ode / exact:.1f}x", goal
-            yield (
-                f"  the same over solve(...).at(...), labelled, with losses ({whole * 1e3:.1f} ms)",
-                f"{ode / whole:.1f}x",
-                "",
-            )
+            for whole in rest:
+                yield "  the same over solve(...).at(...), labelled, with losses", f"{ode / whole:.1f}x", ""
     S, first, second = problem(500)
     made, once = interleaved(
         lambda: BalancedFlow(S, first, second),
