@@ -638,6 +638,25 @@ def test_a_mode_that_waits_is_not_taken_for_rest(start, weaker):
     np.testing.assert_allclose(limit["strength"].values[0], [1.0, weaker], rtol=0, atol=1e-6)
 
 
+def test_a_large_flow_tells_when_it_has_learned(monkeypatch):
+    """The explicit method may be given up before it rests; what was learned by then has its time none the less.
+
+    As happens with all weights of 32 hidden units over fifty steps; here by few steps on a small network, which is
+    within 99% after 269 and at rest after 565 of them.
+    """
+    task, network = lc.tasks.integration(10), lc.LinearRNN.aligned(hidden_size=1)
+    wanted = lc.gradient_flow(task, network, learning_rate=1e-3).time_to(0.99)
+    assert wanted.status is lc.Status.ok
+    monkeypatch.setattr(flow_module, "STIFF_SIZE", 0)
+    monkeypatch.setattr(flow_module, "MOST_STEPS", 400)
+    flow = lc.gradient_flow(task, network, learning_rate=1e-3)
+    # it has integrated well past that time
+    assert flow.at([1.2 * wanted.flow_steps])["excess_loss"].values[0] < 5e-4
+    found = flow.time_to(0.99)
+    assert found.status is lc.Status.ok
+    assert found.flow_steps == pytest.approx(wanted.flow_steps, rel=1e-6)
+
+
 def unmoved(name):
     """A start at which the gradient is exactly 0."""
     if name == "plateau":  # evidence before a delay, without recurrence or output weights

@@ -159,22 +159,22 @@ class FlowSolution(Solution):
     def time_to(self, accuracy: float) -> LearningTime:
         """First time at which the learned map is within 1 - accuracy of the best it comes to, by its excess loss.
 
-        Measured against the loss at which this flow rests. Descent steps are unknown (nan); see `descend`.
+        Measured against the loss at which this flow rests, or the least of any linear map if it was given up before.
+        Descent steps are unknown (nan); see `descend`.
         """
         accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
         course = self._course
         course.advance(math.inf)
-        if course.state != "rest":
-            status = Status.diverged if course.state == "diverged" else Status.not_learned
-            return LearningTime(accuracy, np.array([math.inf]), np.array([math.nan]), (status,))
-        rest = self._loss(course.ends[-1])
+        # A flow given up before it rests is measured against the best any linear map does, which is stricter.
+        rest = self._loss(course.ends[-1]) if course.state == "rest" else self.problem.least_loss
         goal = rest + (1 - accuracy) ** 2 * (self.problem.statistics.constant - rest)
         losses = np.array([self._loss(t) for t in course.ends])
         if losses[0] <= goal:
             return LearningTime(accuracy, np.array([0.0]), np.array([math.nan]), (Status.ok,))
         below = np.flatnonzero(losses <= goal)
         if not len(below):
-            return LearningTime(accuracy, np.array([math.inf]), np.array([math.nan]), (Status.not_learned,))
+            status = Status.diverged if course.state == "diverged" else Status.not_learned
+            return LearningTime(accuracy, np.array([math.inf]), np.array([math.nan]), (status,))
         k = int(below[0])  # the loss never rises, so it crosses once, inside this piece
         time = brentq(lambda t: self._loss(t) - goal, course.ends[k - 1], course.ends[k], xtol=1e-300, rtol=1e-14)
         return LearningTime(accuracy, np.array([time / self.learning_rate]), np.array([math.nan]), (Status.ok,))
