@@ -444,17 +444,18 @@ def test_stiff_and_late(case):
     assert got == pytest.approx(exact, rel=1e-12)
 
 
+@pytest.mark.parametrize(("size", "seed"), [(3, 1), (4, 7)])
 @pytest.mark.parametrize("gap", [1.0, 1e-2, 1e-6, 0.0])
 @pytest.mark.parametrize("distance", [1e-1, 1e-3, 1e-6, 1e-10])
-def test_near_a_separatrix_with_nearly_equal_modes(distance, gap):
+def test_near_a_separatrix_with_nearly_equal_modes(distance, gap, size, seed):
     # Rows that are small at first and then dominate, in competition with equally fast ones, are what one fixed pivot
     # order cannot do: without a new order for such times C is singular to working precision.
-    rng = np.random.default_rng(7)
-    values = np.array([2.0, 2.0 - gap, 2.0 - 2 * gap, 0.7])
-    U, V, turn = orthonormal(rng, 4, 4), orthonormal(rng, 4, 4), rng.standard_normal((4, 4))
-    reflected = np.diag([-1.0, -1.0, 1.0, 1.0]) @ expm(distance * (turn - turn.T))
+    rng = np.random.default_rng(seed)
+    values = np.array([2.0, 2.0 - gap, 2.0 - 2 * gap, 0.7])[:size]
+    U, V, turn = orthonormal(rng, size, size), orthonormal(rng, size, size), rng.standard_normal((size, size))
+    reflected = np.diag([-1.0, -1.0, 1.0, 1.0][:size]) @ expm(distance * (turn - turn.T))
     S = (U * values) @ V.T
-    first = 0.3 * rng.standard_normal((4, 4))
+    first = 0.3 * rng.standard_normal((size, size))
     second = U @ reflected @ V.T @ first.T
     flow = BalancedFlow(S, first, second, imbalance=0.0)
     for time in (1.0, 6.0, 20.0, 60.0):
@@ -680,11 +681,13 @@ def test_the_start_is_returned_as_given():
     np.testing.assert_allclose(like[1], second @ turn.T, atol=ROUNDING)
 
 
-def test_large_networks_agree_with_integration():
-    # Above the size at which the products go to BLAS one by one; both branches must be the same mathematics.
+@pytest.mark.parametrize(("inputs", "hidden", "outputs"), [(40, 38, 36), (80, 75, 70)])
+def test_large_networks_agree_with_integration(inputs, hidden, outputs):
+    # Sizes at which the triangular solves, then all products, are handed to BLAS in other portions.
     rng = np.random.default_rng(12)
-    S, shared = rng.standard_normal((70, 80)) / 6, 0.2 * orthonormal(rng, 75, 70)
-    first, second = shared @ orthonormal(rng, 80, 70).T, orthonormal(rng, 70, 70) @ shared.T
+    S = rng.standard_normal((outputs, inputs)) / np.sqrt(inputs)
+    shared = 0.2 * orthonormal(rng, hidden, outputs)
+    first, second = shared @ orthonormal(rng, inputs, outputs).T, orthonormal(rng, outputs, outputs) @ shared.T
     flow, times = BalancedFlow(S, first, second), np.array([0.5, 2.0])
     grams, functions = integrated(S, first, second, times)
     # As for the small ones.
@@ -746,3 +749,19 @@ def test_refused_times():
         flow.weights(np.nan)
     with pytest.raises(InvalidSpec, match="time must be one number"):
         flow.factor([1.0, 2.0])
+
+
+@pytest.mark.parametrize(("inputs", "hidden", "outputs"), [(3, 2, 5), (6, 7, 4), (80, 60, 70)])
+def test_the_course_is_what_its_parts_are(inputs, hidden, outputs):
+    rng = np.random.default_rng(3)
+    shared, wide = 0.4 * rng.standard_normal((hidden, min(inputs, outputs))), min(inputs, outputs)
+    first, second = shared @ orthonormal(rng, inputs, wide).T, orthonormal(rng, outputs, wide) @ shared.T
+    flow = BalancedFlow(rng.standard_normal((outputs, inputs)), first, second)
+    times = np.array([0.0, 0.3, 2.0, np.inf])
+    grams, strengths, losses = flow.course(times)
+    U, V = flow.modes
+    np.testing.assert_array_equal(grams, flow.grams(times))
+    np.testing.assert_array_equal(grams, np.swapaxes(grams, 1, 2))
+    expected = np.einsum("mk,tmn,nk->tk", U, flow.network_functions(times), V, optimize=True)
+    np.testing.assert_allclose(strengths, expected, atol=1e3 * EPS)
+    np.testing.assert_allclose(losses, flow.losses(times), rtol=1e-11, atol=1e-20)

@@ -127,7 +127,7 @@ def assert_trains_like_torch(kind, learn, name, steps=100, seed=0, rate=0.01):
     losses, ends = trained(x, y, network, learn, lambda p: optimiser(p, lr=rate, **keywords), steps)
     found = lc.descend(task, network, learning_rate=rate, steps=steps, learn=learn, **settings)
     assert found.status is lc.Status.ok
-    # Two sums in different orders differ by 1e-15 a step, which a hundred steps add up and spread; measured: 2e-13.
+    # Two sums in different orders differ by 1e-15 a step, which a hundred steps add up and spread; measured: 3e-14.
     np.testing.assert_allclose(found.loss, losses, rtol=1e-10)
     for key, wanted in ends.items():
         np.testing.assert_allclose(weights(found.network_at(np.inf))[key], wanted, rtol=0, atol=1e-10)
@@ -218,6 +218,9 @@ def test_the_network_at_a_step_is_that_of_the_run_stopped_there(optimiser, batch
         )
         np.testing.assert_array_equal(whole.loss[: step + 1], stopped.loss)
         np.testing.assert_array_equal(whole.strength[: step + 1], stopped.strength)
+    # asked again, nothing has been used up
+    twice = [flat(whole.network_at(131), RECURRENT) for _ in range(2)]
+    np.testing.assert_array_equal(*twice)
 
 
 @pytest.mark.parametrize("kind", [np.random.MT19937, np.random.Philox, np.random.SFC64])
@@ -279,7 +282,7 @@ def by_lag(joint, steps):
 DRAWS = 3000
 
 
-@pytest.mark.parametrize("batch", [1, 3, 1000])
+@pytest.mark.parametrize("batch", [1, 3, 6, 1000])
 def test_batch_moments_have_the_wishart_mean_and_covariance(batch):
     """Mean and covariance of 3000 draws. Fewer trials than variables (1) take the other branch.
 
@@ -553,7 +556,7 @@ def test_the_flow_is_that_of_autograd(kind, learn):
     rate, times = 0.01, np.array([0.2, 1.0, 3.0])
     wanted = autograd_flow(x, y, network, learn, times)
     flow = lc.gradient_flow(task, network, learning_rate=rate, learn=learn)
-    # 1e-11 allowed per step of some hundred; measured: 1e-10
+    # 1e-11 allowed per step of some hundred; measured: 6e-11
     for time, values in zip(times, wanted, strict=True):
         np.testing.assert_allclose(flat(flow.network_at(time / rate), learn), values, rtol=0, atol=1e-9)
 
@@ -583,7 +586,7 @@ def test_the_flow_conserves_what_the_symmetry_conserves(kind, seed):
     start = conserved(network)
     partly = [np.abs(np.asarray(w) @ np.asarray(w).T).max() for w in weights(flow.network_at(500.0)).values()]
     for step in (1.0, 20.0, 100.0, 500.0):
-        # 1e-12 per step and element, of products of two weights of order 1; measured: 2e-10
+        # 1e-12 per step and element, of products of two weights of order 1; measured: 7e-11
         np.testing.assert_allclose(conserved(flow.network_at(step)), start, rtol=0, atol=1e-9 * max(partly))
     # the input and output weights alone do not conserve theirs, so the recurrence's share is really there
     ends = flow.network_at(500.0)
@@ -613,7 +616,7 @@ def test_descent_approaches_the_flow_in_proportion_to_the_learning_rate(kind, le
         ]
         gaps.append(np.abs(flat(ends[0], learn) - flat(ends[1], learn)).max())
     slopes = np.diff(np.log(gaps)) / np.diff(np.log(rates))
-    np.testing.assert_allclose(slopes, 1.0, atol=0.08)
+    np.testing.assert_allclose(slopes, 1.0, atol=0.04)
     assert gaps[-1] < 1e-2
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dgemm, dsyrk, dtrsm
 from scipy.linalg.lapack import dpotrf
 
@@ -28,6 +27,10 @@ _SLACK = 256.0
 _CHUNK = 1 << 16
 #: Numbers in one matrix below which numpy's stacked products beat one BLAS call per time.
 _SMALL = 1 << 13
+#: Columns up to which substitution over all times at once beats one triangular solve per time.
+_FEW = 8
+#: Rows of a square that is mirrored in one go.
+_TILE = 64
 
 
 class BalancedFlow:
@@ -91,7 +94,7 @@ class BalancedFlow:
         separatrix_tolerance: float | None = None,
     ) -> None:
         S = real_array("cross_covariance", cross_covariance, ndim=2)
-        self._shape = S.shape
+        self._shape, self._task = S.shape, S
         self._start = _checked_layers(first_weights, second_weights, S.shape)
         if separatrix_tolerance is None:
             separatrix_tolerance = min(16 * sum(S.shape) * _EPS, 1.0)
@@ -103,7 +106,9 @@ class BalancedFlow:
         self._negligible = tolerance * float(np.linalg.norm(X))
         self._settled, self._hidden = _settled_frame(X, self._spectrum.rates, self._negligible)
         self._turned = self._settled
-        self.lost_modes = np.setdiff1d(np.flatnonzero(self.singular_values), self._settled.pivots)
+        unlearned = self.singular_values > 0
+        unlearned[self._settled.pivots[self._settled.pivots < unlearned.size]] = False
+        self.lost_modes = np.flatnonzero(unlearned)
         self.final_loss = 0.5 * float(np.sum(self.singular_values[self.lost_modes] ** 2))
 
     def factor(self, time: float) -> FloatArray:
@@ -139,10 +144,31 @@ class BalancedFlow:
         size = sum(self._shape)
 
         def gram(Z: FloatArray, out: FloatArray) -> None:
-            Q = self._spectrum.join(Z)
-            _multiply(Q, _transpose(Q), out=out)
+            _outer(self._spectrum.join(Z), out)
 
-        return self._evaluate(times, (size, size), gram)
+        return self._evaluate(times, gram, (size, size))[0]
+
+    def course(self, times: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Q Q^T, the strength u_k^T W2 W1 v_k of every singular mode, and the excess loss, in one go."""
+        (outputs, inputs), m = self._shape, self.singular_values.size
+
+        def observe(Z: FloatArray, gram: FloatArray, strength: FloatArray, loss: FloatArray) -> None:
+            _outer(self._spectrum.join(Z), gram)
+            above, below = Z[:, :m], Z[:, self._spectrum.inputs.shape[1] :][:, :m]
+            np.einsum("tkh,tkh->tk", below, above, out=strength)
+            error = gram[:, inputs:, :inputs] - self._task
+            np.einsum("tij,tij->t", error, error, out=loss)
+            loss /= 2
+
+        size = inputs + outputs
+        grams, strengths, losses = self._evaluate(times, observe, (size, size), (m,), ())
+        return grams, strengths, losses
+
+    @property
+    def modes(self) -> tuple[FloatArray, FloatArray]:
+        """Left and right singular vectors of S, (outputs, modes) and (inputs, modes)."""
+        m = self.singular_values.size
+        return self._spectrum.outputs[:, :m], self._spectrum.inputs[:, :m]
 
     def network_functions(self, times: Any) -> FloatArray:
         """W2 W1, the outputs for unit inputs.
@@ -154,7 +180,7 @@ class BalancedFlow:
         def function(Z: FloatArray, out: FloatArray) -> None:
             _multiply(_multiply(U, self._spectrum.function(Z)), Vt, out=out)
 
-        return self._evaluate(times, self._shape, function)
+        return self._evaluate(times, function, self._shape)[0]
 
     def losses(self, times: Any) -> FloatArray:
         """Excess loss 1/2 ||W2 W1 - S||^2, found without leaving the task's singular coordinates."""
@@ -166,7 +192,7 @@ class BalancedFlow:
             np.einsum("tij,tij->t", error, error, out=out)
             out /= 2
 
-        return self._evaluate(times, (), loss)
+        return self._evaluate(times, loss, ())[0]
 
     def _rotated(self, time: float) -> FloatArray:
         if np.ndim(time):
@@ -178,16 +204,14 @@ class BalancedFlow:
             )
         return self._spectrum.join(self._factors(_checked_times(time).reshape(1)))[0]
 
-    def _evaluate(
-        self, times: Any, shape: tuple[int, ...], quantity: Callable[[FloatArray, FloatArray], None]
-    ) -> FloatArray:
+    def _evaluate(self, times: Any, quantity: Callable[..., None], *shapes: tuple[int, ...]) -> tuple[FloatArray, ...]:
         t = _checked_times(times)
         flat = t.ravel()
-        values = np.empty((flat.size, *shape))
+        values = [np.empty((flat.size, *shape)) for shape in shapes]
         step = max(1, _CHUNK // max(1, self._settled.rows.size))
         for i in range(0, flat.size, step):
-            quantity(self._factors(flat[i : i + step]), values[i : i + step])
-        return values.reshape(t.shape + shape)
+            quantity(self._factors(flat[i : i + step]), *(v[i : i + step] for v in values))
+        return tuple(v.reshape(t.shape + v.shape[1:]) for v in values)
 
     def _factors(self, t: FloatArray) -> FloatArray:
         """Q in the task's singular coordinates, (times, coordinates, rank)."""
@@ -354,7 +378,9 @@ class _Echelon:
     """
 
     def __init__(self, X: FloatArray, negligible: float) -> None:
-        self.X, self.own_noise = X, negligible**2
+        self.X, self.negligible = X, negligible**2
+        # The threshold is a safe one; what a row hands on to others is one or two roundings.
+        self.grain = (negligible / (8 * len(X))) ** 2
         rank = min(X.shape)
         self.basis = np.zeros((X.shape[1], rank))
         self.pivots: list[int] = []
@@ -378,7 +404,7 @@ class _Echelon:
         """Each row before the next."""
         while rows.size and self.room:
             rest, noise = self._rest(rows)
-            live = np.einsum("ij,ij->i", rest, rest) > noise
+            live = np.einsum("ij,ij->i", rest, rest) > self.negligible + noise
             self.depth[rows[~live]] = j = len(self.pivots)
             rows, noise = rows[live], noise[live][: self.room]
             if not rows.size:
@@ -386,11 +412,12 @@ class _Echelon:
             # Householder instead of a loop, as far as every row adds a direction.
             Q, R = np.linalg.qr(np.hstack([self.found, self.X[rows[: self.room]].T]))
             Q, R = Q[:, j:], R[j:, j:]
-            lengths = np.abs(np.diagonal(R))
-            multiples = np.divide(R, lengths[:, None], out=np.zeros_like(R), where=lengths[:, None] > 0)
-            noise = solve_triangular(np.eye(len(R)) - np.triu(multiples**2, 1).T, noise, lower=True)
-            dead = np.flatnonzero(lengths**2 <= noise)
-            new = int(dead[0]) if dead.size else lengths.size
+            lengths, new = np.abs(np.diagonal(R)), 0
+            for length in lengths:
+                noise[new] += (R[:new, new] / lengths[:new]) ** 2 @ noise[:new]
+                if length**2 <= self.negligible + noise[new]:
+                    break
+                new += 1
             self.basis[:, j : j + new] = Q[:, :new]
             self.lengths[j : j + new], self.noise[j : j + new] = lengths[:new], noise[:new]
             self.pivots += rows[:new].tolist()
@@ -405,7 +432,7 @@ class _Echelon:
         self.depth[rows] = j = len(self.pivots)
         while self.room:
             lengths = np.linalg.norm(rest, axis=1)
-            live = lengths**2 > noise
+            live = lengths**2 > self.negligible + noise
             if not live.any():
                 return
             k = int(np.argmax(np.where(live, weight[rows] + np.log(np.where(live, lengths, 1.0)), -np.inf)))
@@ -421,7 +448,7 @@ class _Echelon:
     def _rest(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
         """What of the rows lies outside the directions found, and the squared noise in it."""
         shares, found = self.X[rows] @ self.found, len(self.pivots)
-        noise = self.own_noise + (shares / self.lengths[:found]) ** 2 @ self.noise[:found]
+        noise = self.grain + (shares / self.lengths[:found]) ** 2 @ self.noise[:found]
         return self.X[rows] - shares @ self.found.T, noise
 
 
@@ -431,9 +458,9 @@ def _settled_frame(X: FloatArray, rates: FloatArray, negligible: float) -> tuple
     order = np.argsort(-rates, kind="stable")
     # Rows of equal rate never leave one another behind: of these the largest goes first. Cut around every such group,
     # so that all rows between two of them are added in one go.
-    _, group, sizes = np.unique(-rates[order], return_inverse=True, return_counts=True)
-    tied = sizes[group] > 1
-    cuts = np.flatnonzero((np.diff(group) > 0) & (tied[1:] | tied[:-1])) + 1
+    falls = np.concatenate([[True], np.diff(rates[order]) < 0, [True]])
+    tied = ~(falls[1:] & falls[:-1])
+    cuts = np.flatnonzero(falls[1:-1] & (tied[1:] | tied[:-1])) + 1
     for rows in np.split(order, cuts):
         if rates[rows[0]] == rates[rows[-1]]:
             echelon.add_largest_first(rows, np.zeros_like(rates))
@@ -504,6 +531,13 @@ def _solved(Y: FloatArray, G: FloatArray) -> FloatArray:
     """Y C^-T in the place of Y, where C C^T = G, for every time."""
     if Y.size == 0:
         return Y
+    if Y.shape[2] <= _FEW:
+        C = np.linalg.cholesky(G)
+        for j in range(Y.shape[2]):
+            if j:
+                Y[:, :, j] -= np.einsum("tik,tk->ti", Y[:, :, :j], C[:, j, :j])
+            Y[:, :, j] /= C[:, j, j, None]
+        return Y
     if Y[0].size < _SMALL:
         for C, y in zip(np.linalg.cholesky(G), Y, strict=True):
             dtrsm(1.0, C.T, y.T, trans_a=1, overwrite_b=1)
@@ -514,6 +548,20 @@ def _solved(Y: FloatArray, G: FloatArray) -> FloatArray:
             raise np.linalg.LinAlgError("the Gram matrix of the hidden space is not positive definite")
         dtrsm(1.0, C, y.T, trans_a=1, overwrite_b=1)
     return Y
+
+
+def _outer(A: FloatArray, out: FloatArray) -> None:
+    """A A^T for every time, at half the work of a product of two different matrices."""
+    if A[:1].size < _SMALL:
+        np.matmul(A, _transpose(A), out=out)  # numpy sees that it is one matrix
+        return
+    size = A.shape[1]
+    for a, whole in zip(A, out, strict=True):
+        dsyrk(1.0, a.T, trans=1, c=whole.T, overwrite_c=1)
+        for i in range(0, size, _TILE):  # in tiles, because a transposed copy of the whole misses the cache
+            j = min(i + _TILE, size)
+            whole[i:j, i:j] = np.tril(whole[i:j, i:j]) + np.tril(whole[i:j, i:j], -1).T
+            whole[i:j, j:] = whole[j:, i:j].T
 
 
 def _multiply(left: FloatArray, right: FloatArray, *, out: FloatArray | None = None) -> FloatArray:

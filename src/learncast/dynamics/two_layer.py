@@ -74,18 +74,15 @@ class TwoLayerSolution(Solution):
         steps = checked_times(times)
         for name in include:
             one_of("include", name, EXTRAS, why="these can be added to a trajectory")
-        grams = self.flow.grams(self._flow_times(steps))
-        n = self.problem.first.shape[1]
-        function = grams[:, n:, :n]
-        left, right = self.mode_vectors
-        excess = self.problem.variance * self.flow.losses(self._flow_times(steps))
+        grams, strengths, losses = self.flow.course(self._flow_times(steps))
+        n, excess = self.problem.first.shape[1], self.problem.variance * losses
         variables: dict[str, Any] = {
-            "network_function": (("time", "row", "column"), function, described("network function W2 W1", "1")),
+            "network_function": (("time", "row", "column"), grams[:, n:, :n], described("network function W2 W1", "1")),
             "input_gram": (("time", "column", "column_other"), grams[:, :n, :n], described("W1^T W1", "1")),
             "output_gram": (("time", "row", "row_other"), grams[:, n:, n:], described("W2 W2^T", "1")),
             "strength": (
                 ("time", "mode"),
-                np.einsum("mk,tmn,nk->tk", left, function, right, optimize=True),
+                strengths,
                 described("strength of each singular mode of the task", "1"),
             ),
             "loss": ("time", excess + self.problem.least_loss, described("half mean squared error", "target^2")),
@@ -97,7 +94,7 @@ class TwoLayerSolution(Solution):
             variables,
             coords={
                 "time": ("time", steps, described("training time", STEPS)),
-                "mode": ("mode", np.arange(left.shape[1])),
+                "mode": ("mode", np.arange(strengths.shape[1])),
             },
             attrs={"task": self.problem.task.name, "learning_rate": self.learning_rate},
         )
@@ -119,11 +116,10 @@ class TwoLayerSolution(Solution):
         }
         return {name: found[name] for name in include}
 
-    @cached_property
+    @property
     def mode_vectors(self) -> tuple[FloatArray, FloatArray]:
         """Left and right singular vectors of the task, (outputs, modes) and (inputs, modes)."""
-        left, _, right = np.linalg.svd(self.problem.cross, full_matrices=False)
-        return left, right.T
+        return self.flow.modes
 
     @property
     def optimum(self) -> FloatArray:
