@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "Activated": "networks.activated",
     "AssumptionViolated": "errors",
     "ContinualLearning": "planning.forgetting",
     "Curriculum": "planning.curriculum",
@@ -52,7 +53,7 @@ _HOME = {
     "tangent_kernel_summary": "dynamics.representation",
     "time_to_learn": "planning.timing",
 }
-_ROOMS = ("figures", "papers", "tasks")
+_ROOMS = ("figures", "learnability", "papers", "simulate", "tasks")
 
 __all__ = [*sorted(_HOME), *_ROOMS]
 
@@ -72,7 +73,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from learncast import figures, papers, tasks
+    from learncast import figures, learnability, papers, simulate, tasks
     from learncast.dynamics.decoupling import off_diagonal_strength
     from learncast.dynamics.descent import Descent, descend
     from learncast.dynamics.exact import solve
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
         SchemaMismatch,
         UnsupportedModel,
     )
+    from learncast.networks.activated import Activated
     from learncast.networks.linear_rnn import LinearRNN
     from learncast.networks.two_layer import TwoLayer
     from learncast.planning.curriculum import Curriculum, Stage, follow

@@ -19,6 +19,7 @@ LAYERS = [
     {"assumptions"},
     {"dynamics"},
     {"planning"},
+    {"simulate", "learnability"},
     {"figures"},
     {"report", "study"},
     {"answers", "papers"},

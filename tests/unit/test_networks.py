@@ -288,3 +288,34 @@ def test_a_misaligned_start_is_refused_with_its_number():
     measured = Alignment.of(network, common_frame([task], maps=[network.output_weights @ network.input_weights]))
     assert caught.value.measured == pytest.approx(measured.start_residual, rel=1e-6)
     assert caught.value.measured > 0.1
+
+
+def test_an_activated_network_is_its_torch_loop():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal(shape) for shape in ((5, 3), (5, 5), (2, 5))]
+    x = rng.standard_normal((7, 4, 3))
+    for name in ("relu", "tanh"):
+        network, f = lc.Activated(lc.LinearRNN(*weights), name), getattr(torch, name)
+        W_x, W_h, W_y = map(torch.tensor, weights)
+        h, answers = torch.zeros(7, 5, dtype=torch.float64), []
+        for t in range(4):
+            h = f(h @ W_h.T + torch.tensor(x[:, t]) @ W_x.T)
+            answers.append((h @ W_y.T).numpy())
+        np.testing.assert_allclose(network.respond(x), answers[-1], atol=1e-13)
+        np.testing.assert_allclose(network.respond(x, every_step=True), np.stack(answers, axis=1), atol=1e-13)
+        flat = lc.Activated(lc.TwoLayer(weights[0], weights[2]), name)
+        expected = (f(torch.tensor(x[:, 0]) @ W_x.T) @ W_y.T).numpy()
+        np.testing.assert_allclose(flat.respond(x[:, 0]), expected, atol=1e-13)
+        np.testing.assert_allclose(flat.respond(x[:, :1]), expected, atol=1e-13)
+
+
+def test_activated_networks_refuse_what_they_are_not():
+    with pytest.raises(lc.InvalidSpec, match="activation"):
+        lc.Activated(lc.LinearRNN.aligned(hidden_size=2), "gelu")
+    with pytest.raises(lc.UnsupportedModel, match="LinearRNN"):
+        lc.Activated(object(), "relu")
+    with pytest.raises(lc.InvalidSpec, match="inputs"):
+        lc.Activated(lc.LinearRNN.aligned(hidden_size=2), "relu").respond(np.zeros((3, 2)))
+    with pytest.raises(lc.InvalidSpec, match="inputs must be"):
+        lc.Activated(lc.LinearRNN.aligned(hidden_size=2), "relu").respond(np.zeros((3, 2, 4)))

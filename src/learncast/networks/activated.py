@@ -1,0 +1,99 @@
+"""A network whose hidden units respond through a nonlinearity: frozen weights, no training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
+from learncast.trajectory import spec_hash
+from learncast.validation import FloatArray, one_of, real_array
+
+ACTIVATIONS = ("relu", "tanh")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Activated:
+    """A linear network's weights with a nonlinearity f on its hidden units.
+
+    Recurrent: h_t = f(W_h h_{t-1} + W_x x_t), y = W_y h_T. Two layers: y = W2 f(W1 x).
+
+    Parameters
+    ----------
+    network : LinearRNN or TwoLayer
+        The weights.
+    activation : {"relu", "tanh"}
+    """
+
+    network: LinearRNN | TwoLayer
+    activation: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.network, LinearRNN | TwoLayer):
+            raise UnsupportedModel(
+                required="the weights must be those of a LinearRNN or a TwoLayer",
+                got=type(self.network).__name__,
+                why="the nonlinearity acts on its hidden units",
+                remedy="wrap learncast.LinearRNN(...) or learncast.TwoLayer(...)",
+            )
+        one_of("activation", self.activation, ACTIVATIONS, why="a network without one is its own linear description")
+
+    @property
+    def inputs(self) -> int:
+        """Input channels."""
+        return self.network.inputs
+
+    @property
+    def outputs(self) -> int:
+        """Output channels."""
+        return self.network.outputs
+
+    @property
+    def hidden_size(self) -> int:
+        """Hidden units."""
+        return self.network.hidden_size
+
+    def activate(self, values: FloatArray) -> FloatArray:
+        """The nonlinearity itself."""
+        return np.maximum(values, 0.0) if self.activation == "relu" else np.tanh(values)
+
+    def respond(self, inputs: Any, *, every_step: bool = False) -> FloatArray:
+        """Run on trials: (trials, steps, inputs), or (trials, inputs) of two layers, to (trials[, steps], outputs)."""
+        if isinstance(self.network, TwoLayer):
+            x = real_array("inputs", inputs, ndim=(2, 3))
+            if x.shape[-1] != self.inputs or (x.ndim == 3 and x.shape[1] != 1):
+                raise _mismatched(f"(trials, {self.inputs} inputs), or one step of it", x)
+            hidden = self.activate(x.reshape(len(x), -1) @ self.network.first.T)
+            answer = hidden @ self.network.second.T
+            return answer[:, None] if every_step else answer
+        x = real_array("inputs", inputs, ndim=3)
+        if x.shape[2] != self.inputs or x.shape[1] == 0:
+            raise _mismatched(f"(trials, steps, {self.inputs} inputs), with at least one step", x)
+        hidden, states = np.zeros((len(x), self.hidden_size)), []
+        for t in range(x.shape[1]):
+            hidden = self.activate(hidden @ self.network.recurrent_weights.T + x[:, t] @ self.network.input_weights.T)
+            if every_step:
+                states.append(hidden)
+        return (np.stack(states, axis=1) if every_step else hidden) @ self.network.output_weights.T
+
+    @cached_property
+    def hash(self) -> str:
+        """Short hash of the weights and the nonlinearity."""
+        return spec_hash(self.network.hash, self.activation)
+
+    def __repr__(self) -> str:
+        return f"<Activated by {self.activation}: {self.network!r}>"
+
+
+def _mismatched(required: str, x: FloatArray) -> InvalidSpec:
+    return InvalidSpec(
+        required=f"inputs must be {required}",
+        got=f"shape {x.shape}",
+        why="the last axis is the network's input channels",
+        remedy="check the axis order",
+    )

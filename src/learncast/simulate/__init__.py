@@ -1,0 +1,1 @@
+"""How weights move when a network is really trained, in torch."""
