@@ -1,1 +1,21 @@
 """How weights move when a network is really trained, in torch."""
+
+from learncast.simulate.modules import as_module, gated_module
+from learncast.simulate.replicas import train_all, train_replicas
+from learncast.simulate.run import TrainingRun
+from learncast.simulate.stopping import Accuracy, LossBelow, Plateau
+from learncast.simulate.trainer import train
+from learncast.simulate.training import Training
+
+__all__ = [
+    "Accuracy",
+    "LossBelow",
+    "Plateau",
+    "Training",
+    "TrainingRun",
+    "as_module",
+    "gated_module",
+    "train",
+    "train_all",
+    "train_replicas",
+]

@@ -1,0 +1,189 @@
+"""A network in training: its module, and what can be seen of it at any step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from learncast.dynamics.learning_problem import LearningProblem
+from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
+from learncast.simulate.modules import LayeredModule, Network, RecurrentModule, as_module
+from learncast.simulate.sources import Source
+from learncast.simulate.training import Training
+from learncast.tasks.geometry import Frame, common_frame
+from learncast.tasks.one_step import from_pairs
+from learncast.tasks.task import Task
+from learncast.trajectory import spec_hash
+from learncast.validation import FloatArray
+
+
+class Learner:
+    """A module and the view of it that training records.
+
+    Attributes
+    ----------
+    module : nn.Module
+        What is trained: our own for a described network, a copy of the user's module otherwise.
+    network : LinearRNN, TwoLayer, Activated or None
+        The description before training.
+    frame : Frame or None
+        Directions of the modes, those of the first task; None without a description.
+    """
+
+    def __init__(self, network: Network | nn.Module, sources: Sequence[Source], training: Training) -> None:
+        self.dtype, self.training = training.torch_dtype, training
+        self.network = None if isinstance(network, nn.Module) else network
+        self._own: RecurrentModule | LayeredModule | None = None
+        if isinstance(network, nn.Module):
+            if training.learn is not None:
+                raise InvalidSpec(
+                    required="learn names weights of a described network",
+                    got=f"learn={training.learn!r} with a torch module",
+                    why="a module says itself which of its parameters learn",
+                    remedy="set requires_grad on the module's parameters",
+                )
+            self.module = copy.deepcopy(network).to(self.dtype)  # the user's own stays as it is
+        else:
+            example = sources[0].held_out(2, (training.seed, 0), self.dtype)[1]
+            self._own = as_module(network, learn=training.learn, every_step=example.ndim == 3, dtype=self.dtype)
+            self.module = self._own
+        self.module.train()
+        self.parameters = [p for p in self.module.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise UnsupportedModel(
+                required="some parameters of the module must require a gradient",
+                got="none that does",
+                why="nothing would ever change",
+                remedy="set requires_grad on what should learn",
+            )
+        self._check_answers(sources)
+        self.tasks = [self._task(source) for source in sources] if self._own is not None else []
+        self.frame = self._frame()
+
+    def _check_answers(self, sources: Sequence[Source]) -> None:
+        for source in sources:
+            x, y = source.held_out(2, (self.training.seed, 0), self.dtype)
+            try:
+                with torch.no_grad():
+                    answer = self.module(x)
+                shape = tuple(answer.shape)
+            except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+                raise self._mismatch(source, x, y, f"{type(error).__name__}: {error}".splitlines()[0]) from error
+            if shape != tuple(y.shape):
+                raise self._mismatch(source, x, y, f"answers of shape {shape}")
+
+    def _mismatch(self, source: Source, x: torch.Tensor, y: torch.Tensor, got: str) -> InvalidSpec:
+        return InvalidSpec(
+            required=f"the network must take {source.name!r} inputs {tuple(x.shape)} to answers {tuple(y.shape)}",
+            got=got,
+            why="each answer is compared with its target",
+            remedy="match channels, and answer at the end or at every step as the targets do",
+        )
+
+    def _task(self, source: Source) -> Task:
+        if source.task is not None:
+            return source.task
+        x, y = source.held_out(self.training.evaluation, (self.training.seed, 0), torch.float64)
+        build = from_pairs if x.ndim == 2 else Task.from_samples
+        return build(x, y, name=source.name)
+
+    def _frame(self) -> Frame | None:
+        if self._own is None:
+            return None
+        described = self._own.described()
+        first, last = (
+            (described.first, described.second)
+            if isinstance(described, TwoLayer)
+            else (described.input_weights, described.output_weights)
+        )
+        return common_frame(self.tasks, maps=(last @ first,))
+
+    @property
+    def modes(self) -> int:
+        """Number of modes; 0 without a description."""
+        return 0 if self.frame is None else self.frame.modes
+
+    @property
+    def strength(self) -> FloatArray:
+        """Strength of each mode now: the diagonal of W_y W_x in the modes' frame."""
+        if self.frame is None or self._own is None:
+            return np.zeros(0)
+        first, *_, last = (w.detach().numpy() for w in self._own.weights.values())
+        into, out = first @ self.frame.mode_inputs, self.frame.mode_outputs.T @ last
+        return np.asarray((out * into.T).sum(axis=1), dtype=float)
+
+    @property
+    def weights(self) -> FloatArray:
+        """All weights that learn, in one row."""
+        return np.concatenate([p.detach().numpy().ravel() for p in self.parameters]).astype(float)
+
+    def described(self) -> Network | None:
+        """The network with its weights as they are now."""
+        if self._own is None:
+            return None
+        now = self._own.described()
+        return Activated(now, self.network.activation) if isinstance(self.network, Activated) else now
+
+    def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Half the squared error, summed over outputs and readout steps, mean over trials."""
+        error = self.module(x) - y
+        return error.pow(2).sum() / (2 * len(x))
+
+    def judge(self, source: Source, stage: int) -> Judge:
+        """What tells the loss on a stage's task."""
+        linear = isinstance(self.network, LinearRNN | TwoLayer)
+        if linear and source.task is not None and source.task.target_covariance is not None:
+            return _Statistics(self, LearningProblem.of(source.task, self.network, self.training.learn))  # type: ignore[arg-type]
+        return _Trials(self, *source.held_out(self.training.evaluation, (self.training.seed, stage), self.dtype))
+
+    @property
+    def hash(self) -> str:
+        """Short hash of the start."""
+        if self.network is not None:
+            return self.network.hash
+        return spec_hash(type(self.module).__qualname__, *(p.detach().numpy() for p in self.module.parameters()))
+
+
+class Judge:
+    """Tells the loss on a task of a network in training."""
+
+    def __call__(self) -> float:
+        """The loss now."""
+        raise NotImplementedError
+
+
+class _Statistics(Judge):
+    """The exact loss of a linear network on a task's statistics."""
+
+    def __init__(self, learner: Learner, problem: LearningProblem) -> None:
+        self._learner, self.problem = learner, problem
+
+    def __call__(self) -> float:
+        own: Any = self._learner._own
+        now = own.described()
+        weights = (
+            {"first": now.first, "second": now.second}
+            if isinstance(now, TwoLayer)
+            else {"input": now.input_weights, "recurrent": now.recurrent_weights, "output": now.output_weights}
+        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.problem.loss_and_slopes(weights)[0]
+
+
+class _Trials(Judge):
+    """The loss on given trials."""
+
+    def __init__(self, learner: Learner, x: torch.Tensor, y: torch.Tensor) -> None:
+        self._learner, self.x, self.y = learner, x, y
+
+    def __call__(self) -> float:
+        with torch.no_grad():
+            return float(self._learner.loss(self.x, self.y))

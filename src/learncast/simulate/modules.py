@@ -1,0 +1,286 @@
+"""Torch modules of the networks described in `learncast.networks`, built to train fast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
+from learncast.validation import count, one_of
+
+Network = LinearRNN | TwoLayer | Activated
+
+#: Weights by kind of network, in the order of the description's own arguments.
+WEIGHTS = {LinearRNN: ("input", "recurrent", "output"), TwoLayer: ("first", "second")}
+#: Recurrent layers of torch that can be made here, by the word that names them.
+GATED = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
+
+
+def as_module(
+    network: Network, *, learn: Sequence[str] | None = None, every_step: bool = False, dtype: torch.dtype | None = None
+) -> RecurrentModule | LayeredModule:
+    """Make a torch module of a described network.
+
+    Parameters
+    ----------
+    network : LinearRNN, TwoLayer or Activated
+    learn : sequence of str, optional
+        Weights that learn: of input, recurrent and output, or of first and second; all by default.
+    every_step : bool
+        Whether a recurrent network answers at every step or at the end.
+    dtype : torch dtype
+        float64 unless told.
+    """
+    weights, activation = (network.network, network.activation) if isinstance(network, Activated) else (network, None)
+    if not isinstance(weights, LinearRNN | TwoLayer):
+        raise UnsupportedModel(
+            required="the network must be a LinearRNN, a TwoLayer, an Activated one or a torch module",
+            got=type(network).__name__,
+            why="its weights are what is trained",
+            remedy="describe it with learncast.LinearRNN(...) or pass an nn.Module",
+        )
+    names = checked_learn(weights, learn)
+    kind = torch.float64 if dtype is None else dtype
+    if isinstance(weights, TwoLayer):
+        return LayeredModule(weights, activation, names, every_step=every_step, dtype=kind)
+    return RecurrentModule(weights, activation, names, every_step=every_step, dtype=kind)
+
+
+def checked_learn(network: LinearRNN | TwoLayer, learn: Sequence[str] | None) -> tuple[str, ...]:
+    """Names of the weights that learn, in the network's own order."""
+    names = WEIGHTS[type(network)]
+    chosen = names if learn is None else tuple(learn)
+    for name in chosen:
+        one_of("learn", name, names, why=f"these are the weights of a {type(network).__name__}")
+    if not chosen:
+        raise InvalidSpec(
+            required="at least one kind of weights must learn",
+            got="none",
+            why="nothing would ever change",
+            remedy=f"name some of {', '.join(names)}",
+        )
+    return tuple(name for name in names if name in chosen)
+
+
+def _parameter(values: Any, dtype: torch.dtype, learns: bool) -> nn.Parameter:
+    return nn.Parameter(torch.tensor(np.asarray(values), dtype=dtype), requires_grad=learns)
+
+
+class LayeredModule(nn.Module):
+    """y = W2 f(W1 x), for inputs (trials, inputs) or (trials, 1, inputs)."""
+
+    def __init__(
+        self, network: TwoLayer, activation: str | None, learn: tuple[str, ...], *, every_step: bool, dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.activation, self.every_step = activation, every_step
+        self.first = _parameter(network.first, dtype, "first" in learn)
+        self.second = _parameter(network.second, dtype, "second" in learn)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Answers (trials, outputs), or (trials, 1, outputs) when asked for at every step."""
+        hidden = _activated(x.reshape(len(x), -1) @ self.first.T, self.activation)
+        answer = hidden @ self.second.T
+        return answer[:, None] if self.every_step else answer
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The weights by the names of the description."""
+        return {"first": self.first, "second": self.second}
+
+    def described(self) -> TwoLayer:
+        """The weights as they are now."""
+        return TwoLayer(*(w.detach().double().numpy() for w in self.weights.values()))
+
+
+class RecurrentModule(nn.Module):
+    """h_t = f(W_h h_{t-1} + W_x x_t), y_t = W_y h_t, for inputs (trials, steps, inputs).
+
+    A linear network is applied through its impulse response W_y W_h^k W_x, which is one matrix product over trials
+    however many there are. A fixed diagonal recurrence acts unit by unit, and units that no weight enters or leaves
+    stay silent for ever: they are left out. A full nonlinear recurrence runs in torch's own fused loop.
+    """
+
+    def __init__(
+        self,
+        network: LinearRNN,
+        activation: str | None,
+        learn: tuple[str, ...],
+        *,
+        every_step: bool,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        self.activation, self.every_step = activation, every_step
+        W_x, W_h, W_y = network.input_weights, network.recurrent_weights, network.output_weights
+        self.diagonal = "recurrent" not in learn and bool(np.array_equal(W_h, np.diag(np.diagonal(W_h))))
+        live = np.ones(len(W_h), dtype=bool)
+        if self.diagonal:
+            live = (W_x != 0).any(axis=1) | (W_y != 0).any(axis=0)
+        self._network, self._live = network, np.flatnonzero(live)
+        self.input_weights = _parameter(W_x[self._live], dtype, "input" in learn)
+        self.output_weights = _parameter(W_y[:, self._live], dtype, "output" in learn)
+        kept = np.diagonal(W_h)[self._live] if self.diagonal else W_h
+        self.recurrent_weights = _parameter(kept, dtype, "recurrent" in learn)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Answers (trials, outputs), or (trials, steps, outputs) when asked for at every step."""
+        if self.activation is None and x.shape[2] <= len(x):
+            return self._filtered(x)
+        hidden = self._hidden(x)
+        return (hidden if self.every_step else hidden[:, -1]) @ self.output_weights.T
+
+    def _filtered(self, x: torch.Tensor) -> torch.Tensor:
+        """Answers of a linear network by its impulse response, newest lag last."""
+        trials, steps, inputs = x.shape
+        response = torch.matmul(self.output_weights, self._powers(steps))  # (lags, outputs, inputs)
+        outputs = response.shape[1]
+        if not self.every_step:
+            backwards = response.flip(0).permute(1, 0, 2).reshape(outputs, steps * inputs)
+            return x.reshape(trials, steps * inputs) @ backwards.T
+        kernel = response.flip(0).permute(1, 2, 0)
+        padded = nn.functional.pad(x.transpose(1, 2), (steps - 1, 0))
+        return nn.functional.conv1d(padded, kernel).transpose(1, 2)
+
+    def _powers(self, steps: int) -> torch.Tensor:
+        """W_h^k W_x for k = 0 ... steps - 1, (lags, hidden, inputs)."""
+        if self.diagonal:
+            lag = torch.arange(steps, dtype=self.input_weights.dtype)[:, None]
+            return (self.recurrent_weights**lag)[:, :, None] * self.input_weights
+        found: list[torch.Tensor] = [self.input_weights]
+        for _ in range(steps - 1):
+            found.append(self.recurrent_weights @ found[-1])
+        return torch.stack(found)
+
+    def _hidden(self, x: torch.Tensor) -> torch.Tensor:
+        """States (trials, steps, hidden), or (trials, 1, hidden) where only the last is wanted."""
+        if self.diagonal:
+            drive = (x @ self.input_weights.T).transpose(0, 1).contiguous()
+            return _UnitwiseScan.apply(drive, self.recurrent_weights, self.activation, self.every_step)  # type: ignore[no-untyped-call]
+        if self.activation is None:
+            return self._stepped(x)
+        start = x.new_zeros(1, len(x), len(self.recurrent_weights))
+        run = torch.rnn_relu if self.activation == "relu" else torch.rnn_tanh
+        weights: list[torch.Tensor] = [self.input_weights, self.recurrent_weights]
+        states = run(x, start, weights, False, 1, 0.0, self.training, False, True)[0]
+        return states if self.every_step else states[:, -1:]
+
+    def _stepped(self, x: torch.Tensor) -> torch.Tensor:
+        drive, hidden, states = x @ self.input_weights.T, None, []
+        for t in range(x.shape[1]):
+            hidden = drive[:, t] if hidden is None else torch.addmm(drive[:, t], hidden, self.recurrent_weights.T)
+            states.append(hidden)
+        return torch.stack(states, dim=1)
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The weights by the names of the description; of silent units nothing."""
+        return {"input": self.input_weights, "recurrent": self.recurrent_weights, "output": self.output_weights}
+
+    def described(self) -> LinearRNN:
+        """The weights as they are now, silent units included."""
+        W_x, W_h, W_y = (w.detach().double().numpy() for w in self.weights.values())
+        old = self._network
+        if not self.diagonal:
+            return LinearRNN(W_x, W_h, W_y)
+        inputs, outputs = np.zeros_like(old.input_weights), np.zeros_like(old.output_weights)
+        inputs[self._live], outputs[:, self._live] = W_x, W_y
+        return LinearRNN(inputs, old.recurrent_weights, outputs)
+
+
+class _UnitwiseScan(torch.autograd.Function):
+    """h_t = f(b h_{t-1} + drive_t) unit by unit, with the gradient for the drive written out.
+
+    Autograd would keep a graph node per step and operation; here each step is three in-place operations.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, drive: torch.Tensor, b: torch.Tensor, activation: str | None, every_step: bool) -> Any:
+        states, hidden = torch.empty_like(drive), drive.new_zeros(drive.shape[1:])
+        for t in range(len(drive)):
+            hidden = torch.addcmul(drive[t], hidden, b, out=states[t])
+            if activation == "relu":
+                hidden.clamp_(min=0)
+            elif activation == "tanh":
+                hidden.tanh_()
+        ctx.save_for_backward(states, b)
+        ctx.activation, ctx.every_step = activation, every_step
+        return (states if every_step else states[-1:]).transpose(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Any) -> Any:
+        states, b = ctx.saved_tensors
+        above = slopes[0].transpose(0, 1)
+        found, carried = torch.empty_like(states), None
+        for t in range(len(states) - 1, -1, -1):
+            slope = found[t]
+            if ctx.every_step:
+                torch.add(above[t], carried, out=slope) if carried is not None else slope.copy_(above[t])
+            else:
+                slope.copy_(above[0] if carried is None else carried)
+            if ctx.activation == "relu":
+                slope.mul_(states[t] > 0)
+            elif ctx.activation == "tanh":
+                slope.addcmul_(slope, states[t] ** 2, value=-1)
+            carried = slope * b
+        return found, None, None, None
+
+
+class GatedModule(nn.Module):
+    """A recurrent layer of torch read out linearly, for inputs (trials, steps, inputs)."""
+
+    def __init__(self, layer: nn.Module, readout: nn.Linear, *, every_step: bool) -> None:
+        super().__init__()
+        self.layer, self.readout, self.every_step = layer, readout, every_step
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Answers (trials, outputs), or (trials, steps, outputs) when asked for at every step."""
+        hidden = self.layer(x)[0]
+        answer: torch.Tensor = self.readout(hidden if self.every_step else hidden[:, -1])
+        return answer
+
+
+def gated_module(
+    kind: str,
+    *,
+    inputs: int = 1,
+    hidden_size: int = 64,
+    outputs: int = 1,
+    every_step: bool = False,
+    seed: int = 0,
+    **keywords: Any,
+) -> GatedModule:
+    """Make a GRU, LSTM or plain RNN of torch with a linear readout, from a seed and without touching torch's own.
+
+    Parameters
+    ----------
+    kind : {"gru", "lstm", "rnn"}
+    inputs, hidden_size, outputs : int
+    every_step : bool
+        Whether it answers at every step or at the end.
+    seed : int
+        Of the initial weights, which are torch's default for the layer.
+    **keywords
+        Passed on to the layer, e.g. ``nonlinearity="relu"`` or ``num_layers=2``.
+    """
+    make = GATED[one_of("kind", kind, tuple(GATED), why="these are torch's recurrent layers")]
+    why = "a network has at least one of each"
+    sizes = [count(name, n, why=why) for name, n in (("inputs", inputs), ("hidden_size", hidden_size))]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layer = make(*sizes, batch_first=True, **keywords)
+        readout = nn.Linear(sizes[1], count("outputs", outputs, why=why))
+    return GatedModule(layer, readout, every_step=every_step)
+
+
+def _activated(values: torch.Tensor, activation: str | None) -> torch.Tensor:
+    if activation is None:
+        return values
+    return torch.relu(values) if activation == "relu" else torch.tanh(values)
