@@ -103,6 +103,40 @@ def forget(study: StudyFile, as_json: AsJson = False, out: Out = None, strict: S
 
 
 @app.command()
+def check(
+    study: StudyFile,
+    seeds: Annotated[int, typer.Option("--seeds", help="Training runs of every plan.")] = 5,
+    network: Annotated[
+        str | None, typer.Option("--network", help="linear, relu or tanh units instead of the study's own.")
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option("--tolerance", help="Share by which steps may differ; 0.05, or 0.1 beyond linear.")
+    ] = None,
+    processes: Annotated[int | None, typer.Option("--processes", help="Training runs at a time.")] = None,
+    as_json: AsJson = False,
+    out: Out = None,
+    strict: Strict = False,
+) -> None:
+    """Is the theory right here? Train for real beside the forecast; exit 1 when they differ."""
+    with _plain_errors(), _progress("training") as progress:
+        from learncast.answers.check import checked
+        from learncast.study import Study
+        from learncast.validation import one_of
+
+        asked = Study.load(study)
+        if network is not None:
+            asked = asked.activated(
+                one_of("--network", network, ("linear", "relu", "tanh"), why="units do one of these")
+            )
+        answer = checked(asked, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
+    with _plain_errors():
+        _deliver(answer, as_json, out, strict)
+    if not answer.passed:
+        print("learncast: training differs from the forecast", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@app.command()
 def reproduce(
     paper: Annotated[str, typer.Argument(help="Which paper: curriculum, prior-knowledge or linear-rnn.")],
     figure: Annotated[str | None, typer.Option("--figure", help="One figure, e.g. 2A; all of them by default.")] = None,

@@ -421,8 +421,9 @@ def test_the_resolved_study_gives_the_same_answers(load, recordings, tmp_path, c
 
 def test_the_resolved_study_names_every_default(load):
     raw = tomllib.loads(load(TRAINING + '[target]\nfamily = "integration"\n').resolved())
-    assert raw["network"] == {"kind": "linear-rnn", "hidden_size": 128, "recurrence": 0.96, "initial": 0.01}
-    assert raw["training"] == {"learning_rate": 1e-3, "accuracy": 0.99, "max_stages": 2}
+    network = {"kind": "linear-rnn", "hidden_size": 128, "recurrence": 0.96, "initial": 0.01, "activation": "linear"}
+    assert raw["network"] == network
+    assert raw["training"] == {"learning_rate": 1e-3, "batch": 1000, "accuracy": 0.99, "max_stages": 2}
     wanted = {"family": "integration", "steps": 50, "targets": "end", "input_strength": 1.0, "target_strength": 1.0}
     assert raw["target"].items() >= wanted.items()
 

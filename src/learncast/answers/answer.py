@@ -47,6 +47,8 @@ class Answer:
     provenance : Provenance
     study : str
         The study with every default resolved.
+    passed : bool
+        Whether a check came out well; answers that check nothing always do.
     """
 
     kind: str
@@ -60,6 +62,7 @@ class Answer:
     draw: Callable[[], Figure]
     provenance: Provenance
     study: str
+    passed: bool = True
 
     @property
     def holds(self) -> bool:

@@ -30,7 +30,9 @@ def forgotten(study: Study) -> Answer:
     tasks, steps = zip(*study.sequence, strict=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IrregularSwitch)  # the answer says it in its own words
-        found = learn_in_sequence(tasks, study.network, learning_rate=study.learning_rate, steps=steps, strict=False)
+        found = learn_in_sequence(
+            tasks, study.linear_network, learning_rate=study.learning_rate, steps=steps, strict=False
+        )
     loss, change = found.loss, found.forgetting
     names = [task.name for task in tasks]
     values: dict[str, Any] = {

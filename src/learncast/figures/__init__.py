@@ -15,6 +15,7 @@ from learncast.figures.page import page, save
 from learncast.figures.portraits import portrait
 from learncast.figures.profiles import integration_profiles, lag_covariances
 from learncast.figures.recurrence import basin_map, networks_on_lines, networks_per_case
+from learncast.figures.training import predicted_and_measured, training_over_theory
 from learncast.figures.trajectories import mode_strengths
 
 __all__ = [
@@ -35,8 +36,10 @@ __all__ = [
     "networks_per_case",
     "page",
     "portrait",
+    "predicted_and_measured",
     "ranking",
     "save",
     "split_matrix",
     "spread",
+    "training_over_theory",
 ]

@@ -1,0 +1,209 @@
+"""Agreement of theory and training, as numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy import stats
+
+from learncast.dynamics.solution import Solution
+from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast.planning.curriculum import Curriculum
+from learncast.trajectory import STEPS, Trajectory, described
+from learncast.validation import FloatArray, between, real_array
+
+#: Quantities of a trajectory that theory and training share and that agreement is measured on.
+COMPARED = ("strength", "loss", "network_function", "input_gram", "output_gram", "input_weight", "output_weight")
+#: Two-sided confidence of the intervals over seeds.
+CONFIDENCE = 0.95
+
+
+def agreement(
+    theory: Solution | Curriculum | Trajectory,
+    simulation: Trajectory | Sequence[Trajectory],
+    *,
+    accuracy: float | None = None,
+) -> xr.Dataset:
+    """Measure how far training is from theory.
+
+    Parameters
+    ----------
+    theory : Solution, Curriculum or Trajectory
+        A trajectory must have the simulation's times.
+    simulation : Trajectory or sequence of Trajectory
+        One run, or one for each of several seeds. Runs that stopped at different steps are compared as far as each
+        one went.
+    accuracy : float, optional
+        Compare the steps at which this accuracy is first reached, too. For a curriculum it is that of its last stage.
+
+    Returns
+    -------
+    Dataset
+        For every shared quantity ``{name}_deviation``, training minus theory, mean over the runs, with its
+        ``_low`` and ``_high`` (95% over runs, nan for one run), and ``{name}_largest``: the largest mean deviation
+        as a share of the theory's own largest value. ``predicted_steps``, ``predicted_descent_steps``,
+        ``measured_steps`` (seed), their mean, standard deviation and interval, and ``steps_deviation``, the mean over
+        prediction minus 1: of the descent steps where they are known.
+    """
+    runs = [simulation] if isinstance(simulation, Trajectory) else list(simulation)
+    if not runs or not all(isinstance(run, Trajectory) for run in runs):
+        raise InvalidSpec(
+            required="a simulation must be a Trajectory or a list of them",
+            got=f"{[type(run).__name__ for run in runs] or 'none'}",
+            why="theory is compared with what training recorded",
+            remedy="pass what learncast.simulate.train or descend(...).at(...) returned",
+        )
+    times = max((np.asarray(run.time.values, dtype=float) for run in runs), key=len)
+    expected = theory.dataset if isinstance(theory, Trajectory) else theory.at(times).dataset
+    variables: dict[str, Any] = {}
+    for name in COMPARED:
+        if name in expected and all(name in run.dataset for run in runs):
+            variables |= _deviations(name, expected[name], [run.dataset[name] for run in runs])
+    if not variables and accuracy is None:
+        raise SchemaMismatch(
+            required=f"theory and training must share a quantity ({', '.join(COMPARED)})",
+            got=f"{', '.join(map(str, expected.data_vars))} and {', '.join(map(str, runs[0].dataset.data_vars))}",
+            why="there is nothing to compare",
+            remedy="record strength or loss while training",
+        )
+    if accuracy is not None:
+        variables |= _steps(theory, runs, accuracy)
+    coordinates: dict[str, Any] = {"seed": ("seed", np.arange(len(runs)))}
+    if any("time" in variable[0] for variable in variables.values()):
+        coordinates["time"] = expected["time"]
+    return xr.Dataset(variables, coords=coordinates, attrs={"runs": len(runs)})
+
+
+def _deviations(name: str, expected: xr.DataArray, measured: list[xr.DataArray]) -> dict[str, Any]:
+    rows = []
+    for one in measured:
+        both = xr.align(expected, one, join="left", exclude=[d for d in expected.dims if d != "time"])
+        rows.append(np.asarray(both[1].values - both[0].values, dtype=float))
+    stacked = np.stack(rows)
+    known = np.isfinite(stacked).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(known > 0, np.nansum(stacked, axis=0) / np.maximum(known, 1), np.nan)
+        spread = np.sqrt(np.nansum((stacked - mean) ** 2, axis=0) / np.where(known > 1, known - 1, np.nan))
+        half = _t_factor(known) * spread / np.sqrt(known)
+    scale = float(np.nanmax(np.abs(expected.values), initial=0.0))
+    finite = np.abs(mean[np.isfinite(mean)])
+    largest = float(finite.max(initial=0.0)) / scale if scale else math.nan
+    units = {"units": expected.attrs.get("units", "1")}
+    text = f"{name.replace('_', ' ')}, training minus theory"
+    return {
+        f"{name}_deviation": (expected.dims, mean, {**units, "long_name": text}),
+        f"{name}_deviation_low": (expected.dims, mean - half, {**units, "long_name": f"{text}, lower bound"}),
+        f"{name}_deviation_high": (expected.dims, mean + half, {**units, "long_name": f"{text}, upper bound"}),
+        f"{name}_largest": ((), largest, described(f"{text}: largest, as a share of theory's largest value", "1")),
+    }
+
+
+def _t_factor(runs: Any) -> Any:
+    """Half-width of the interval of a mean in standard errors, by number of runs; nan for one."""
+    with np.errstate(invalid="ignore"):
+        return stats.t.ppf((1 + CONFIDENCE) / 2, np.where(np.asarray(runs) > 1, np.asarray(runs) - 1, np.nan))
+
+
+def _steps(theory: Solution | Curriculum | Trajectory, runs: list[Trajectory], accuracy: float) -> dict[str, Any]:
+    accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+    if isinstance(theory, Trajectory):
+        raise InvalidSpec(
+            required="theory must be a Solution or a Curriculum to say when an accuracy is reached",
+            got="a Trajectory",
+            why="its times are only those it was asked for",
+            remedy="pass what solve, gradient_flow, descend or follow returned",
+        )
+    if isinstance(theory, Curriculum):
+        flow, descent = theory.flow_steps, theory.descent_steps
+    else:
+        when = theory.time_to(accuracy)
+        flow, descent = when.flow_steps, when.descent_steps
+    measured = np.array([_measured(run, theory, accuracy) for run in runs])
+    return step_statistics(flow, descent, measured)
+
+
+def step_statistics(flow: float, descent: float, measured: FloatArray) -> dict[str, Any]:
+    """Predicted and measured steps as variables of a Dataset."""
+    n = len(measured)
+    mean, spread = float(measured.mean()), float(measured.std(ddof=1)) if n > 1 else math.nan
+    half = float(_t_factor(n)) * spread / math.sqrt(n)
+    reference = flow if math.isnan(descent) else descent
+    deviation = mean / reference - 1 if math.isfinite(mean) and math.isfinite(reference) and reference else math.nan
+    values = {
+        "predicted_steps": (flow, "steps of the flow", STEPS),
+        "predicted_descent_steps": (descent, "predicted steps of descent", STEPS),
+        "measured_mean": (mean, "measured steps, mean over runs", STEPS),
+        "measured_sd": (spread, "measured steps, standard deviation over runs", STEPS),
+        "measured_low": (mean - half, "measured steps, lower bound of the mean", STEPS),
+        "measured_high": (mean + half, "measured steps, upper bound of the mean", STEPS),
+        "steps_deviation": (deviation, "measured over predicted steps, minus 1", "1"),
+    }
+    found: dict[str, Any] = {name: ((), v, described(text, units)) for name, (v, text, units) in values.items()}
+    found["measured_steps"] = ("seed", measured, described("measured steps", STEPS))
+    return found
+
+
+def _measured(run: Trajectory, theory: Solution | Curriculum, accuracy: float) -> float:
+    """First recorded step at which every mode is inside the band; infinite if none is."""
+    if isinstance(theory, Curriculum):
+        optimum, last = theory.modes[-1].optimum, len(theory.outcomes) - 1
+    else:
+        optimum = np.asarray(theory.limit()["strength"].values[0] if not hasattr(theory, "optimum") else theory.optimum)
+        last = 0
+    strength = np.asarray(run["strength"].values)
+    with np.errstate(invalid="ignore"):
+        inside = (np.abs(strength - optimum) <= (1 - accuracy) * np.abs(optimum)) | np.isnan(optimum)
+    reached: Any = inside.all(axis=1)
+    if last and "stage" in run.dataset.coords:
+        # The record at which a stage ends belongs to it: the next one begins where it stands.
+        stage = np.asarray(run.dataset["stage"].values)
+        begun = np.flatnonzero(stage == last - 1)[-1] if (stage == last - 1).any() else 0
+        reached[:begun] = False
+    return float(run.time.values[np.argmax(reached)]) if reached.any() else math.inf
+
+
+@dataclass(frozen=True)
+class ConvergenceOrder:
+    """How a gap shrinks with the learning rate: gap ~ rate^order.
+
+    Attributes
+    ----------
+    learning_rates, gaps : (rates,)
+    order, standard_error : float
+        Slope on log-log axes; 1 for descent against its flow.
+    """
+
+    learning_rates: FloatArray
+    gaps: FloatArray
+    order: float
+    standard_error: float
+
+
+def convergence_order(gap: Callable[[float], float], learning_rates: Any) -> ConvergenceOrder:
+    """Fit the order at which a gap between theory and training closes as the learning rate falls.
+
+    Parameters
+    ----------
+    gap : callable
+        The gap at a learning rate, at one flow time (steps times learning rate) for all of them.
+    learning_rates : sequence of float
+        At least three.
+    """
+    rates = real_array("learning_rates", learning_rates, ndim=1)
+    if len(rates) < 3 or (rates <= 0).any() or len(set(rates.tolist())) < len(rates):
+        raise InvalidSpec(
+            required="learning_rates must be at least three different positive numbers",
+            got=repr(learning_rates)[:60],
+            why="a slope and its error are fitted to them",
+            remedy="halve a learning rate a few times, e.g. [4e-3, 2e-3, 1e-3]",
+        )
+    gaps = np.array([gap(float(rate)) for rate in rates])
+    if not (gaps > 0).all() or not np.isfinite(gaps).all():
+        return ConvergenceOrder(rates, gaps, math.nan, math.nan)
+    fit = stats.linregress(np.log(rates), np.log(gaps))
+    return ConvergenceOrder(rates, gaps, float(fit.slope), float(fit.stderr))

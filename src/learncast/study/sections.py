@@ -1,0 +1,227 @@
+"""The sections of a study file: every key, its kind and its default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from learncast.validation import suggestion
+
+PerChannel = float | list[float]
+
+
+class Section(BaseModel):
+    """A table of the file; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def underscored(value: Any) -> Any:
+    """A word with underscores for its hyphens."""
+    return value.replace("-", "_") if isinstance(value, str) else repr(value)
+
+
+class RecurrentSection(Section):
+    """A linear RNN."""
+
+    kind: Literal["linear-rnn"] = "linear-rnn"
+    hidden_size: int = Field(default=128, ge=1)
+    recurrence: PerChannel = 0.96
+    initial: PerChannel = 0.01
+    output_initial: PerChannel | None = None
+    activation: Literal["linear", "relu", "tanh"] = "linear"
+    weights: str | None = None
+
+
+class TwoLayerSection(Section):
+    """A two-layer linear network, drawn balanced or independent."""
+
+    kind: Literal["two-layer"]
+    hidden_size: int = Field(default=16, ge=1)
+    activation: Literal["linear", "relu", "tanh"] = "linear"
+    start: Literal["balanced", "random"] = "balanced"
+    scale: float = Field(default=0.01, gt=0)
+    imbalance: float = 0.0
+    seed: int = Field(default=0, ge=0)
+    weights: str | None = None
+
+
+NetworkSection = RecurrentSection | TwoLayerSection
+NETWORKS: dict[str, type[Section]] = {"linear-rnn": RecurrentSection, "two-layer": TwoLayerSection}
+
+
+def _network_section(value: Any) -> Any:
+    if isinstance(value, Section):
+        return value
+    if not isinstance(value, dict):
+        raise ValueError("a network is a table with a kind and its keys")
+    kind = value.get("kind", "linear-rnn")
+    if not isinstance(kind, str) or kind not in NETWORKS:
+        hint = suggestion(str(kind), tuple(NETWORKS))
+        raise ValueError(f"kind must be one of {', '.join(NETWORKS)}, not {kind!r}" + (f"; {hint}" if hint else ""))
+    return NETWORKS[kind].model_validate(value)
+
+
+class TrainingSection(Section):
+    """How it is trained."""
+
+    learning_rate: float = Field(gt=0)
+    batch: int = Field(default=1000, ge=1)
+    accuracy: float = Field(default=0.99, ge=0, le=1)
+    max_stages: int = Field(default=2, ge=1, le=2)
+    learn: list[Literal["input", "recurrent", "output", "first", "second"]] | None = None
+    horizons: list[Annotated[int, Field(ge=1)]] = []
+
+
+class FamilySection(Section):
+    """What every family of tasks shares."""
+
+    name: str | None = None
+    steps: int = Field(default=50, ge=1)
+    mixing: list[list[float]] | None = None
+    targets: Annotated[Literal["end", "every_step"], BeforeValidator(underscored)] = "end"
+
+
+class IntegrationSection(FamilySection):
+    """A task of the integration family."""
+
+    family: Literal["integration"]
+    input_strength: PerChannel = 1.0
+    target_strength: PerChannel = 1.0
+
+
+class LeakyIntegrationSection(FamilySection):
+    """A task of the leaky-integration family."""
+
+    family: Annotated[Literal["leaky_integration"], BeforeValidator(underscored)]
+    timescale: PerChannel = 10.0
+    correlation: PerChannel = 0.0
+    noise_strength: PerChannel = 1.0
+    gain: PerChannel = 1.0
+
+
+class StaticSection(Section):
+    """A static task given by its correlations."""
+
+    name: str | None = None
+    family: Literal["static"]
+    cross_correlation: list[list[float]]
+    input_correlation: list[list[float]] | None = None
+    reversed: bool = False
+
+
+class HierarchySection(Section):
+    """A tree of items, possibly revised."""
+
+    name: str | None = None
+    family: Literal["hierarchy"]
+    depth: int = Field(default=3, ge=1, le=12)
+    form: Literal["signed", "membership"] = "signed"
+    swap: tuple[int | tuple[int, int], int | tuple[int, int]] | None = None
+    shuffle: list[int] | None = None
+    reversed: bool = False
+
+
+class SensorySection(Section):
+    """A sensory task: one of `learncast.tasks.sensory`, with its own parameters."""
+
+    name: str | None = None
+    family: Literal["sensory"]
+    task: str
+    steps: int = Field(default=10, ge=1)
+    parameters: dict[str, float] = {}
+    reversed: bool = False
+
+
+class DataSection(Section):
+    """A task recorded in a file."""
+
+    name: str | None = None
+    data: str
+    centre: bool = False
+    reversed: bool = False
+
+
+TaskSection = (
+    IntegrationSection | LeakyIntegrationSection | StaticSection | HierarchySection | SensorySection | DataSection
+)
+TASKS: dict[str, type[Section]] = {
+    "integration": IntegrationSection,
+    "leaky_integration": LeakyIntegrationSection,
+    "static": StaticSection,
+    "hierarchy": HierarchySection,
+    "sensory": SensorySection,
+}
+
+
+def _task_section(value: Any) -> Any:
+    """Choose the section by its own words, so that an error names one family's keys and not all families'."""
+    if not isinstance(value, dict):
+        raise ValueError("a task is a table with a family or a data file")
+    if "data" in value:
+        return DataSection.model_validate(value)
+    family = underscored(value.get("family"))
+    if family not in TASKS:
+        hint = suggestion(str(family), tuple(TASKS))
+        raise ValueError(
+            f"family must be one of {', '.join(TASKS)} (or give data = 'file.npz'), not {value.get('family')!r}"
+            + (f"; {hint}" if hint else "")
+        )
+    return TASKS[family].model_validate(value)
+
+
+Chosen = Annotated[TaskSection, BeforeValidator(_task_section)]
+
+
+class StageSection(Section):
+    """One stage of a sequence: a task, and how long it is trained."""
+
+    train_steps: float | None = Field(default=None, ge=0)
+    task: Chosen
+
+
+def _stage_section(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError("a stage is a table with a task's keys and, if it should not converge, train_steps")
+    return {"train_steps": value.get("train_steps"), "task": {k: v for k, v in value.items() if k != "train_steps"}}
+
+
+class StudySection(Section):
+    """The whole file."""
+
+    name: str = "study"
+    network: Annotated[NetworkSection, BeforeValidator(_network_section)] = RecurrentSection()
+    training: TrainingSection
+    target: Chosen | None = None
+    candidates: list[Chosen] = []
+    sequence: list[Annotated[StageSection, BeforeValidator(_stage_section)]] = []
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> StudySection:
+        for tasks in (
+            [self.target, *self.candidates] if self.target else self.candidates,
+            [stage.task for stage in self.sequence],
+        ):
+            stage = bool(self.sequence) and tasks[:1] == [self.sequence[0].task]
+            names = [task_name(section, k, stage=stage) for k, section in enumerate(tasks)]
+            for name in names:
+                if names.count(name) > 1:
+                    raise ValueError(f"two tasks are called {name!r}; give each its own name")
+        if self.target is None and not self.sequence:
+            raise ValueError("a study needs a [target] (to forecast or plan for) or a [[sequence]] (to forget)")
+        if self.candidates and self.target is None:
+            raise ValueError("[[candidates]] need a [target]")
+        return self
+
+
+def task_name(section: TaskSection, index: int, *, stage: bool = False) -> str:
+    """What a task is called, by its place in the file where it has no name of its own."""
+    if section.name is not None:
+        return section.name
+    if isinstance(section, DataSection):
+        return Path(section.data).stem
+    if stage:
+        return f"task {index + 1}"
+    return "target" if index == 0 else f"candidate {index}"
