@@ -139,7 +139,12 @@ def check(
 @app.command()
 def reproduce(
     paper: Annotated[str, typer.Argument(help="Which paper: curriculum, prior-knowledge or linear-rnn.")],
-    figure: Annotated[str | None, typer.Option("--figure", help="One figure, e.g. 2A; all of them by default.")] = None,
+    figure: Annotated[
+        str | None, typer.Option("--figure", help="One figure, e.g. 2A or all of 4; every one by default.")
+    ] = None,
+    preset: Annotated[
+        str, typer.Option("--preset", help="smoke or full: how much training goes into figures that need some.")
+    ] = "smoke",
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where figures and numbers go.")] = Path(
         "reproduced"
     ),
@@ -149,7 +154,7 @@ def reproduce(
     with _plain_errors(), _progress("drawing") as progress:
         from learncast.papers import reproduce as draw
 
-        made = draw(paper, figure=figure, out=out, progress=progress)
+        made = draw(paper, figure=figure, preset=preset, out=out, progress=progress)
     if as_json:
         import json
 

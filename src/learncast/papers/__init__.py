@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from learncast.papers.paper import Paper, PaperFigure
+from learncast.papers.paper import PRESETS, Paper, PaperFigure
 from learncast.progress import Progress, silent
 from learncast.validation import one_of
 
@@ -29,9 +30,25 @@ def open_paper(name: str) -> Paper:
 
 
 def reproduce(
-    name: str, *, figure: str | None = None, out: str | Path = "reproduced", progress: Progress = silent
+    name: str,
+    *,
+    figure: str | None = None,
+    preset: str = "smoke",
+    out: str | Path = "reproduced",
+    progress: Progress = silent,
 ) -> dict[str, Any]:
     """Make a paper's figures, or one of them, and write pictures, data and numbers to a folder.
+
+    Parameters
+    ----------
+    name : str
+        A key of `PAPERS`.
+    figure : str, optional
+        A figure such as "2A", or a number such as "4" for all its panels; every figure by default.
+    preset : {"smoke", "full"}
+        How much training goes into figures that need some.
+    out : path
+    progress : callable
 
     Returns
     -------
@@ -39,12 +56,19 @@ def reproduce(
         Caption, numbers and files of each figure; also written as ``numbers.json``.
     """
     paper = open_paper(name)
-    chosen = paper.figures if figure is None else (paper.figure(figure),)
+    one_of("preset", preset, PRESETS, why="a figure is trained for quickly or in full")
+    chosen = paper.figures if figure is None else paper.chosen(figure)
     folder = Path(out)
     made: dict[str, Any] = {}
     for k, item in enumerate(chosen):
-        made[item.name] = paper.write(item, folder)
+        part: Progress = partial(_part, progress, k, len(chosen))
+        made[item.name] = paper.write(item, folder, preset=preset, progress=part)
         progress((k + 1) / len(chosen))
-    summary = {"paper": paper.name, "citation": paper.citation, "figures": made}
+    summary = {"paper": paper.name, "citation": paper.citation, "preset": preset, "figures": made}
     (folder / "numbers.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     return summary
+
+
+def _part(progress: Progress, done: int, all_of: int, share: float) -> None:
+    """Progress within one of several figures."""
+    progress((done + share) / all_of)

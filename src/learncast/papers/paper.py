@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import xarray as xr
 
 from learncast.errors import InvalidSpec
+from learncast.progress import Progress, silent
 from learncast.trajectory import Provenance, save_dataset, spec_hash
 from learncast.validation import suggestion
 
@@ -18,15 +19,28 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+#: How much training goes into a figure that needs some: a quick look, or all of it.
+PRESETS = ("smoke", "full")
+
+
 @dataclass(frozen=True)
 class PaperFigure:
-    """One figure: data from a spec, a drawing from the data, numbers from the data."""
+    """One figure: data from a spec, a drawing from the data, numbers from the data.
+
+    Attributes
+    ----------
+    data : callable
+        Makes the dataset; takes ``preset`` and ``progress`` when the figure is `trained`.
+    trained : bool
+        Whether networks are trained for it.
+    """
 
     name: str
     caption: str
-    data: Callable[[], xr.Dataset]
+    data: Callable[..., xr.Dataset]
     draw: Callable[[xr.Dataset], Figure]
     numbers: Callable[[xr.Dataset], dict[str, Any]]
+    trained: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,11 @@ class Paper:
     name: str
     citation: str
     figures: tuple[PaperFigure, ...]
+
+    def chosen(self, name: str) -> tuple[PaperFigure, ...]:
+        """The figure of that name, or all panels of the figure of that number."""
+        panels = tuple(f for f in self.figures if f.name.lower().startswith(name.lower()) and name.isdigit())
+        return panels or (self.figure(name),)
 
     def figure(self, name: str) -> PaperFigure:
         """The figure of that name."""
@@ -49,15 +68,18 @@ class Paper:
             )
         return known[name.lower()]
 
-    def write(self, figure: PaperFigure, folder: Path) -> dict[str, Any]:
+    def write(
+        self, figure: PaperFigure, folder: Path, *, preset: str = "smoke", progress: Progress = silent
+    ) -> dict[str, Any]:
         """Make one figure: picture and data to files, caption and numbers returned."""
-        dataset = figure.data()
+        dataset = figure.data(preset=preset, progress=progress) if figure.trained else figure.data()
         stem = f"figure_{figure.name}"
         numbers, picture = figure.numbers(dataset), BytesIO()
         figure.draw(dataset).savefig(picture, format="png", dpi=160)
         # Nothing is written before everything is made.
         folder.mkdir(parents=True, exist_ok=True)
-        provenance = Provenance("theory", (self.citation,), spec_hash(self.name, figure.name))
+        kind = "training" if figure.trained else "theory"
+        provenance = Provenance(kind, (self.citation,), spec_hash(self.name, figure.name, preset))
         save_dataset(dataset, folder / f"{stem}.nc", kind="figure", provenance=provenance)
         (folder / f"{stem}.png").write_bytes(picture.getvalue())
         return {"caption": figure.caption, "numbers": numbers, "files": [f"{stem}.png", f"{stem}.nc"]}
