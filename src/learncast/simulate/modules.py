@@ -105,7 +105,7 @@ class RecurrentModule(nn.Module):
 
     A linear network is applied through its impulse response W_y W_h^k W_x, which is one matrix product over trials
     however many there are. A fixed diagonal recurrence acts unit by unit, and units that no weight enters or leaves
-    stay silent for ever: they are left out. A full nonlinear recurrence runs in torch's own fused loop.
+    stay silent for ever: they are left out.
     """
 
     def __init__(
@@ -161,23 +161,12 @@ class RecurrentModule(nn.Module):
 
     def _hidden(self, x: torch.Tensor) -> torch.Tensor:
         """States (trials, steps, hidden), or (trials, 1, hidden) where only the last is wanted."""
-        if self.diagonal:
-            drive = (x @ self.input_weights.T).transpose(0, 1).contiguous()
-            return _UnitwiseScan.apply(drive, self.recurrent_weights, self.activation, self.every_step)  # type: ignore[no-untyped-call]
-        if self.activation is None:
-            return self._stepped(x)
-        start = x.new_zeros(1, len(x), len(self.recurrent_weights))
-        run = torch.rnn_relu if self.activation == "relu" else torch.rnn_tanh
-        weights: list[torch.Tensor] = [self.input_weights, self.recurrent_weights]
-        states = run(x, start, weights, False, 1, 0.0, self.training, False, True)[0]
-        return states if self.every_step else states[:, -1:]
-
-    def _stepped(self, x: torch.Tensor) -> torch.Tensor:
-        drive, hidden, states = x @ self.input_weights.T, None, []
-        for t in range(x.shape[1]):
-            hidden = drive[:, t] if hidden is None else torch.addmm(drive[:, t], hidden, self.recurrent_weights.T)
-            states.append(hidden)
-        return torch.stack(states, dim=1)
+        scan = _UnitwiseScan if self.diagonal else _FullScan
+        by_step = x.transpose(0, 1).contiguous()
+        states: torch.Tensor = scan.apply(  # type: ignore[no-untyped-call]
+            by_step, self.input_weights, self.recurrent_weights, self.activation, self.every_step
+        )
+        return states
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:
@@ -195,42 +184,81 @@ class RecurrentModule(nn.Module):
         return LinearRNN(inputs, old.recurrent_weights, outputs)
 
 
-class _UnitwiseScan(torch.autograd.Function):
-    """h_t = f(b h_{t-1} + drive_t) unit by unit, with the gradient for the drive written out.
+class _Scan(torch.autograd.Function):
+    """h_t = f(recurrence of h_{t-1} + W_x x_t) over all steps, with its gradient written out.
 
-    Autograd would keep a graph node per step and operation; here each step is three in-place operations.
+    Autograd would keep a graph node per step and operation; here each step is a few operations in place, on arrays
+    that stay in the cache.
     """
 
     @staticmethod
-    def forward(ctx: Any, drive: torch.Tensor, b: torch.Tensor, activation: str | None, every_step: bool) -> Any:
-        states, hidden = torch.empty_like(drive), drive.new_zeros(drive.shape[1:])
-        for t in range(len(drive)):
-            hidden = torch.addcmul(drive[t], hidden, b, out=states[t])
+    def recur(hidden: torch.Tensor, recurrence: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """The last state's share of the next."""
+        raise NotImplementedError
+
+    @staticmethod
+    def carry(slope: torch.Tensor, recurrence: torch.Tensor) -> torch.Tensor:
+        """What a slope at one step is at the step before."""
+        raise NotImplementedError
+
+    @classmethod
+    def forward(cls, ctx: Any, x: Any, W_x: Any, recurrence: Any, activation: str | None, every_step: bool) -> Any:
+        """States (trials, steps, hidden) from inputs (steps, trials, inputs)."""
+        states, hidden = x.new_empty(*x.shape[:2], len(W_x)), x.new_zeros(x.shape[1], len(W_x))
+        for t in range(len(x)):
+            hidden = cls.recur(hidden, recurrence, states[t]).addmm_(x[t], W_x.T)
             if activation == "relu":
                 hidden.clamp_(min=0)
             elif activation == "tanh":
                 hidden.tanh_()
-        ctx.save_for_backward(states, b)
+        ctx.save_for_backward(states, x, W_x, recurrence)
         ctx.activation, ctx.every_step = activation, every_step
         return (states if every_step else states[-1:]).transpose(0, 1)
 
-    @staticmethod
-    def backward(ctx: Any, *slopes: Any) -> Any:
-        states, b = ctx.saved_tensors
-        above = slopes[0].transpose(0, 1)
-        found, carried = torch.empty_like(states), None
+    @classmethod
+    def backward(cls, ctx: Any, *given: Any) -> Any:
+        """Slopes of the input weights and of the recurrent weights."""
+        states, x, W_x, recurrence = ctx.saved_tensors
+        above = given[0].transpose(0, 1)
+        of_input, slope = torch.zeros_like(W_x), above[-1].clone()
+        of_recurrent = torch.zeros_like(recurrence) if ctx.needs_input_grad[2] else None
         for t in range(len(states) - 1, -1, -1):
-            slope = found[t]
-            if ctx.every_step:
-                torch.add(above[t], carried, out=slope) if carried is not None else slope.copy_(above[t])
-            else:
-                slope.copy_(above[0] if carried is None else carried)
             if ctx.activation == "relu":
                 slope.mul_(states[t] > 0)
             elif ctx.activation == "tanh":
                 slope.addcmul_(slope, states[t] ** 2, value=-1)
-            carried = slope * b
-        return found, None, None, None
+            of_input.addmm_(slope.T, x[t])
+            if t and of_recurrent is not None:
+                of_recurrent.addmm_(slope.T, states[t - 1])
+            if t:
+                slope = cls.carry(slope, recurrence)
+                if ctx.every_step:
+                    slope.add_(above[t - 1])
+        return None, of_input, of_recurrent, None, None
+
+
+class _UnitwiseScan(_Scan):
+    """Each unit by itself, with a fixed recurrence of one number each."""
+
+    @staticmethod
+    def recur(hidden: torch.Tensor, recurrence: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return torch.mul(hidden, recurrence, out=out)
+
+    @staticmethod
+    def carry(slope: torch.Tensor, recurrence: torch.Tensor) -> torch.Tensor:
+        return slope.mul_(recurrence)
+
+
+class _FullScan(_Scan):
+    """All units together, with a matrix of recurrent weights."""
+
+    @staticmethod
+    def recur(hidden: torch.Tensor, recurrence: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return torch.mm(hidden, recurrence.T, out=out)
+
+    @staticmethod
+    def carry(slope: torch.Tensor, recurrence: torch.Tensor) -> torch.Tensor:
+        return slope @ recurrence
 
 
 class GatedModule(nn.Module):
