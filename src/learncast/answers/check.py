@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Share of the prediction by which measured steps may differ, by class of forecast.
 TOLERANCES = {"exact": 0.05, "integrated": 0.05, "response": 0.1, "outside": 0.1}
+#: Multiple of the predicted steps after which a run is given up, and the least it is given.
+PATIENCE, LEAST = 10, 2000
 #: Candidates that are trained, the best of the plan.
 MOST_CANDIDATES = 6
 
@@ -133,10 +135,15 @@ def _curricula(study: Study, seeds: int, processes: int | None, progress: Progre
             # A candidate that does not help is checked too, at a stop where the theory has something to say.
             stop = candidate.accuracy if candidate.helps else 0.8
             curricula[f"{candidate.task.name} to {stop:.4g}"] = [Stage(candidate.task, accuracy=stop), last]
-    training = simulate.Training(rate, batch=study.batch, learn=("input", "output"), record=("strength",))
+    settings = simulate.Training(rate, batch=study.batch, learn=("input", "output"), record=("strength",))
     forecasts = {name: follow(stages, network, learning_rate=rate, strict=False) for name, stages in curricula.items()}
     jobs = [
-        (stages, network, training.with_(seed=seed), [m.optimum for m in forecasts[name].modes])
+        (
+            stages,
+            network,
+            settings.with_(seed=seed, most_steps=_most(forecasts[name].descent_steps)),
+            [m.optimum for m in forecasts[name].modes],
+        )
         for name, stages in curricula.items()
         for seed in range(seeds)
     ]
@@ -146,7 +153,11 @@ def _curricula(study: Study, seeds: int, processes: int | None, progress: Progre
         theory, own = forecasts[name], runs[k * seeds : (k + 1) * seeds]
         numerical = [math.nan, math.nan]
         if isinstance(network, LinearRNN):
-            numerical = [rehearse(stages, network, learning_rate=rate, by=by).steps for by in ("flow", "descent")]
+            limit = _most(theory.descent_steps)
+            numerical = [
+                rehearse(stages, network, learning_rate=rate, by=by, most_steps=limit).steps
+                for by in ("flow", "descent")
+            ]
         measured = np.array([run.steps if run.status.name == "ok" else math.inf for run in own])
         rows.append(
             _Row(
@@ -164,6 +175,11 @@ def _curricula(study: Study, seeds: int, processes: int | None, progress: Progre
     return rows
 
 
+def _most(predicted: float) -> int:
+    """Steps after which a run is given up."""
+    return LEAST if not math.isfinite(predicted) else max(LEAST, math.ceil(PATIENCE * predicted))
+
+
 def _interval(theory: Curriculum) -> tuple[float, float] | None:
     """Interval of the predicted steps, where the forecast rests on samples."""
     found = getattr(theory, "interval", None)
@@ -177,11 +193,12 @@ def _direct(study: Study, seeds: int, processes: int | None, progress: Progress)
     make = partial(solve, strict=False) if learn in CLOSED_FORMS else partial(gradient_flow, learn=learn)
     theory = make(study.target, network, learning_rate=rate)
     when = theory.time_to(study.accuracy)
-    exact = descend(study.target, network, learning_rate=rate, until=study.accuracy, learn=learn).time_to(
-        study.accuracy
-    )
+    limit = _most(when.flow_steps)
+    run = descend(study.target, network, learning_rate=rate, until=study.accuracy, learn=learn, most_steps=limit)
+    exact = run.time_to(study.accuracy)
     goal = problem.least_loss + problem.target_excess(study.accuracy)
-    training = simulate.Training(rate, batch=study.batch, learn=learn, until=simulate.LossBelow(goal))
+    until = simulate.LossBelow(goal)
+    training = simulate.Training(rate, batch=study.batch, learn=learn, until=until, most_steps=limit)
     jobs = [(study.target, network, training.with_(seed=seed), None) for seed in range(seeds)]
     runs = simulate.train_all(jobs, processes=processes, progress=progress)
     measured = np.array([run.steps if run.status.name == "ok" else math.inf for run in runs])
@@ -237,8 +254,8 @@ def _table(rows: list[_Row], verdicts: dict[str, str], tolerance: float) -> Tabl
             _predicted(row),
             shown(row.flow, 1),
             shown(row.descent, 0),
-            f"{shown(float(row.steps['measured_mean'][1]), 1)} ± {float(row.steps['measured_sd'][1]):.1f}",
-            f"{float(row.steps['steps_deviation'][1]):+.1%}",
+            _measured(row),
+            _deviation(row),
             verdicts[row.name],
         )
         for row in rows
@@ -251,6 +268,16 @@ def _table(rows: list[_Row], verdicts: dict[str, str], tolerance: float) -> Tabl
         "lies in the 95% interval of the mean.",
     ]
     return Table("Gradient steps, predicted and measured", columns, cells, notes)
+
+
+def _measured(row: _Row) -> str:
+    mean, spread = (float(row.steps[key][1]) for key in ("measured_mean", "measured_sd"))
+    return f"{shown(mean, 1)} ± {spread:.1f}" if math.isfinite(mean) else "not reached"
+
+
+def _deviation(row: _Row) -> str:
+    deviation = float(row.steps["steps_deviation"][1])
+    return f"{deviation:+.1%}" if math.isfinite(deviation) else "unknown"
 
 
 def _predicted(row: _Row) -> str:

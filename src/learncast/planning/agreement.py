@@ -130,7 +130,8 @@ def _steps(theory: Solution | Curriculum | Trajectory, runs: list[Trajectory], a
 def step_statistics(flow: float, descent: float, measured: FloatArray) -> dict[str, Any]:
     """Predicted and measured steps as variables of a Dataset."""
     n = len(measured)
-    mean, spread = float(measured.mean()), float(measured.std(ddof=1)) if n > 1 else math.nan
+    mean = float(measured.mean())
+    spread = float(measured.std(ddof=1)) if n > 1 and math.isfinite(mean) else math.nan
     half = float(_t_factor(n)) * spread / math.sqrt(n)
     reference = flow if math.isnan(descent) else descent
     deviation = mean / reference - 1 if math.isfinite(mean) and math.isfinite(reference) and reference else math.nan
