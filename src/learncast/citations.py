@@ -27,6 +27,13 @@ BIBTEX = {
   booktitle = {International Conference on Learning Representations},
   year      = {2014}
 }""",
+    "livi2025": """@misc{livi2025,
+  title         = {Learnability window in gated recurrent neural networks},
+  author        = {Livi, Lorenzo},
+  eprint        = {2512.05790},
+  archiveprefix = {arXiv},
+  year          = {2025}
+}""",
 }
 
 

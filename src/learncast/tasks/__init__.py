@@ -3,6 +3,13 @@
 from learncast.tasks import sensory
 from learncast.tasks.comparison import TaskSimilarity, similarity
 from learncast.tasks.covariance import Covariance, Dense, Kronecker, Sampled
+from learncast.tasks.delays import (
+    multi_lag,
+    multi_lag_trials,
+    random_direction,
+    sinusoidal_delay,
+    sinusoidal_delay_trials,
+)
 from learncast.tasks.families import integration, leaky_integration
 from learncast.tasks.one_step import Whitened, from_pairs, reversed, static, whitened
 from learncast.tasks.task import Task
@@ -21,9 +28,14 @@ __all__ = [
     "hierarchy",
     "integration",
     "leaky_integration",
+    "multi_lag",
+    "multi_lag_trials",
+    "random_direction",
     "reversed",
     "sensory",
     "similarity",
+    "sinusoidal_delay",
+    "sinusoidal_delay_trials",
     "static",
     "whitened",
 ]

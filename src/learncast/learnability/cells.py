@@ -1,0 +1,224 @@
+"""Gated recurrent cells whose learnability can be read off their gates."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from learncast.errors import InvalidSpec
+from learncast.validation import between, count
+
+NORM_EPSILON = 1e-5
+
+
+class GatedCell(nn.Module):
+    """A single recurrent layer, (batch, time, inputs) to (batch, time, hidden), that starts from a state of zero.
+
+    The weights of all blocks (gates, candidate) are stacked by rows in the order of the class's docstring, so that the
+    projections of all inputs are one matrix product and each step does only what the recurrence needs.
+
+    Parameters
+    ----------
+    inputs, hidden : int
+    generator : torch.Generator
+        A CPU generator from which every initial weight is drawn.
+    gate : float, optional
+        Fraction of the state replaced per step at the start: the constant of `ConstGate`, and elsewhere the value of
+        the gate at zero input, set through its bias (`LSTM`: one minus the forget gate). None draws the bias at random.
+    zero_gate_weights : bool
+        Start the weights (not the bias) of that gate at 0, so that it is `gate` whatever the input.
+    layer_norm : bool
+        Normalise the candidate's pre-activation over the units.
+    orthogonal : bool
+        Draw every block of weights as a (semi-)orthogonal matrix instead of uniformly.
+    dtype, device : optional
+    """
+
+    #: Rows of each block in units of `hidden`; a 0 stands for a single row.
+    _blocks: tuple[int, ...] = ()
+    #: Index of the block that `gate` speaks about, None when it is not a parameter.
+    _leak: int | None = None
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int,
+        *,
+        generator: torch.Generator,
+        gate: float | None = None,
+        zero_gate_weights: bool = False,
+        layer_norm: bool = False,
+        orthogonal: bool = False,
+        dtype: torch.dtype | None = None,
+        device: Any = None,
+    ) -> None:
+        super().__init__()
+        why = "a cell has at least one of each"
+        self.input_size, self.hidden_size = count("inputs", inputs, why=why), count("hidden", hidden, why=why)
+        if layer_norm and hidden < 2:
+            raise InvalidSpec(
+                required="layer normalisation needs at least 2 hidden units",
+                got=f"{hidden}",
+                why="the normalised value of a single unit is always 0",
+                remedy="use more units or layer_norm=False",
+            )
+        kind = dtype or torch.get_default_dtype()
+        drawn = [self._draw(rows, orthogonal, generator, kind) for rows in self.block_rows()]
+        if gate is not None and self._leak is not None:
+            self._set_gate(drawn[self._leak], _fraction(gate), zero_gate_weights)
+        stacked = [torch.cat(parts).to(device=device) for parts in zip(*drawn, strict=True)]
+        self.input_weights, self.recurrent_weights, self.bias = (nn.Parameter(part) for part in stacked)
+        self.layer_norm = layer_norm
+        if layer_norm:
+            self.norm_gain = nn.Parameter(torch.ones(hidden, dtype=kind, device=device))
+            self.norm_bias = nn.Parameter(torch.zeros(hidden, dtype=kind, device=device))
+
+    def block_rows(self) -> list[int]:
+        """Rows of each block of weights."""
+        return [block * self.hidden_size or 1 for block in self._blocks]
+
+    def _draw(self, rows: int, orthogonal: bool, generator: torch.Generator, dtype: torch.dtype) -> list[Tensor]:
+        """Input weights, recurrent weights and bias of one block."""
+        parts = []
+        for columns in (self.input_size, self.hidden_size):
+            weights = torch.empty(rows, columns, dtype=dtype)
+            if orthogonal:
+                nn.init.orthogonal_(weights, generator=generator)
+            else:
+                bound = 1 / math.sqrt(columns)
+                nn.init.uniform_(weights, -bound, bound, generator=generator)
+            parts.append(weights)
+        bound = 1 / math.sqrt(self.hidden_size)
+        return [*parts, nn.init.uniform_(torch.empty(rows, dtype=dtype), -bound, bound, generator=generator)]
+
+    def _set_gate(self, block: list[Tensor], gate: float, zero_weights: bool) -> None:
+        block[2].fill_(math.log(gate / (1 - gate)))
+        if zero_weights:
+            block[0].zero_()
+            block[1].zero_()
+
+    def _candidate(self, preactivation: Tensor) -> Tensor:
+        if self.layer_norm:
+            preactivation = nn.functional.layer_norm(
+                preactivation, (self.hidden_size,), self.norm_gain, self.norm_bias, NORM_EPSILON
+            )
+        return preactivation.tanh()
+
+    def _projected(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Input projections of all steps, (time, batch, rows), and the state before the first."""
+        if inputs.dim() != 3 or inputs.shape[2] != self.input_size or 0 in inputs.shape:
+            raise InvalidSpec(
+                required=f"inputs must be (batch, time, {self.input_size}) with at least one sequence and step",
+                got=f"shape {tuple(inputs.shape)}",
+                why="each axis has a fixed meaning",
+                remedy="reshape the inputs",
+            )
+        steps = nn.functional.linear(inputs.transpose(0, 1), self.input_weights, self.bias)
+        return steps, steps.new_zeros(inputs.shape[0], self.hidden_size)
+
+    def extra_repr(self) -> str:
+        """The sizes, as torch prints them."""
+        return f"{self.input_size}, {self.hidden_size}, layer_norm={self.layer_norm}"
+
+
+class ConstGate(GatedCell):
+    """The cell h <- (1 - s) h + s tanh(W x + U h + b) with a fixed s (`gate`); its one block is the candidate."""
+
+    _blocks = (1,)
+
+    def __init__(self, inputs: int, hidden: int, *, gate: float = 0.05, **options: Any) -> None:
+        super().__init__(inputs, hidden, **options)
+        self.gate = _fraction(gate)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The states at every step, (batch, time, hidden)."""
+        steps, h = self._projected(inputs)
+        recurrent, states = self.recurrent_weights.t(), []
+        for step in steps.unbind():
+            h = torch.lerp(h, self._candidate(torch.addmm(step, h, recurrent)), self.gate)
+            states.append(h)
+        return torch.stack(states, 1)
+
+
+class SharedGate(GatedCell):
+    """As `ConstGate`, with one gate s = sigmoid(w x + u h + b) for all units; blocks: gate (one row), candidate."""
+
+    _blocks, _leak = (0, 1), 0
+
+    def __init__(
+        self, inputs: int, hidden: int, *, gate: float | None = 0.05, zero_gate_weights: bool = True, **options: Any
+    ) -> None:
+        super().__init__(inputs, hidden, gate=gate, zero_gate_weights=zero_gate_weights, **options)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The states at every step, (batch, time, hidden)."""
+        steps, h = self._projected(inputs)
+        recurrent, states, rows = self.recurrent_weights.t(), [], self.block_rows()
+        for step in steps.unbind():
+            gate, candidate = torch.addmm(step, h, recurrent).split_with_sizes(rows, 1)
+            h = torch.lerp(h, self._candidate(candidate), gate.sigmoid())
+            states.append(h)
+        return torch.stack(states, 1)
+
+
+class DiagGate(SharedGate):
+    """As `SharedGate`, with a gate of its own for every unit; blocks: gate, candidate."""
+
+    _blocks = (1, 1)
+
+
+class PaperGRU(GatedCell):
+    """The GRU h <- (1 - z) h + z tanh(W x + U (r h) + b); blocks: update z, reset r, candidate.
+
+    `torch.nn.GRU` swaps the roles of z and 1 - z, and lets r act on U h instead of h.
+    """
+
+    _blocks, _leak = (1, 1, 1), 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The states at every step, (batch, time, hidden)."""
+        steps, h = self._projected(inputs)
+        sizes = [2 * self.hidden_size, self.hidden_size]
+        to_gates, to_candidate = (weights.t() for weights in self.recurrent_weights.split_with_sizes(sizes))
+        states = []
+        for for_gates, for_candidate in zip(*(part.unbind() for part in steps.split_with_sizes(sizes, 2)), strict=True):
+            update, reset = torch.addmm(for_gates, h, to_gates).sigmoid().chunk(2, 1)
+            candidate = self._candidate(torch.addmm(for_candidate, reset * h, to_candidate))
+            h = torch.lerp(h, candidate, update)
+            states.append(h)
+        return torch.stack(states, 1)
+
+
+class LSTM(GatedCell):
+    """The cell c <- f c + i g, h = o tanh(c); blocks: input i, forget f, candidate g, output o, as in torch."""
+
+    _blocks, _leak = (1, 1, 1, 1), 1
+
+    def _set_gate(self, block: list[Tensor], gate: float, zero_weights: bool) -> None:
+        super()._set_gate(block, 1 - gate, zero_weights)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The hidden states at every step, (batch, time, hidden)."""
+        steps, h = self._projected(inputs)
+        recurrent, states, c = self.recurrent_weights.t(), [], h
+        for step in steps.unbind():
+            entry, forget, candidate, output = torch.addmm(step, h, recurrent).chunk(4, 1)
+            c = torch.addcmul(entry.sigmoid() * self._candidate(candidate), forget.sigmoid(), c)
+            h = output.sigmoid() * c.tanh()
+            states.append(h)
+        return torch.stack(states, 1)
+
+
+def _fraction(gate: float) -> float:
+    value = between("gate", gate, 0, 1, why="it is the fraction of the state replaced in a step")
+    if value in (0, 1):
+        raise InvalidSpec(
+            required="gate must lie strictly between 0 and 1",
+            got=f"{value:g}",
+            why="a gate that is shut or wide open either remembers nothing or learns nothing",
+            remedy="choose a number inside, 0.05 for example",
+        )
+    return value

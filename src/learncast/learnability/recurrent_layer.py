@@ -1,0 +1,268 @@
+"""One recurrent layer of any supported model: its parameters, and how to replay it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.learnability import cells
+from learncast.learnability.replay import Replay
+from learncast.learnability.replay_gates import (
+    replay_leaky,
+    replay_lstm,
+    replay_paper_gru,
+    replay_plain,
+    replay_torch_gru,
+)
+
+SUPPORTED = "nn.RNN, nn.GRU, nn.LSTM, ConstGate, SharedGate, DiagGate, PaperGRU, LSTM"
+
+#: Blocks of rows, in the order in which each kind stacks them.
+_BLOCKS = {
+    "const": ("candidate",),
+    "shared": ("gate", "candidate"),
+    "diag": ("gate", "candidate"),
+    "paper_gru": ("update", "reset", "candidate"),
+    "gru": ("reset", "update", "candidate"),
+    "lstm": ("input", "forget", "candidate", "output"),
+    "tanh": ("candidate",),
+    "relu": ("candidate",),
+}
+_OWN: dict[type[nn.Module], str] = {
+    cells.ConstGate: "const",
+    cells.SharedGate: "shared",
+    cells.DiagGate: "diag",
+    cells.PaperGRU: "paper_gru",
+    cells.LSTM: "lstm",
+}
+_TORCH: dict[type[nn.Module], str] = {nn.GRU: "gru", nn.LSTM: "lstm", nn.RNN: ""}
+_REPLAYS = {
+    "const": replay_leaky,
+    "shared": replay_leaky,
+    "diag": replay_leaky,
+    "paper_gru": replay_paper_gru,
+    "gru": replay_torch_gru,
+    "tanh": replay_plain,
+    "relu": replay_plain,
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RecurrentLayer:
+    """One recurrent layer, seen through its weights.
+
+    Parameters
+    ----------
+    kind : str
+        "const", "shared", "diag", "paper_gru", "gru" (torch's), "lstm", "tanh" or "relu".
+    own : dict of parameters
+        The model's own parameters of this layer, by their names in the model; an optimiser knows these objects.
+    input_weights, recurrent_weights : str
+        Names of the stacked weights.
+    biases : tuple of str
+        Names of the biases, the one beside the input weights first; up to two.
+    blocks : dict of slices
+        The rows of each gate and of the candidate.
+    norm : (str, str), optional
+        Names of the gain and bias of the candidate's layer norm.
+    norm_epsilon : float
+    constant_gate : float, optional
+        The gate of a "const" layer.
+    """
+
+    kind: str
+    own: Mapping[str, nn.Parameter]
+    input_weights: str
+    recurrent_weights: str
+    biases: tuple[str, ...]
+    blocks: Mapping[str, slice]
+    norm: tuple[str, str] | None = None
+    norm_epsilon: float = cells.NORM_EPSILON
+    constant_gate: float | None = None
+    parameters: Mapping[str, Tensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Detached: they share memory with the model but cannot touch its gradients.
+        object.__setattr__(self, "parameters", {name: value.detach() for name, value in self.own.items()})
+
+    @property
+    def input_size(self) -> int:
+        """Features that enter the layer."""
+        return int(self.parameters[self.input_weights].shape[1])
+
+    @property
+    def hidden_size(self) -> int:
+        """Units."""
+        return int(self.parameters[self.recurrent_weights].shape[1])
+
+    @torch.no_grad()
+    def replay(self, inputs: Tensor, outputs: Tensor, initial: tuple[Tensor, ...] | None = None) -> Replay:
+        """Recompute all gates from what went into and what came out of the layer, by matrix products over all steps.
+
+        Parameters
+        ----------
+        inputs : (batch, time, inputs) tensor
+        outputs : (batch, time, hidden) tensor
+        initial : tuple of (batch, hidden) tensors, optional
+            The hidden state before the first step, and for an LSTM the cell; zeros if left out.
+        """
+        self._check("inputs", inputs, self.input_size)
+        self._check("outputs", outputs, self.hidden_size)
+        if inputs.shape[:2] != outputs.shape[:2]:
+            raise InvalidSpec(
+                required="inputs and outputs must be of the same sequences and steps",
+                got=f"{tuple(inputs.shape[:2])} and {tuple(outputs.shape[:2])}",
+                why="each output answers one input",
+                remedy="pass what went in and what came out of the same call",
+            )
+        x = inputs.detach().transpose(0, 1).contiguous()
+        h = outputs.detach().transpose(0, 1)
+        start = self._start(h, initial)
+        states = torch.cat([start[0].unsqueeze(0), h])
+        if self.kind == "lstm":
+            return replay_lstm(self, x, states, start[1])
+        return _REPLAYS[self.kind](self, x, states)
+
+    def _start(self, hidden: Tensor, initial: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
+        wanted, shape = 2 if self.kind == "lstm" else 1, hidden.shape[1:]
+        if initial is None:
+            return (hidden.new_zeros(shape),) * wanted
+        if len(initial) != wanted or any(state.shape != shape for state in initial):
+            raise InvalidSpec(
+                required=f"initial must hold {wanted} tensor{'s' if wanted > 1 else ''} of shape {tuple(shape)}",
+                got=f"{[tuple(state.shape) for state in initial]}",
+                why="every sequence starts from a hidden state, and an LSTM from a cell too",
+                remedy="pass (hidden,), or (hidden, cell) for an LSTM",
+            )
+        return tuple(state.detach() for state in initial)
+
+    def _check(self, name: str, value: Tensor, width: int) -> None:
+        dtype = self.parameters[self.input_weights].dtype
+        if value.dim() != 3 or value.shape[2] != width or 0 in value.shape or value.dtype != dtype:
+            raise InvalidSpec(
+                required=f"{name} must be a (batch, time, {width}) tensor of {dtype}",
+                got=f"shape {tuple(value.shape)} of {value.dtype}",
+                why="each axis has a fixed meaning, and the replay follows the model's precision",
+                remedy=f"pass {name} as the layer saw them",
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"<RecurrentLayer {self.kind}: {self.input_size} inputs, {self.hidden_size} units; {', '.join(self.own)}>"
+        )
+
+
+def recurrent_layers(model: nn.Module) -> tuple[RecurrentLayer, ...]:
+    """The layers of the one recurrent block in `model`, the lowest first.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Contains exactly one of nn.RNN, nn.GRU, nn.LSTM (any number of layers, in one direction) or a cell of
+        `learncast.learnability.cells`.
+    """
+    path, module = recurrent_module(model)
+    prefix = f"{path}." if path else ""
+    own = {f"{prefix}{name}": value for name, value in module.named_parameters(recurse=False)}
+    if isinstance(module, nn.RNNBase):
+        return tuple(_torch_layer(module, own, prefix, index) for index in range(module.num_layers))
+    return (_own_layer(module, own, prefix),)
+
+
+def recurrent_module(model: nn.Module) -> tuple[str, nn.Module]:
+    """Name and module of the one recurrent block in `model`, refusing what cannot be replayed."""
+    if not isinstance(model, nn.Module):
+        raise UnsupportedModel(
+            required="the model must be a torch.nn.Module",
+            got=type(model).__name__,
+            why="its recurrent block is found among its submodules",
+            remedy=f"pass a module that contains one of {SUPPORTED}",
+        )
+    kinds = (nn.RNNBase, nn.RNNCellBase, cells.GatedCell)
+    found = [(name, module) for name, module in model.named_modules() if isinstance(module, kinds)]
+    if len(found) != 1:
+        got = ", ".join(f"{name or 'the model itself'} ({type(m).__name__})" for name, m in found) or "none"
+        raise UnsupportedModel(
+            required="the model must contain exactly one recurrent block",
+            got=got,
+            why="a transport belongs to one chain of states",
+            remedy=f"use one of {SUPPORTED}, or pass the block of interest by itself",
+        )
+    _refuse(*found[0])
+    return found[0]
+
+
+def _refuse(name: str, module: nn.Module) -> None:
+    problem = _problem(module)
+    if problem is not None:
+        required, got, why, remedy = problem
+        where = name or "the model"
+        raise UnsupportedModel(required=f"{where} must {required}", got=got, why=why, remedy=remedy)
+
+
+def _problem(module: nn.Module) -> tuple[str, str, str, str] | None:
+    """What the block must do, what it does instead, why it matters, what to do; None when all is well."""
+    kind = type(module).__name__
+    if type(module) not in _OWN and type(module) not in _TORCH:
+        why = "the gates are replayed from known equations"
+        return f"be one of {SUPPORTED}", kind, why, "use one of these"
+    weights = next(module.parameters(), None)
+    if weights is None or weights.dtype not in (torch.float32, torch.float64):
+        got = "no parameters" if weights is None else str(weights.dtype)
+        return "have float32 or float64 weights", got, "products of many factors need the precision", "call .float()"
+    own = {name for name, _ in module.named_parameters(recurse=False)}
+    if not own & {"weight_hh_l0", "recurrent_weights"}:
+        why = "the optimiser moves other numbers than the weights the gates use"
+        return "own its weights", "reparametrised weights", why, "make the reparametrisation permanent first"
+    if not isinstance(module, nn.RNNBase):
+        return None
+    if module.bidirectional:
+        why = "a backward pass over time has no past to learn from"
+        return "run in one direction", f"a bidirectional {kind}", why, "use bidirectional=False"
+    if getattr(module, "proj_size", 0):
+        why = "the projected state mixes all units, so no unit has a transport of its own"
+        return "have no output projection", f"proj_size={module.proj_size}", why, "use proj_size=0"
+    if module.training and module.dropout and module.num_layers > 1:
+        why = "its random masks cannot be replayed"
+        got = f"dropout {module.dropout:g} between layers in training mode"
+        return "be free of dropout between its layers", got, why, "call model.eval() first"
+    return None
+
+
+def _slices(kind: str, sizes: list[int]) -> dict[str, slice]:
+    edges = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
+    return {name: slice(*edges[k : k + 2]) for k, name in enumerate(_BLOCKS[kind])}
+
+
+def _torch_layer(module: nn.RNNBase, own: dict[str, nn.Parameter], prefix: str, index: int) -> RecurrentLayer:
+    kind = _TORCH[type(module)] or str(module.nonlinearity)
+    mine = {name: value for name, value in own.items() if name.endswith(f"_l{index}")}
+    return RecurrentLayer(
+        kind=kind,
+        own=mine,
+        input_weights=f"{prefix}weight_ih_l{index}",
+        recurrent_weights=f"{prefix}weight_hh_l{index}",
+        biases=(f"{prefix}bias_ih_l{index}", f"{prefix}bias_hh_l{index}") if module.bias else (),
+        blocks=_slices(kind, [module.hidden_size] * len(_BLOCKS[kind])),
+    )
+
+
+def _own_layer(module: nn.Module, own: dict[str, nn.Parameter], prefix: str) -> RecurrentLayer:
+    assert isinstance(module, cells.GatedCell)
+    options: dict[str, Any] = {"constant_gate": module.gate} if isinstance(module, cells.ConstGate) else {}
+    kind = _OWN[type(module)]
+    return RecurrentLayer(
+        kind=kind,
+        own=own,
+        input_weights=f"{prefix}input_weights",
+        recurrent_weights=f"{prefix}recurrent_weights",
+        biases=(f"{prefix}bias",),
+        blocks=_slices(kind, module.block_rows()),
+        norm=(f"{prefix}norm_gain", f"{prefix}norm_bias") if module.layer_norm else None,
+        **options,
+    )

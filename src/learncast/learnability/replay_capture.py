@@ -1,0 +1,234 @@
+"""What every recurrent layer of a model received, answered and was blamed for on a set of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.learnability.recurrent_layer import RecurrentLayer, recurrent_layers, recurrent_module
+from learncast.learnability.replay import Replay
+
+Loss = Callable[[Any, Any], Tensor]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Capture:
+    """The signals at every recurrent layer, one entry per layer, the lowest first.
+
+    Parameters
+    ----------
+    layers : tuple of RecurrentLayer
+    inputs, outputs : tuple of (batch, time, features) tensors
+    initial : tuple of (tuple of tensors or None)
+        States before the first step, when the model sets them.
+    deltas : tuple of (batch, time, hidden) tensors, optional
+        dE / dh_t of each sequence's loss E, with the layer's own recurrence cut.
+    """
+
+    layers: tuple[RecurrentLayer, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    initial: tuple[tuple[Tensor, ...] | None, ...]
+    deltas: tuple[Tensor, ...] | None = None
+
+    def replay(self, layer: int = 0, sequences: slice = slice(None)) -> Replay:
+        """Replay one layer, on all sequences or some."""
+        start = self.initial[layer]
+        return self.layers[layer].replay(
+            self.inputs[layer][sequences],
+            self.outputs[layer][sequences],
+            None if start is None else tuple(state[sequences] for state in start),
+        )
+
+    def __repr__(self) -> str:
+        batch, steps = self.outputs[0].shape[:2]
+        blame = "with" if self.deltas is not None else "without"
+        return f"<Capture: {len(self.layers)} recurrent layers on {batch} sequences of {steps} steps, {blame} deltas>"
+
+
+def capture(model: nn.Module, inputs: Any, targets: Any = None, loss: Loss | None = None) -> Capture:
+    """Run `model(inputs)` once and record the signals at its recurrent layers; the model is left as it was.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        See `learncast.learnability.recurrent_layer.recurrent_layers`. It runs in the mode it is in.
+    inputs : what the model takes
+    targets : optional
+    loss : function of (model(inputs), targets), optional
+        Must not be averaged over the sequences: one number per sequence or finer (`nn.MSELoss(reduction="none")`); the
+        loss of a sequence is the sum of all its numbers. Without it no deltas are computed.
+    """
+    layers = recurrent_layers(model)
+    _, module = recurrent_module(model)
+    tap = _Tap(module, differentiate=loss is not None)
+    with _untouched(model), torch.set_grad_enabled(loss is not None), tap.attached():
+        prediction = model(inputs)
+        tap.require_one_call()
+        deltas = None if loss is None else tap.deltas(loss(prediction, targets))
+    first = bool(getattr(module, "batch_first", True))
+    inputs_, outputs = (tuple(_batch_first(x, first) for x in side) for side in (tap.inputs, tap.outputs))
+    blame = None if deltas is None else tuple(_batch_first(x, first) for x in deltas)
+    return Capture(layers, inputs_, outputs, tuple(tap.initial), blame)
+
+
+def replays(model: nn.Module, inputs: Any) -> tuple[Replay, ...]:
+    """Replay every recurrent layer of `model` on `inputs`, the lowest first."""
+    seen = capture(model, inputs)
+    return tuple(seen.replay(index) for index in range(len(seen.layers)))
+
+
+@dataclass
+class _Tap:
+    """Hooks that cut the graph at the outputs of the recurrent layers."""
+
+    module: nn.Module
+    differentiate: bool
+    calls: int = 0
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    initial: list[tuple[Tensor, ...] | None] = field(default_factory=list)
+    cell: Tensor | None = None
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        handles = [
+            self.module.register_forward_pre_hook(self._enter),
+            self.module.register_forward_hook(self._receive, with_kwargs=True),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        # The graph inside the block is never used: building it would only cost memory.
+        torch.set_grad_enabled(False)
+
+    def _receive(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        torch.set_grad_enabled(self.differentiate)
+        self.calls += 1
+        sequence = args[0] if args else kwargs["input"]
+        if not isinstance(sequence, Tensor) or sequence.dim() != 3:
+            got = f"{sequence.dim()} dimensions" if isinstance(sequence, Tensor) else type(sequence).__name__
+            raise UnsupportedModel(
+                required="the recurrent block must receive a plain batch of sequences",
+                got=got,
+                why="every sequence needs the same steps for its lags to be compared",
+                remedy="pass padded (batch, time, features) tensors of sequences of one length",
+            )
+        if not isinstance(module, nn.RNNBase):
+            self.inputs, self.initial = [sequence.detach()], [None]
+            self.outputs = [self._leaf(output)]
+            return self.outputs[0]
+        given = args[1] if len(args) > 1 else kwargs.get("hx")
+        return self._stack(module, sequence.detach(), given, output)
+
+    def _stack(self, module: nn.RNNBase, sequence: Tensor, given: Any, output: Any) -> Any:
+        """Run the layers one by one: a fused stack hides the sequences between them."""
+        states = None if given is None else tuple(s.detach() for s in (given if isinstance(given, tuple) else (given,)))
+        top, last = output
+        for index in range(module.num_layers):
+            start = None if states is None else tuple(state[index] for state in states)
+            self.inputs.append(sequence.detach())
+            self.initial.append(start)
+            if module.num_layers == 1:
+                sequence = self._leaf(top)
+            else:
+                new = _run_layer(module, index, sequence, start)
+                sequence = self._leaf(new) if index == 0 else new
+            self.outputs.append(sequence)
+        time = 1 if module.batch_first else 0
+        final = torch.stack([out.select(time, -1) for out in self.outputs])
+        if not isinstance(module, nn.LSTM):
+            return sequence, final
+        self.cell = self._leaf(last[1])
+        return sequence, (final, self.cell)
+
+    def _leaf(self, value: Tensor) -> Tensor:
+        return value.detach().requires_grad_(self.differentiate)
+
+    def require_one_call(self) -> None:
+        if self.calls != 1:
+            raise UnsupportedModel(
+                required="the model must call its recurrent block once per forward pass",
+                got=f"{self.calls} calls",
+                why="the lags are counted inside one call over the whole sequence",
+                remedy="give the block the whole sequence at once",
+            )
+
+    def deltas(self, losses: Tensor) -> list[Tensor]:
+        if not isinstance(losses, Tensor) or losses.dim() == 0:
+            raise InvalidSpec(
+                required="loss must return at least one number per sequence",
+                got="a single number" if isinstance(losses, Tensor) else type(losses).__name__,
+                why="an average over sequences hides how large each one's error is",
+                remedy='do not reduce it: nn.MSELoss(reduction="none") for example',
+            )
+        wanted = self.outputs if self.cell is None else [*self.outputs, self.cell]
+        grads: list[Tensor | None] = [None] * len(wanted)
+        if losses.requires_grad:
+            grads = list(torch.autograd.grad(losses.sum(), wanted, allow_unused=True))
+        if self.cell is not None and grads.pop() is not None:
+            raise UnsupportedModel(
+                required="the loss must reach an LSTM through its hidden states",
+                got="a loss that reads the final cell state",
+                why="transport is followed from cell to hidden state",
+                remedy="read the outputs or the final hidden state instead",
+            )
+        if all(grad is None for grad in grads):
+            raise UnsupportedModel(
+                required="the loss must depend on the recurrent block's outputs",
+                got="a loss that does not",
+                why="there is no error to transport",
+                remedy="check that the loss uses the model's prediction",
+            )
+        return [torch.zeros_like(out) if grad is None else grad for grad, out in zip(grads, self.outputs, strict=True)]
+
+
+def _run_layer(module: nn.RNNBase, index: int, sequence: Tensor, start: tuple[Tensor, ...] | None) -> Tensor:
+    """Outputs of one layer of a fused stack, differentiable in its inputs only."""
+    weights = next(module.parameters())
+    options: dict[str, Any] = {"nonlinearity": module.nonlinearity} if isinstance(module, nn.RNN) else {}
+    kind: Any = type(module)
+    single = kind(
+        sequence.shape[2],
+        module.hidden_size,
+        bias=module.bias,
+        batch_first=module.batch_first,
+        dtype=weights.dtype,
+        device=weights.device,
+        **options,
+    ).requires_grad_(False)
+    for name, value in single.named_parameters():
+        value.data.copy_(getattr(module, name.replace("_l0", f"_l{index}")).detach())
+    if start is None:
+        return single(sequence)[0]
+    first, *others = (state.unsqueeze(0) for state in start)
+    return single(sequence, (first, *others) if others else first)[0]
+
+
+@contextmanager
+def _untouched(model: nn.Module) -> Iterator[None]:
+    """Restore the random state and the buffers (running means) that a forward pass may move."""
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in buffers:
+                if not torch.equal(buffer, before):
+                    buffer.copy_(before)
+
+
+def _batch_first(sequence: Tensor, already: bool) -> Tensor:
+    return sequence.detach() if already else sequence.detach().transpose(0, 1)

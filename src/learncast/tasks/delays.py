@@ -1,0 +1,260 @@
+"""Tasks that report inputs from several fixed lags, at every step of a trial.
+
+Each exists as a `Task` (exact second-order statistics, in structured form) and as a function that draws its trials
+directly, which costs no more than the trials themselves. Before a trial begins there is no input: a lag that reaches
+further back contributes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from learncast.errors import InvalidSpec
+from learncast.tasks.covariance import MEMORY_LIMIT, Kronecker
+from learncast.tasks.task import Recipe, Task
+from learncast.validation import FloatArray, count, positive, real_array
+
+LAGS = (32, 64, 128, 192, 256)
+COEFFICIENTS = (0.6, 0.5, 0.4, 0.32, 0.26)
+NOISE_STRENGTH = 0.09  # variance: a standard deviation of 0.3
+PERIODS = (20.0,)
+
+
+def random_direction(inputs: int, rng: np.random.Generator) -> FloatArray:
+    """A unit vector drawn evenly from the sphere."""
+    size = count("inputs", inputs, why="a direction has at least one component")
+    u = rng.standard_normal(size)
+    return np.asarray(u / np.linalg.norm(u))
+
+
+def multi_lag(
+    steps: int = 1024,
+    direction: Any = 16,
+    *,
+    lags: Sequence[int] = LAGS,
+    coefficients: Any = COEFFICIENTS,
+    noise_strength: float = NOISE_STRENGTH,
+    name: str = "multi-lag sum",
+) -> Task:
+    """Weighted sum of one input direction at several lags: y_t = sum_k c_k u.x_{t-lag_k} + noise, x white.
+
+    Parameters
+    ----------
+    steps : int
+        Steps in a trial.
+    direction : (inputs,) or int
+        u, usually from `random_direction`. A number of inputs stands for the direction along which all are equal:
+        white inputs look alike from every direction, so the statistics of learning are the same.
+    lags : sequence of int
+        Steps back, distinct.
+    coefficients : one per lag
+        c_k.
+    noise_strength : float
+        Variance of the noise on each target, 0 or more.
+    name : str
+        What to call the task.
+    """
+    T, u, ages, c, variance = _checked(steps, direction, lags, coefficients, noise_strength)
+    _check_room(T, 1)
+    delays = sum((weight * np.eye(T, k=-age) for weight, age in zip(c, ages, strict=True)), np.zeros((T, T)))
+    parameters = {
+        "steps": steps,
+        "direction": direction,
+        "lags": lags,
+        "coefficients": coefficients,
+        "noise_strength": noise_strength,
+        "name": name,
+    }
+    return Task.trusted(
+        Kronecker(np.eye(T)[None], np.eye(len(u))[None]),
+        Kronecker(delays.T[None], u[None, :, None]),
+        Kronecker((float(u @ u) * delays @ delays.T + variance * np.eye(T))[None], np.ones((1, 1, 1))),
+        name=str(name),
+        recipe=Recipe(multi_lag, parameters),
+    )
+
+
+def multi_lag_trials(
+    trials: int,
+    rng: np.random.Generator,
+    *,
+    steps: int = 1024,
+    direction: Any = 16,
+    lags: Sequence[int] = LAGS,
+    coefficients: Any = COEFFICIENTS,
+    noise_strength: float = NOISE_STRENGTH,
+) -> tuple[FloatArray, FloatArray]:
+    """Draw trials of `multi_lag`: all inputs first, then the noise of all targets.
+
+    Returns
+    -------
+    inputs : (trials, steps, inputs)
+    targets : (trials, steps, 1)
+    """
+    number = count("trials", trials, why="a data set has at least one trial")
+    T, u, ages, c, variance = _checked(steps, direction, lags, coefficients, noise_strength)
+    inputs = rng.standard_normal((number, T, len(u)))
+    targets = np.sqrt(variance) * rng.standard_normal((number, T, 1))
+    seen = inputs @ u
+    for weight, age in zip(c, ages, strict=True):
+        targets[:, age:, 0] += weight * seen[:, : T - age]
+    return inputs, targets
+
+
+def sinusoidal_delay(
+    steps: int = 256,
+    delay: int = 32,
+    *,
+    periods: Any = PERIODS,
+    weights: Any = None,
+    noise_strength: float = 0.01,
+    name: str = "sinusoidal delay",
+) -> Task:
+    """Report, after a delay, a sum of sine waves that are seen in noise: y_t = sum_i w_i s_i(t - delay).
+
+    One input per period, x_i(t) = s_i(t) + noise with s_i(t) = sqrt(2) sin(2 pi t / period_i + phase), the phase
+    drawn evenly anew for each wave and trial: Cov(s_i(t), s_i(t')) = cos(2 pi (t - t') / period_i). The statistics are
+    exact; `Task.sample` draws a Gaussian process that has them, `sinusoidal_delay_trials` the waves themselves.
+
+    Parameters
+    ----------
+    steps : int
+        Steps in a trial.
+    delay : int
+        Steps by which the target lags behind, less than `steps`.
+    periods : one per input
+        In steps.
+    weights : one per input, optional
+        w_i; equal and of unit norm by default.
+    noise_strength : float
+        Variance of the white noise on each input, 0 or more.
+    name : str
+        What to call the task.
+    """
+    T, age, omega, w, variance = _checked_waves(steps, delay, periods, weights, noise_strength)
+    _check_room(T, len(w))
+    gaps = np.subtract.outer(np.arange(T), np.arange(T))
+    waves = np.cos(omega[:, None, None] * gaps)
+    shown = np.eye(T, k=-age)  # row r picks step r - delay
+    every = np.eye(len(w))
+    parameters = {
+        "steps": steps,
+        "delay": delay,
+        "periods": periods,
+        "weights": weights,
+        "noise_strength": noise_strength,
+        "name": name,
+    }
+    return Task.trusted(
+        Kronecker(waves + variance * np.eye(T), every[:, :, None] * every[:, None, :]),
+        Kronecker(waves @ shown.T, (every * w)[:, :, None]),
+        Kronecker((shown @ np.tensordot(w**2, waves, axes=1) @ shown.T)[None], np.ones((1, 1, 1))),
+        name=str(name),
+        recipe=Recipe(sinusoidal_delay, parameters),
+    )
+
+
+def sinusoidal_delay_trials(
+    trials: int,
+    rng: np.random.Generator,
+    *,
+    steps: int = 256,
+    delay: int = 32,
+    periods: Any = PERIODS,
+    weights: Any = None,
+    noise_strength: float = 0.01,
+) -> tuple[FloatArray, FloatArray]:
+    """Draw sine waves with random phases, all phases first: the trials of `sinusoidal_delay`, which are not Gaussian.
+
+    Returns
+    -------
+    inputs : (trials, steps, inputs)
+    targets : (trials, steps, 1)
+    """
+    number = count("trials", trials, why="a data set has at least one trial")
+    T, age, omega, w, variance = _checked_waves(steps, delay, periods, weights, noise_strength)
+    phases = rng.uniform(0.0, 2 * np.pi, size=(number, 1, len(w)))
+    waves = np.sqrt(2) * np.sin(np.arange(T)[:, None] * omega + phases)
+    targets = np.zeros((number, T, 1))
+    targets[:, age:, 0] = waves[:, : T - age] @ w
+    return waves + np.sqrt(variance) * rng.standard_normal(waves.shape), targets
+
+
+def _checked(
+    steps: Any, direction: Any, lags: Any, coefficients: Any, noise_strength: Any
+) -> tuple[int, FloatArray, tuple[int, ...], FloatArray, float]:
+    ages = tuple(count("lags", age, least=0, why="they count steps back") for age in lags)
+    T = count("steps", steps, why="a trial has at least one step")
+    c = real_array("coefficients", coefficients, ndim=1)
+    if not ages or len(set(ages)) != len(ages) or len(c) != len(ages):
+        raise InvalidSpec(
+            required="lags must be distinct, with one coefficient each",
+            got=f"lags {ages} and {len(c)} coefficients",
+            why="the target is a sum over lags",
+            remedy="give two lists of one length",
+        )
+    _shorter("lags", max(ages), T)
+    return T, _direction(direction), ages, c, _variance(noise_strength)
+
+
+def _direction(direction: Any) -> FloatArray:
+    if np.ndim(direction) == 0:
+        size = count("direction", direction, why="it is a vector, or the number of inputs")
+        return np.full(size, size**-0.5)
+    u = real_array("direction", direction, ndim=1)
+    if not u.any():
+        raise InvalidSpec(
+            required="direction must not be zero",
+            got=f"{len(u)} zeros",
+            why="the target would not depend on the input",
+            remedy="draw it with random_direction",
+        )
+    return u
+
+
+def _checked_waves(
+    steps: Any, delay: Any, periods: Any, weights: Any, noise_strength: Any
+) -> tuple[int, int, FloatArray, FloatArray, float]:
+    lengths = np.atleast_1d(real_array("periods", periods, ndim=(0, 1)))
+    for length in lengths:
+        positive("periods", length, why="a wave repeats after so many steps")
+    w = np.full(len(lengths), len(lengths) ** -0.5) if weights is None else real_array("weights", weights, ndim=1)
+    if not len(w) or len(w) != len(lengths):
+        raise InvalidSpec(
+            required="weights must have one number for each period",
+            got=f"{len(w)} for {len(lengths)} periods",
+            why="each input is one wave",
+            remedy="give two lists of one length, or leave weights out",
+        )
+    T = count("steps", steps, why="a trial has at least one step")
+    age = count("delay", delay, least=0, why="it counts steps back")
+    _shorter("delay", age, T)
+    return T, age, 2 * np.pi / lengths, w, _variance(noise_strength)
+
+
+def _variance(noise_strength: Any) -> float:
+    variance = float(real_array("noise_strength", noise_strength, ndim=0))
+    return variance if variance == 0 else positive("noise_strength", variance, why="it is a variance")
+
+
+def _shorter(name: str, age: int, steps: int) -> None:
+    if age >= steps:
+        raise InvalidSpec(
+            required=f"{name} must be less than the {steps} steps of a trial",
+            got=f"{age}",
+            why="no target could ever show it",
+            remedy=f"lengthen the trial or shorten {name}",
+        )
+
+
+def _check_room(T: int, terms: int) -> None:
+    if 8 * terms * T**2 > MEMORY_LIMIT:
+        raise InvalidSpec(
+            required=f"the time covariance must fit in {MEMORY_LIMIT / 2**30:.3g} GiB",
+            got=f"{T} steps, which take {8 * terms * T**2 / 2**30:.3g} GiB",
+            why="it would exhaust memory",
+            remedy="use shorter trials, or draw trials directly, without a Task",
+        )

@@ -1,0 +1,153 @@
+"""Multi-lag tasks: exact statistics, the trials they describe, and the same bytes from the same seed."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from learncast import tasks
+from learncast.errors import InvalidSpec
+
+LAGS, COEFFICIENTS, DIRECTION = (1, 4, 7), (0.6, -0.5, 0.3), np.array([0.6, 0.0, -0.8])
+SMALL = {
+    "steps": 12,
+    "direction": DIRECTION,
+    "lags": LAGS,
+    "coefficients": COEFFICIENTS,
+    "noise_strength": 0.2,
+}
+WAVES = {"steps": 15, "delay": 4, "periods": (6.0, 9.5), "weights": (0.7, -0.4), "noise_strength": 0.3}
+
+
+def refused(call):
+    with pytest.raises(InvalidSpec) as caught:
+        call()
+    assert all(len(part.strip()) > 0 for part in vars(caught.value).values())
+    return str(caught.value)
+
+
+def moments(inputs, targets):
+    trials = len(inputs)
+    return [
+        np.einsum("pti,psj->tisj", a, b) / trials for a, b in ((inputs, inputs), (inputs, targets), (targets, targets))
+    ]
+
+
+def covariances(task):
+    return [task.input_covariance.dense(), task.cross_covariance.dense(), task.target_covariance.dense()]
+
+
+def test_statistics_are_those_of_the_definition():
+    task = tasks.multi_lag(**SMALL)
+    # One trial at a time with a single 1 in it: the target's response is the covariance of white input with it.
+    response = np.zeros((12, 3, 12, 1))
+    for t in range(12):
+        for i in range(3):
+            for lag, c in zip(LAGS, COEFFICIENTS, strict=True):
+                if t + lag < 12:
+                    response[t, i, t + lag, 0] += c * DIRECTION[i]
+    np.testing.assert_array_equal(task.cross_covariance.dense(), response)
+    np.testing.assert_array_equal(task.input_covariance.dense().reshape(36, 36), np.eye(36))
+    expected = np.einsum("tiro,tisp->rosp", response, response) + 0.2 * np.eye(12)[:, None, :, None]
+    # Sums of at most three products of order one.
+    np.testing.assert_allclose(task.target_covariance.dense(), expected, rtol=0, atol=1e-15)
+    assert (task.steps, task.inputs, task.outputs, task.targets) == (12, 3, 1, "every_step")
+
+
+@pytest.mark.parametrize(
+    ("task", "draw"),
+    [
+        (tasks.multi_lag(**SMALL), lambda n, rng: tasks.multi_lag_trials(n, rng, **SMALL)),
+        (tasks.multi_lag(**SMALL), tasks.multi_lag(**SMALL).sample),
+        (tasks.sinusoidal_delay(**WAVES), lambda n, rng: tasks.sinusoidal_delay_trials(n, rng, **WAVES)),
+        (tasks.sinusoidal_delay(**WAVES), tasks.sinusoidal_delay(**WAVES).sample),
+    ],
+    ids=["lags, direct", "lags, task", "waves, direct", "waves, task"],
+)
+def test_trials_have_the_statistics_of_the_task(task, draw):
+    trials = 40_000
+    inputs, targets = draw(trials, np.random.default_rng(5))
+    assert inputs.shape == (trials, task.steps, task.inputs)
+    assert targets.shape == (trials, task.steps, 1)
+    for estimated, exact in zip(moments(inputs, targets), covariances(task), strict=True):
+        # Variances are at most 1.3, so a product has a standard deviation below 2. Six standard errors, over fewer
+        # than 10^4 entries in all, raise a false alarm with probability 2e-5.
+        assert np.abs(estimated - exact).max() < 6 * 2 / np.sqrt(trials)
+
+
+def test_the_waves_are_waves_and_the_target_is_their_delayed_sum():
+    inputs, targets = tasks.sinusoidal_delay_trials(
+        3, np.random.default_rng(0), steps=40, delay=7, periods=(10.0, 4.0), noise_strength=0.0
+    )
+    # A wave of period 10 repeats after 10 steps, one of period 4 after 4; such sines are good to 1e-13.
+    np.testing.assert_allclose(inputs[:, 10:, 0], inputs[:, :-10, 0], atol=1e-12)
+    np.testing.assert_allclose(inputs[:, 4:, 1], inputs[:, :-4, 1], atol=1e-12)
+    np.testing.assert_allclose(targets[:, 7:, 0], inputs[:, :-7].sum(axis=2) / np.sqrt(2), atol=1e-12)
+    assert not targets[:, :7].any()
+
+
+def test_the_same_seed_gives_the_same_bytes():
+    for draw in (
+        lambda rng: tasks.multi_lag_trials(4, rng, steps=300),
+        lambda rng: tasks.sinusoidal_delay_trials(4, rng),
+        lambda rng: (tasks.random_direction(16, rng),),
+    ):
+        first, second = (draw(np.random.default_rng(212)) for _ in range(2))
+        assert [part.tobytes() for part in first] == [part.tobytes() for part in second]
+        assert first[0].tobytes() != draw(np.random.default_rng(213))[0].tobytes()
+
+
+def test_inputs_are_drawn_before_noise():
+    inputs, targets = tasks.multi_lag_trials(2, np.random.default_rng(3), **SMALL)
+    rng = np.random.default_rng(3)
+    x, noise = rng.standard_normal((2, 12, 3)), rng.standard_normal((2, 12, 1))
+    np.testing.assert_array_equal(inputs, x)
+    by_hand = np.sqrt(0.2) * noise
+    for t in range(12):
+        for lag, c in zip(LAGS, COEFFICIENTS, strict=True):
+            if t >= lag:
+                by_hand[:, t, 0] += c * (x[:, t - lag] @ DIRECTION)
+    np.testing.assert_allclose(targets, by_hand, rtol=0, atol=1e-15)
+
+
+def test_defaults_are_the_published_setting_and_stay_small():
+    tracemalloc.start()
+    task = tasks.multi_lag()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (task.steps, task.inputs) == (1024, 16)
+    # Written out, the input covariance alone would take 2 GiB.
+    assert peak < 100e6
+    squares = np.array([0.6, 0.5, 0.4, 0.32, 0.26]) ** 2
+    reached = 1024 - np.array([32, 64, 128, 192, 256])
+    # A sum of a thousand variances of order one.
+    assert task.target_power == pytest.approx(squares @ reached + 1024 * 0.3**2, rel=1e-12)
+    assert np.linalg.norm(tasks.random_direction(16, np.random.default_rng(1))) == pytest.approx(1, rel=1e-15)
+
+
+def test_a_number_of_inputs_is_an_even_direction():
+    even = tasks.multi_lag(9, 4, lags=(2,), coefficients=(1.0,)).cross_covariance.dense()
+    given = tasks.multi_lag(9, np.full(4, 0.5), lags=(2,), coefficients=(1.0,)).cross_covariance.dense()
+    np.testing.assert_array_equal(even, given)
+
+
+def test_tasks_can_be_varied():
+    changed = tasks.multi_lag(**SMALL).varied(noise_strength=0.0)
+    assert changed.target_power == pytest.approx(tasks.multi_lag(**SMALL).target_power - 12 * 0.2, rel=1e-12)
+    assert tasks.sinusoidal_delay(**WAVES).varied(delay=0).target_power == pytest.approx(15 * (0.49 + 0.16), rel=1e-12)
+
+
+def test_what_means_nothing_is_refused():
+    assert "one coefficient each" in refused(lambda: tasks.multi_lag(50, lags=(1, 2), coefficients=(1.0,)))
+    assert "distinct" in refused(lambda: tasks.multi_lag(50, lags=(2, 2), coefficients=(1.0, 2.0)))
+    assert "less than the 256 steps" in refused(lambda: tasks.multi_lag(256))
+    assert "direction must not be zero" in refused(lambda: tasks.multi_lag(300, np.zeros(3)))
+    assert "noise_strength must be positive" in refused(lambda: tasks.multi_lag(300, noise_strength=-1.0))
+    assert "GiB" in refused(lambda: tasks.multi_lag(20_000))
+    assert "GiB" in refused(lambda: tasks.sinusoidal_delay(20_000))
+    assert "less than the 10 steps" in refused(lambda: tasks.sinusoidal_delay(10, 10))
+    assert "one number for each period" in refused(lambda: tasks.sinusoidal_delay(50, 3, weights=(1.0, 2.0)))
+    assert "periods must be positive" in refused(lambda: tasks.sinusoidal_delay(50, 3, periods=(0.0,)))
+    assert "trials" in refused(lambda: tasks.multi_lag_trials(0, np.random.default_rng(0)))
+    inputs, _ = tasks.multi_lag_trials(1, np.random.default_rng(0), steps=20_000, direction=1)  # trials need no T x T
+    assert inputs.shape == (1, 20_000, 1)
