@@ -69,6 +69,12 @@ ASSUMPTIONS = {
         "gradient descent oscillates or diverges where the flow converges",
         "lower the learning rate, or pass strict=False for the flow's times alone",
     ),
+    "one_response": Condition(
+        EXACT,
+        "no input weight of a ReLU unit may pass through zero on its way to the optimum",
+        "the unit would answer with the other sign's response, which the closed form does not know",
+        "use learncast.solve or learncast.follow, which integrate both responses, or start from other output weights",
+    ),
     "whitened_input": Condition(
         EXACT,
         "the input (pooled over time in a recurrent network) must have equal variance in all directions",

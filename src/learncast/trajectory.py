@@ -37,6 +37,8 @@ class Status(enum.Enum):
 FORECAST_CLASSES = {
     "exact": "linear network on which every condition of the theory holds: steps are right to round-off",
     "integrated": "linear network, flow integrated numerically: steps are right to the solver's tolerance",
+    "response": "fixed recurrence, nonlinear units seen through their measured responses: steps with a confidence "
+    "interval",
     "outside": "a condition of the theory fails: read the numbers as an approximation",
 }
 

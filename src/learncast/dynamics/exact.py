@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from learncast.assumptions import require
 from learncast.dynamics.linear_rnn import ModeSolution
 from learncast.dynamics.modes import modes
 from learncast.dynamics.pooled import PooledProblem
+from learncast.dynamics.response import response
+from learncast.dynamics.response_modes import solve_response
 from learncast.dynamics.solution import Solution
 from learncast.dynamics.two_layer import TwoLayerSolution
 from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.task import Task
 from learncast.validation import positive
 
 #: The weights the exact theory lets learn, by kind of network.
-LEARNABLE = {LinearRNN: ("input", "output"), TwoLayer: ("first", "second")}
+LEARNABLE = {LinearRNN: ("input", "output"), TwoLayer: ("first", "second"), Activated: ("input", "output")}
 
 
 def solve(
     task: Task,
-    network: LinearRNN | TwoLayer,
+    network: LinearRNN | TwoLayer | Activated,
     *,
     learning_rate: float,
     learn: tuple[str, ...] | None = None,
     strict: bool = True,
     separatrix_tolerance: float | None = None,
+    rng: np.random.Generator | int = 0,
+    trials: int | None = None,
 ) -> Solution:
     """Solve the learning of a task exactly.
 
     A `LinearRNN` is solved mode by mode when it starts on the task's modes. When it does not, but its recurrence is a
     number, its pooled input white and its start balanced, it is a two-layer network and solved as one.
 
+    An `Activated` LinearRNN with one input and a diagonal recurrence is solved through its measured responses: ReLU
+    units of one recurrence and sign in closed form, others integrated; its times carry confidence intervals.
+
     Parameters
     ----------
     task : Task
         What is learned; the loss is half the mean squared error summed over outputs.
-    network : LinearRNN or TwoLayer
+    network : LinearRNN, TwoLayer or Activated
         The network before training. A recurrence stays fixed.
     learning_rate : float
         Step size of gradient descent; times are counted in its steps.
@@ -48,11 +58,19 @@ def solve(
     separatrix_tolerance : float, optional
         Two-layer networks: relative size below which a start counts as exactly on a separatrix; 0 keeps round-off, as a
         simulation would.
+    rng : numpy.random.Generator or int
+        Activated networks: generator or seed of the trials on which responses are measured. The default seed makes the
+        answer repeatable.
+    trials : int, optional
+        Activated networks: trials to draw; by default as many as `learncast.dynamics.response.response` draws.
     """
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
+    if isinstance(network, Activated):
+        _check_learnable(network, learn)
+        return _required(solve_response(response(task, network, rng=rng, trials=trials), learning_rate=rate), strict)
     if not isinstance(network, LinearRNN | TwoLayer):
         raise UnsupportedModel(
-            required="the network must be a LinearRNN or a TwoLayer",
+            required="the network must be a LinearRNN, a TwoLayer or an Activated LinearRNN",
             got=type(network).__name__,
             why="no exact solution is known for other networks here",
             remedy="describe it as learncast.LinearRNN(...) or learncast.TwoLayer(first, second)",
@@ -81,7 +99,7 @@ def _required(solution: Solution, strict: bool) -> Solution:
     return solution
 
 
-def _check_learnable(network: LinearRNN | TwoLayer, learn: tuple[str, ...] | None) -> None:
+def _check_learnable(network: LinearRNN | TwoLayer | Activated, learn: tuple[str, ...] | None) -> None:
     allowed = LEARNABLE[type(network)]
     if learn is not None and set(learn) != set(allowed):
         raise InvalidSpec(

@@ -32,12 +32,23 @@ class LearningTime:
     mode_descent_steps : (modes,)
         Predicted whole number of gradient-descent steps.
     mode_status : one per mode
+    flow_interval, descent_interval : (2, modes), optional
+        Ends of the 95% confidence intervals of both, where the statistics were measured on trials; None elsewhere.
     """
 
     accuracy: float
     mode_flow_steps: FloatArray
     mode_descent_steps: FloatArray
     mode_status: tuple[Status, ...]
+    flow_interval: FloatArray | None = None
+    descent_interval: FloatArray | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Interval of the flow steps until every mode is learned; None where nothing was measured."""
+        return (
+            None if self.flow_interval is None else (_slowest(self.flow_interval[0]), _slowest(self.flow_interval[1]))
+        )
 
     @property
     def flow_steps(self) -> float:
@@ -55,8 +66,9 @@ class LearningTime:
         return worst_status(self.mode_status)
 
     def __repr__(self) -> str:
+        within = "" if self.interval is None else f" ({self.interval[0]:.6g} to {self.interval[1]:.6g})"
         return (
-            f"<LearningTime to {self.accuracy:g}: {self.flow_steps:.6g} flow steps, "
+            f"<LearningTime to {self.accuracy:g}: {self.flow_steps:.6g} flow steps{within}, "
             f"{self.descent_steps:.6g} descent steps, {self.status.name}>"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,18 @@ import xarray as xr
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption, exact, require, worst
 from learncast.dynamics import mode_equation
-from learncast.dynamics.linear_rnn import ModeSolution
 from learncast.dynamics.modes import Modes, modes_of
+from learncast.dynamics.response import check_network
+from learncast.dynamics.response_bootstrap import bounds
+from learncast.dynamics.response_modes import has_one_response, solution_of
+from learncast.dynamics.response_trials import seed_of
 from learncast.dynamics.solution import LearningTime, checked_times, worst_status
 from learncast.errors import InvalidSpec
+from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.passage import Problem
+from learncast.planning.replicas import ReplicaSteps, ends_of, replicated
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, save_dataset, spec_hash
 from learncast.validation import FloatArray, between, positive
@@ -70,6 +75,8 @@ class StageOutcome:
         Strengths before and after, by the flow.
     accuracy : float
         Accuracy on the stage's own task at its end, that of the worst mode.
+    interval : (low, high), optional
+        95% confidence interval of the flow steps, where the statistics were measured on trials.
     """
 
     stage: Stage
@@ -79,6 +86,7 @@ class StageOutcome:
     end: FloatArray
     accuracy: float
     status: Status
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,12 +100,33 @@ class Curriculum:
         Training on the target alone from the same start; None when the last stage is given by steps.
     modes : tuple of Modes
         Each stage's task in the common frame.
+    replicas : ReplicaSteps or None
+        Where statistics were measured on trials: what intervals are made of.
     """
 
     outcomes: tuple[StageOutcome, ...]
     direct: LearningTime | None
     modes: tuple[Modes, ...]
     learning_rate: float
+    replicas: ReplicaSteps | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95% confidence interval of the flow steps; None where nothing was measured."""
+        return None if self.replicas is None else ends_of(self.replicas.flow.sum(axis=0))
+
+    @property
+    def descent_interval(self) -> tuple[float, float] | None:
+        """The same of the descent steps."""
+        return None if self.replicas is None else ends_of(self.replicas.descent.sum(axis=0))
+
+    @property
+    def speedup_interval(self) -> tuple[float, float] | None:
+        """The same of the flow steps saved: sharper than the difference of two intervals."""
+        if self.replicas is None:
+            return None
+        with np.errstate(invalid="ignore"):
+            return ends_of(self.replicas.direct - self.replicas.flow.sum(axis=0))
 
     @property
     def flow_steps(self) -> float:
@@ -137,7 +166,9 @@ class Curriculum:
     @property
     def forecast_class(self) -> str:
         """What may be promised."""
-        return "exact" if exact(self.assumptions) else "outside"
+        if not exact(self.assumptions):
+            return "outside"
+        return "exact" if self.replicas is None else "response"
 
     @cached_property
     def why(self) -> Explanation | None:
@@ -244,13 +275,33 @@ class Curriculum:
             ("speedup_ratio", self.speedup_ratio, "1"),
         ):
             variables[name] = ((), value, described(name.replace("_", " "), units))
+        variables |= self._interval_variables()
         return xr.Dataset(
             variables,
             coords={
-                "task": ("stage", [m.task.name for m in self.modes]),
+                "task": ("stage", [o.stage.task.name for o in self.outcomes]),
                 "status": ("stage", [o.status.name for o in self.outcomes]),
             },
         )
+
+    def _interval_variables(self) -> dict[str, Any]:
+        """Ends of the intervals, for the dataset; none where nothing was measured."""
+        if self.replicas is None:
+            return {}
+        found: dict[str, Any] = {}
+        stage = bounds(self.replicas.flow.T)
+        whole = {
+            "total_steps": self.interval,
+            "direct_steps": ends_of(self.replicas.direct),
+            "speedup_steps": self.speedup_interval,
+        }
+        for k, end in enumerate(("low", "high")):
+            note = f"{end} end of its interval"
+            found[f"flow_steps_{end}"] = ("stage", stage[k], described(f"flow duration, {note}", STEPS))
+            for name, ends in whole.items():
+                assert ends is not None
+                found[f"{name}_{end}"] = ((), ends[k], described(f"{name.replace('_', ' ')}, {note}", STEPS))
+        return found
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the stages' numbers to NetCDF."""
@@ -258,25 +309,38 @@ class Curriculum:
 
     def __repr__(self) -> str:
         parts = " -> ".join(f"{o.stage.task.name} ({o.flow_steps:.6g})" for o in self.outcomes)
+        within = "" if self.interval is None else f" ({self.interval[0]:.6g} to {self.interval[1]:.6g})"
         return (
-            f"<Curriculum {parts}: {self.flow_steps:.6g} flow steps, speedup {self.speedup_steps:.6g}, "
+            f"<Curriculum {parts}: {self.flow_steps:.6g} flow steps{within}, speedup {self.speedup_steps:.6g}, "
             f"{self.forecast_class}>"
         )
 
 
-def follow(stages: Sequence[Stage], network: LinearRNN, *, learning_rate: float, strict: bool = True) -> Curriculum:
+def follow(
+    stages: Sequence[Stage],
+    network: LinearRNN | Activated,
+    *,
+    learning_rate: float,
+    strict: bool = True,
+    rng: np.random.Generator | int = 0,
+) -> Curriculum:
     """Forecast training on several tasks in sequence, exactly.
+
+    An `Activated` network is followed through its measured responses, with confidence intervals: in closed form where
+    its ReLU units share one response, integrated otherwise.
 
     Parameters
     ----------
     stages : sequence of Stage
         In order; the last is the target, against whose direct training the speedup is measured.
-    network : LinearRNN
+    network : LinearRNN or Activated
         The network before training.
     learning_rate : float
         Step size of gradient descent.
     strict : bool
         Raise when a condition of the theory fails for any stage.
+    rng : numpy.random.Generator or int
+        Activated networks: generator or seed of the trials on which responses are measured, the same for every task.
 
     Implements: curriculum2025 Eq. (13), for any number of stages
     Implements: curriculum2025 Eq. (15), the speedup as a difference
@@ -289,7 +353,16 @@ def follow(stages: Sequence[Stage], network: LinearRNN, *, learning_rate: float,
             why="there is nothing to follow",
             remedy="pass Stage(task, accuracy=0.99)",
         )
-    target, *rest = modes_of([stages[-1].task, *(s.task for s in stages[:-1])], network)
+    if isinstance(network, Activated):
+        from learncast.planning.response_curriculum import follow_integrated  # it builds on this module
+
+        check_network(network)
+        rng = seed_of(rng)
+        if not has_one_response(network):
+            return follow_integrated(stages, network, rate, rng)
+    target, *rest = modes_of([stages[-1].task, *(s.task for s in stages[:-1])], network, rng=rng)
+    if isinstance(network, Activated) and not all(exact(m.assumptions) for m in (*rest, target)):
+        return follow_integrated(stages, network, rate, rng)
     curriculum = follow_modes(stages, (*rest, target), network, rate)
     if strict:
         require(curriculum.assumptions)
@@ -297,7 +370,7 @@ def follow(stages: Sequence[Stage], network: LinearRNN, *, learning_rate: float,
 
 
 def follow_modes(
-    stages: Sequence[Stage], modes: tuple[Modes, ...], network: LinearRNN, learning_rate: float
+    stages: Sequence[Stage], modes: tuple[Modes, ...], network: LinearRNN | Activated, learning_rate: float
 ) -> Curriculum:
     """Follow stages whose tasks are already taken apart in one frame."""
     flow = descent = modes[-1].start
@@ -329,8 +402,14 @@ def follow_modes(
         )
         flow, descent = outcomes[-1].end, descended
     accuracy = stages[-1].accuracy
-    direct = None if accuracy is None else ModeSolution(modes[-1], network, learning_rate).time_to(accuracy)
-    return Curriculum(tuple(outcomes), direct, modes, learning_rate)
+    direct = None if accuracy is None else solution_of(modes[-1], network, learning_rate).time_to(accuracy)
+    replicas = replicated([(s.accuracy, s.steps) for s in stages], modes, learning_rate)
+    if replicas is not None:
+        ends = bounds(replicas.flow.T).T
+        outcomes = [
+            replace(o, interval=(float(low), float(high))) for o, (low, high) in zip(outcomes, ends, strict=True)
+        ]
+    return Curriculum(tuple(outcomes), direct, modes, learning_rate, replicas)
 
 
 def _problem(m: Modes) -> Problem:

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from learncast.assumptions import Assumption, require, stable_learning_rate, worst
 from learncast.dynamics import mode_equation
-from learncast.dynamics.linear_rnn import ModeSolution
 from learncast.dynamics.modes import Modes, modes_of, recurrence_kernel
+from learncast.dynamics.response_bootstrap import bounds
+from learncast.dynamics.response_modes import solution_of
+from learncast.dynamics.response_trials import seed_of
 from learncast.errors import InvalidSpec
+from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.explanation import singular_accuracy
 from learncast.planning.passage import Problem
@@ -33,7 +36,7 @@ _BLOCK = 2**14
 
 def phase_portrait(
     target: Task,
-    network: LinearRNN,
+    network: LinearRNN | Activated,
     *,
     vary: str,
     values: Sequence[Any] | FloatArray,
@@ -42,6 +45,7 @@ def phase_portrait(
     accuracy: float = 0.99,
     strict: bool = True,
     progress: Progress = silent,
+    rng: np.random.Generator | int = 0,
 ) -> xr.Dataset:
     """Time two-task curricula over a task parameter and the first task's stopping accuracy.
 
@@ -51,8 +55,8 @@ def phase_portrait(
     ----------
     target : Task
         From a family; learned to `accuracy` in the end.
-    network : LinearRNN
-        The network before training.
+    network : LinearRNN or Activated
+        The network before training; ReLU units must share one response (one recurrence, one sign, one output).
     vary : str
         Keyword of the target's family that the first task changes.
     values : (values,)
@@ -64,6 +68,8 @@ def phase_portrait(
         Raise when a condition of the theory fails for the target or any first task.
     progress : callable
         Called with the share of the grid done.
+    rng : numpy.random.Generator or int
+        Activated networks: generator or seed of the trials on which responses are measured, the same for every task.
 
     Returns
     -------
@@ -71,6 +77,8 @@ def phase_portrait(
         ``first_stage_steps``, ``second_stage_steps``, ``total_steps``, ``speedup_steps``, ``speedup_ratio`` over
         (`vary`, ``accuracy``); ``direct_steps``; per value the first task's ``optimum`` of each mode, the
         ``singular_accuracy`` at which its end is the target's optimum (one mode), and whether descent is ``stable``.
+        Of an Activated network also ``total_steps_low`` and ``total_steps_high``, ``speedup_steps_low`` and
+        ``speedup_steps_high``, the ends of 95% confidence intervals.
     """
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
@@ -90,9 +98,10 @@ def phase_portrait(
             remedy="put a single value in a list",
         )
     _check_size(len(values), len(stops))
-    own = modes_of([target], network)[0]
-    firsts, measured = _first_tasks(target, own, network, vary, values)
-    direct = ModeSolution(own, network, rate)
+    seed = seed_of(rng)
+    own = modes_of([target], network, rng=seed)[0]
+    firsts, measured, replicas = _first_tasks(target, own, network, vary, values, seed)
+    direct = solution_of(own, network, rate)
     sharp = mode_equation.sharpness(own.start, own.imbalance, firsts.cross, firsts.power)
     if strict:
         require(worst([direct.assumptions, measured]))
@@ -100,7 +109,10 @@ def phase_portrait(
     second = Problem(own.weighted_cross, own.weighted_input, own.imbalance)
     grids = _timed(own.start, firsts, second, 1.0 - stops, 1.0 - accuracy, rate, progress)
     direct_steps = direct.time_to(accuracy).flow_steps
-    return _labelled(vary, values, stops, grids, direct_steps, firsts, own, sharp * rate <= 2.0).assign_attrs(
+    portrait = _labelled(vary, values, stops, grids, direct_steps, firsts, own, sharp * rate <= 2.0)
+    if replicas is not None:
+        portrait = portrait.assign(_intervals(vary, own, replicas, 1.0 - stops, 1.0 - accuracy, rate))
+    return portrait.assign_attrs(
         target=target.name,
         learning_rate=rate,
         target_accuracy=accuracy,
@@ -128,19 +140,45 @@ def _check_size(values: int, accuracies: int) -> None:
 
 
 def _first_tasks(
-    target: Task, own: Modes, network: LinearRNN, vary: str, values: Any
-) -> tuple[Problem, tuple[Assumption, ...]]:
-    """Weighted strengths of every first task, (values, 1, modes), and the worst of each condition over them."""
-    batch = _batched(target, own, vary, values)
+    target: Task, own: Modes, network: LinearRNN | Activated, vary: str, values: Any, seed: int
+) -> tuple[Problem, tuple[Assumption, ...], list[Problem] | None]:
+    """Weighted strengths of every first task, (values, 1, modes), the worst of each condition, and replicas."""
+    batch = _batched(target, own, vary, values) if isinstance(network, LinearRNN) else None
     if batch is not None:
         cross, power = batch
-        return Problem(cross[:, None, :], power[:, None, :], own.imbalance), own.assumptions
+        return Problem(cross[:, None, :], power[:, None, :], own.imbalance), own.assumptions, None
     tasks = [target.varied(**{vary: _as_given(target, vary, value)}) for value in values]
     # The target first: its frame is the common one.
-    each = modes_of([target, *tasks], network)[1:]
+    each = modes_of([target, *tasks], network, rng=seed)[1:]
     cross = np.stack([m.weighted_cross for m in each])[:, None, :]
     power = np.stack([m.weighted_input for m in each])[:, None, :]
-    return Problem(cross, power, own.imbalance), worst(m.assumptions for m in each)
+    measured = [m.replicas for m in each]
+    replicas = [Problem(r[0][:, None, :], r[1][:, None, :], own.imbalance) for r in measured if r is not None]
+    return Problem(cross, power, own.imbalance), worst(m.assumptions for m in each), replicas or None
+
+
+def _intervals(
+    vary: str, own: Modes, firsts: list[Problem], tolerances: FloatArray, target_tolerance: float, learning_rate: float
+) -> dict[str, Any]:
+    """Ends of the confidence intervals over the grid, one first task at a time."""
+    assert own.replicas is not None
+    cross, power = own.replicas
+    second = Problem(cross[:, None, :], power[:, None, :], own.imbalance)
+    direct = second.arrival(own.start, np.array([target_tolerance]))[0] / learning_rate
+    total, saved = [], []
+    for first in firsts:
+        time, ends = first.arrival(own.start, tolerances)
+        rest, _ = second.arrival(ends, target_tolerance)
+        steps = np.where(np.isfinite(time), time + rest, np.inf) / learning_rate
+        total.append(bounds(steps))
+        with np.errstate(invalid="ignore"):
+            saved.append(bounds(direct - steps))
+    found: dict[str, Any] = {}
+    for k, end in enumerate(("low", "high")):
+        for name, values in (("total_steps", total), ("speedup_steps", saved)):
+            note = f"{name.replace('_', ' ')}, {end} end of its interval"
+            found[f"{name}_{end}"] = ((vary, "accuracy"), np.stack(values)[:, k], described(note, STEPS))
+    return found
 
 
 def _as_given(target: Task, vary: str, value: Any) -> Any:

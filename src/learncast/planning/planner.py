@@ -14,10 +14,11 @@ import numpy as np
 import xarray as xr
 
 from learncast.assumptions import Assumption, exact, require
-from learncast.dynamics.linear_rnn import ModeSolution
 from learncast.dynamics.modes import Modes, modes_of
+from learncast.dynamics.response_modes import solution_of
 from learncast.dynamics.solution import LearningTime
 from learncast.errors import InvalidSpec
+from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.curriculum import Curriculum, Stage, difference, follow_modes, ratio
 from learncast.planning.passage import Problem
@@ -53,9 +54,19 @@ class Candidate:
     descent_steps: float
     direct: LearningTime
     target_modes: Modes
-    network: LinearRNN
+    network: LinearRNN | Activated
     learning_rate: float
     assumptions: tuple[Assumption, ...]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95% confidence interval of the flow steps at this stop; None where nothing was measured."""
+        return None if self.target_modes.replicas is None else self.curriculum.interval
+
+    @property
+    def speedup_interval(self) -> tuple[float, float] | None:
+        """The same of the flow steps saved."""
+        return None if self.target_modes.replicas is None else self.curriculum.speedup_interval
 
     @property
     def helps(self) -> bool:
@@ -156,13 +167,18 @@ class Plan:
     direct: LearningTime
     candidates: tuple[Candidate, ...]
     best: Curriculum
-    network: LinearRNN
+    network: LinearRNN | Activated
     learning_rate: float
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """Conditions of the theory for the recommended stages."""
         return self.best.assumptions
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95% confidence interval of the recommended flow steps; None where nothing was measured."""
+        return self.best.interval
 
     @property
     def forecast_class(self) -> str:
@@ -193,6 +209,8 @@ class Plan:
             self.direct.flow_steps,
             described("direct flow steps", STEPS),
         )
+        if self.best.replicas is not None:
+            variables |= self._interval_variables()
         return xr.Dataset(
             variables,
             coords={
@@ -205,6 +223,18 @@ class Plan:
                 "accuracy": self.direct.accuracy,
             },
         )
+
+    def _interval_variables(self) -> dict[str, Any]:
+        """Ends of the intervals, for the dataset."""
+        found: dict[str, Any] = {}
+        for k, end in enumerate(("low", "high")):
+            note = f"{end} end of its interval"
+            for name, attribute in (("flow_steps", "interval"), ("speedup_steps", "speedup_interval")):
+                values = np.array([getattr(c, attribute)[k] for c in self.candidates], dtype=float)
+                found[f"{name}_{end}"] = ("candidate", values, described(f"{name.replace('_', ' ')}, {note}", STEPS))
+            assert self.direct.interval is not None
+            found[f"direct_steps_{end}"] = ((), self.direct.interval[k], described(f"direct steps, {note}", STEPS))
+        return found
 
     @property
     def provenance(self) -> Provenance:
@@ -229,13 +259,14 @@ class Plan:
 def plan(
     target: Task,
     candidates: Sequence[Task],
-    network: LinearRNN,
+    network: LinearRNN | Activated,
     *,
     learning_rate: float,
     accuracy: float = 0.99,
     max_stages: int = 2,
     strict: bool = True,
     progress: Progress = silent,
+    rng: np.random.Generator | int = 0,
 ) -> Plan:
     """Find the intermediate task and the stop that reach the target soonest.
 
@@ -248,8 +279,8 @@ def plan(
         What must be learned in the end.
     candidates : sequence of Task
         Tasks that may be trained first.
-    network : LinearRNN
-        The network before training.
+    network : LinearRNN or Activated
+        The network before training; ReLU units must share one response (one recurrence, one sign, one output).
     learning_rate : float
     accuracy : float
         Accuracy the target must reach; 1 is reached at infinite time only.
@@ -260,6 +291,8 @@ def plan(
         candidates within a residual of 0.1 compete too, and the plan says which condition is not exact.
     progress : callable
         Called with the share of candidates done.
+    rng : numpy.random.Generator or int
+        Activated networks: generator or seed of the trials on which responses are measured, the same for every task.
     """
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
@@ -271,8 +304,8 @@ def plan(
             remedy="use 2, or follow() for a longer curriculum of your own",
         )
     pool = list(candidates) if max_stages == 2 else []
-    target_modes, *pool_modes = modes_of([target, *pool], network)
-    solution = ModeSolution(target_modes, network, rate)
+    target_modes, *pool_modes = modes_of([target, *pool], network, rng=rng)
+    solution = solution_of(target_modes, network, rate)
     if strict:
         require(solution.assumptions)
     direct = solution.time_to(accuracy)
@@ -295,7 +328,7 @@ def _weighed(
     pool: list[Modes],
     target: Modes,
     direct: LearningTime,
-    network: LinearRNN,
+    network: LinearRNN | Activated,
     learning_rate: float,
     progress: Progress,
 ) -> list[Candidate]:
@@ -325,7 +358,7 @@ def _weighed(
             target_modes=target,
             network=network,
             learning_rate=learning_rate,
-            assumptions=ModeSolution(m, network, learning_rate).assumptions,
+            assumptions=solution_of(m, network, learning_rate).assumptions,
         )
         for k, m in enumerate(pool)
     ]

@@ -1,0 +1,90 @@
+"""The bootstrap over groups of trials: replicas of means, from the groups' means alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learncast.dynamics.response_trials import Trials
+from learncast.validation import FloatArray
+
+#: Probability with which an interval should cover.
+LEVEL = 0.95
+
+#: Added to the trials' seed, so that resampling is independent of the trials.
+_RESAMPLING = 977
+
+
+@dataclass(frozen=True, eq=False)
+class Resampling:
+    """How often each group of trials enters each replica; the first row is the estimate itself, every group once.
+
+    Attributes
+    ----------
+    counts : (groups,)
+        Trials of each group.
+    times : (1 + replicas, groups)
+    """
+
+    counts: FloatArray
+    times: FloatArray
+
+    @classmethod
+    def of(cls, trials: Trials, replicas: int) -> Resampling:
+        """Draw the replicas: the same for every source with as many groups and the same seed."""
+        groups = trials.groups
+        rng = np.random.default_rng([trials.seed, _RESAMPLING])
+        times = rng.multinomial(groups, np.full(groups, 1.0 / groups), size=replicas).astype(float)
+        counts = np.diff(np.linspace(0, trials.number, groups + 1).astype(int)).astype(float)
+        return cls(counts, np.concatenate([np.ones((1, groups)), times]))
+
+    def means(self, sums: FloatArray) -> FloatArray:
+        """Means over trials of (groups, ...) sums: (1 + replicas, ...)."""
+        weights = self.times / (self.times @ self.counts)[:, None]
+        return np.tensordot(weights, sums, axes=1)
+
+    def corrected(self, sums: FloatArray, controls: FloatArray, known: FloatArray) -> FloatArray:
+        """The same, corrected by controls (groups, controls) whose means are known.
+
+        Each sum is regressed on the controls over the groups, and what the controls' known error explains is removed.
+        """
+        flat = sums.reshape(len(sums), -1)
+        error = controls - self.counts[:, None] * known
+        size = np.sqrt((error**2).mean(axis=0))
+        error = error[:, size > 0] / size[size > 0]
+        centred = error - error.mean(axis=0)
+        slopes = np.linalg.lstsq(centred, flat - flat.mean(axis=0), rcond=1e-10)[0]
+        return self.means((flat - error @ slopes).reshape(sums.shape))
+
+
+def group_sums(trials: Trials, measure: Callable[[FloatArray, FloatArray], FloatArray]) -> FloatArray:
+    """Sums over each group's trials of what `measure` sums over a block, (groups, numbers)."""
+    total: FloatArray | None = None
+    for group, inputs, targets in trials.blocks():
+        found = measure(inputs, targets)
+        if total is None:
+            total = np.zeros((trials.groups, len(found)))
+        total[group] += found
+    assert total is not None  # there is at least one trial
+    return total
+
+
+def bounds(replicas: FloatArray) -> FloatArray:
+    """Ends of the central interval over the first axis, (2, ...); infinities count, unknowns make it unknown."""
+    tail = 100 * (1 - LEVEL) / 2
+    ordered = np.sort(np.asarray(replicas, dtype=float), axis=0)  # nan last
+    low, high = (_ranked(ordered, q / 100) for q in (tail, 100 - tail))
+    unknown: NDArray[np.bool_] = np.isnan(ordered).any(axis=0)
+    return np.stack([np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)])
+
+
+def _ranked(ordered: FloatArray, share: float) -> FloatArray:
+    """Quantile by interpolation between ranks, exact where both are infinite (inf - inf is no step)."""
+    place = share * (len(ordered) - 1)
+    below, above = ordered[int(np.floor(place))], ordered[int(np.ceil(place))]
+    with np.errstate(invalid="ignore"):
+        step = np.where(below == above, 0.0, (above - below) * (place - np.floor(place)))
+    return below + step

@@ -1,0 +1,219 @@
+"""One response feature as one learning mode: the closed forms of the linear theory with measured statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from learncast import assumptions as conditions
+from learncast.assumptions import Assumption
+from learncast.dynamics import mode_equation
+from learncast.dynamics.linear_rnn import ModeSolution, descent_steps
+from learncast.dynamics.modes import Modes
+from learncast.dynamics.response import Response, active_units, check_network, linear_weights, response
+from learncast.dynamics.response_bootstrap import bounds
+from learncast.dynamics.response_problem import network_of
+from learncast.dynamics.response_solution import ResponseFlowSolution, ResponseSolution
+from learncast.dynamics.response_trials import seed_of
+from learncast.dynamics.solution import LearningTime, checked_time
+from learncast.errors import UnsupportedModel
+from learncast.networks.activated import Activated
+from learncast.networks.alignment import Alignment
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.tasks.geometry import Frame
+from learncast.tasks.task import Task
+from learncast.trajectory import Provenance, spec_hash
+from learncast.validation import FloatArray, positive
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ResponseModes(Modes):
+    """A task seen by ReLU units of one recurrence and one sign: a single mode with beta_yx = E[y z], beta_xx = E[z^2].
+
+    With |a_i| and c_i of all units as vectors the gap beta - u B drives a + c and a - c in proportion to themselves, so
+    any number of units follows the equation of one mode, with u = a . c and |lambda| = |a + c| |a - c|.
+
+    Attributes
+    ----------
+    response : Response
+    """
+
+    response: Response
+
+    @property
+    def replicas(self) -> tuple[FloatArray, FloatArray]:
+        """Bootstrap replicas of beta_yx and beta_xx, (replicas, 1) each; the same resampling for every task."""
+        k, features = _feature(self.response), self.response.features
+        return features.cross[1:, 0, k, None], np.maximum(features.power[1:, k, k, None], 0.0)
+
+    def loss(self, strengths: FloatArray) -> FloatArray:
+        """Half mean squared error at strengths (..., 1)."""
+        quadratic = self.weighted_input * strengths**2 / 2 - self.weighted_cross * strengths
+        return np.asarray(self.response.features.target_power[0] / 2 + quadratic.sum(axis=-1))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ResponseModeSolution(ResponseSolution, ModeSolution):
+    """Closed-form learning of ReLU units that share one response feature; times carry intervals.
+
+    Assumes: one_response, stable_learning_rate
+    """
+
+    modes: ResponseModes
+
+    @property
+    def response(self) -> Response:  # type: ignore[override]
+        """The measured statistics, and the network before training."""
+        return self.modes.response
+
+    def network_at(self, time: float) -> Activated:  # type: ignore[override]
+        """Return the network as it is after `time` gradient steps of the flow."""
+        u = float(self._strengths(np.array([checked_time(time)]))[0, 0])
+        sign, w, c = _units(self.response.network)
+        forward, backward = w + c, w - c
+        growth = np.sqrt(_growth(u, forward, backward))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            forward = np.where(forward == 0, 0.0, forward * growth)
+            backward = np.where(backward == 0, 0.0, backward / growth)
+        moved = np.concatenate([sign * (forward + backward) / 2, (forward - backward) / 2])
+        return network_of(self.response.network, moved)
+
+    def time_to(self, accuracy: float) -> LearningTime:
+        """First entry into |u - u*| <= (1 - accuracy) |u*| on the measured statistics, with intervals."""
+        found = super().time_to(accuracy)
+        m = self.modes
+        arguments = (m.imbalance, *m.replicas)
+        flow, edge = mode_equation.time_to_band(m.start, *arguments, 1.0 - found.accuracy)
+        descent = descent_steps(np.broadcast_to(m.start, edge.shape), edge, *arguments, flow, self.learning_rate)
+        return LearningTime(
+            found.accuracy,
+            found.mode_flow_steps,
+            found.mode_descent_steps,
+            found.mode_status,
+            bounds(flow / self.learning_rate),
+            bounds(descent),
+        )
+
+    @property
+    def provenance(self) -> Provenance:
+        """Where the numbers come from."""
+        digest = spec_hash(self.response.hash, self.learning_rate)
+        return Provenance("theory", ("curriculum2025", "proca2025", "saxe2014"), digest, self.response.provenance.seed)
+
+    def __repr__(self) -> str:
+        return (
+            f"<ResponseModeSolution of {self.modes.task.name!r} at learning rate {self.learning_rate:g}: "
+            f"one response feature, {self.forecast_class}>"
+        )
+
+
+def solution_of(modes: Modes, network: LinearRNN | Activated, learning_rate: float) -> ModeSolution:
+    """The closed form of modes, with intervals where they were measured."""
+    if isinstance(modes, ResponseModes):
+        return ResponseModeSolution(modes, linear_weights(modes.response.network), learning_rate)
+    assert isinstance(network, LinearRNN)
+    return ModeSolution(modes, network, learning_rate)
+
+
+def has_one_response(network: Activated) -> bool:
+    """Whether all active units share one response feature and one output: the case with a closed form."""
+    if network.activation != "relu" or network.outputs != 1:
+        return False
+    w, active = linear_weights(network), active_units(network)
+    signs, recurrence = np.sign(w.input_weights[active, 0]), np.diagonal(w.recurrent_weights)[active]
+    return bool((signs == signs[0]).all() and (recurrence == recurrence[0]).all())
+
+
+def solve_response(found: Response, *, learning_rate: float) -> ResponseSolution:
+    """Solve the learning of a network through its measured responses, whatever they were measured on.
+
+    In closed form where ReLU units share one response and keep it, integrated otherwise.
+
+    Parameters
+    ----------
+    found : Response
+        What `response` measured; it holds the network before training.
+    learning_rate : float
+        Step size of gradient descent; times are counted in its steps.
+    """
+    rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
+    if has_one_response(found.network):
+        modes = mode_of_response(found)
+        if conditions.exact(modes.assumptions):
+            return ResponseModeSolution(modes, linear_weights(found.network), rate)
+    return ResponseFlowSolution.of(found, rate)
+
+
+def response_modes(
+    tasks: Sequence[Task], network: Activated, rng: np.random.Generator | int = 0, trials: int | None = None
+) -> list[Modes]:
+    """Measure each task's response, all with the same noise, as the single mode it is."""
+    check_network(network)
+    if not has_one_response(network):
+        raise UnsupportedModel(
+            required="closed forms need ReLU units of one recurrence and one sign with one output",
+            got=f"{len(active_units(network))} active {network.activation} units with {network.outputs} outputs",
+            why="several response features, or one that changes shape, learn together and are no mode",
+            remedy="use learncast.solve or learncast.follow, which integrate them",
+        )
+    seed = seed_of(rng)
+    return [mode_of_response(response(task, network, rng=seed, trials=trials)) for task in tasks]
+
+
+def mode_of_response(found: Response) -> ResponseModes:
+    """The mode of one measured response of a task."""
+    _, w, c = _units(found.network)
+    k, features = _feature(found), found.features
+    cross, power = features.cross[0, 0, k], max(features.power[0, k, k], 0.0)
+    alignment = _alignment(w, c, float(features.recurrences[0]), found.network.hidden_size)
+    assumptions = (_one_response(w, c, float(cross), float(power)), conditions.balanced_start(alignment))
+    one = np.ones((1, 1))
+    return ResponseModes(
+        found.trials.described, Frame(one, one), alignment, np.array([cross]), np.array([power]), assumptions, found
+    )
+
+
+def _units(network: Activated) -> tuple[float, FloatArray, FloatArray]:
+    """The common sign, and |a| and c of the active units."""
+    w, active = linear_weights(network), active_units(network)
+    a = w.input_weights[active, 0]
+    return float(np.sign(a[0])), np.abs(a), w.output_weights[0, active]
+
+
+def _feature(found: Response) -> int:
+    return 0 if _units(found.network)[0] > 0 else 1
+
+
+def _alignment(w: FloatArray, c: FloatArray, recurrence: float, hidden: int) -> Alignment:
+    if len(w) == 1:
+        a_one, c_one = float(w[0]), float(c[0])
+    else:  # one unit with the same |a + c| and |a - c| follows the same equation
+        forward, backward = float(np.linalg.norm(w + c)), float(np.linalg.norm(w - c))
+        a_one, c_one = (forward + backward) / 2, (forward - backward) / 2
+    direction = np.zeros((hidden, 1))
+    direction[0] = 1.0
+    return Alignment(np.array([a_one]), np.array([c_one]), np.array([recurrence]), direction, 0.0, 0.0)
+
+
+def _growth(u: float, forward: FloatArray, backward: FloatArray) -> float:
+    """Factor by which |a + c|^2 grows, and |a - c|^2 shrinks, until the strength is u."""
+    P, Q = float(forward @ forward), float(backward @ backward)
+    larger = float(np.hypot(np.sqrt(P * Q), 2 * u)) + 2 * abs(u)
+    if u >= 0:
+        return larger / P if P > 0 else np.inf
+    return Q / larger
+
+
+def _one_response(w: FloatArray, c: FloatArray, cross: float, power: float) -> Assumption:
+    """Share of the units whose input weight passes through 0 on the way to the optimum."""
+    best = cross / power if power > 0 else 0.0
+    forward, backward = w + c, w - c
+    growth = _growth(best, forward, backward)
+    if np.isinf(growth):
+        left: Any = forward < 0
+    else:
+        left = forward * growth + backward < 0
+    return Assumption("one_response", float(np.mean(left)))
