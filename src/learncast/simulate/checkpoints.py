@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,9 @@ class Checkpoint:
 
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-        facts = {"format": FORMAT, "spec": spec, "facts": json.dumps(self.facts)}
+        # One name: what a kill leaves of one write, the next write takes over.
+        draft = target.with_name(f".{target.name}.part")
+        facts = {"format": FORMAT, "spec": spec, "facts": json.dumps(self.facts), "digest": self.digest}
         try:
             save_file({key: value.contiguous() for key, value in self.tensors.items()}, draft, metadata=facts)
             os.replace(draft, target)
@@ -72,7 +73,25 @@ class Checkpoint:
                 why="going on from it would mix two runs",
                 remedy="name another file, or remove this one to train afresh",
             )
-        return cls(tensors, json.loads(facts["facts"]))
+        found = cls(tensors, json.loads(facts["facts"]))
+        if found.digest != facts.get("digest"):
+            raise SchemaMismatch(
+                required=f"{source} must hold what was written to it",
+                got="tensors that have changed since",
+                why="training would go on from a damaged state",
+                remedy="restore the file, or remove it to train afresh",
+            )
+        return found
+
+    @property
+    def digest(self) -> str:
+        """Checksum of the tensors, which the file format does not have."""
+        digest = hashlib.sha256()
+        for key in sorted(self.tensors):
+            value = self.tensors[key].detach().contiguous()
+            digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+        return digest.hexdigest()
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

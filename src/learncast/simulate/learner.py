@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,7 @@ class Learner:
                 why="nothing would ever change",
                 remedy="set requires_grad on what should learn",
             )
+        self._probe = sources[0].held_out(2, (training.seed, 0), self.dtype)[0]
         self._check_answers(sources)
         self.tasks = [self._task(source) for source in sources] if self._own is not None else []
         self.frame = self._frame()
@@ -72,7 +74,7 @@ class Learner:
         for source in sources:
             x, y = source.held_out(2, (self.training.seed, 0), self.dtype)
             try:
-                with torch.no_grad():
+                with self._at_rest():
                     answer = self.module(x)
                 shape = tuple(answer.shape)
             except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -117,13 +119,14 @@ class Learner:
         if self.frame is None or self._own is None:
             return np.zeros(0)
         first, *_, last = (w.detach().numpy() for w in self._own.weights.values())
-        into, out = first @ self.frame.mode_inputs, self.frame.mode_outputs.T @ last
-        return np.asarray((out * into.T).sum(axis=1), dtype=float)
+        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges passes through anything
+            into, out = first @ self.frame.mode_inputs, self.frame.mode_outputs.T @ last
+            return np.asarray((out * into.T).sum(axis=1), dtype=float)
 
     @property
-    def weights(self) -> FloatArray:
-        """All weights that learn, in one row."""
-        return np.concatenate([p.detach().numpy().ravel() for p in self.parameters]).astype(float)
+    def weights(self) -> list[FloatArray]:
+        """The weights that learn, of each kind."""
+        return [p.detach().numpy().astype(float) for p in self.parameters]
 
     def described(self) -> Network | None:
         """The network with its weights as they are now."""
@@ -137,19 +140,38 @@ class Learner:
         error = self.module(x) - y
         return error.pow(2).sum() / (2 * len(x))
 
-    def judge(self, source: Source, stage: int) -> Judge:
+    def judge(self, source: Source) -> Judge:
         """What tells the loss on a stage's task."""
         linear = isinstance(self.network, LinearRNN | TwoLayer)
         if linear and source.task is not None and source.task.target_covariance is not None:
             return _Statistics(self, LearningProblem.of(source.task, self.network, self.training.learn))  # type: ignore[arg-type]
-        return _Trials(self, *source.held_out(self.training.evaluation, (self.training.seed, stage), self.dtype))
+        return _Trials(self, *source.held_out(self.training.evaluation, (self.training.seed, 0), self.dtype))
+
+    @contextmanager
+    def _at_rest(self) -> Iterator[None]:
+        """A look at the module that leaves no trace: no dropout, no running averages, no gradients."""
+        self.module.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.module.train()
+
+    def loss_on(self, x: torch.Tensor, y: torch.Tensor) -> float:
+        """The loss on given trials, judged without training."""
+        with self._at_rest():
+            return float(self.loss(x, y))
 
     @property
     def hash(self) -> str:
         """Short hash of the start."""
         if self.network is not None:
             return self.network.hash
-        return spec_hash(type(self.module).__qualname__, *(p.detach().numpy() for p in self.module.parameters()))
+        # Modules may differ in what their parameters do not show: their printed form and an answer tell more.
+        weights = [value.detach().numpy() for value in self.module.state_dict().values()]
+        with self._at_rest():
+            answer = self.module(self._probe).numpy()
+        return spec_hash(type(self.module).__qualname__, repr(self.module), answer, *weights)
 
 
 class Judge:
@@ -185,5 +207,4 @@ class _Trials(Judge):
         self._learner, self.x, self.y = learner, x, y
 
     def __call__(self) -> float:
-        with torch.no_grad():
-            return float(self._learner.loss(self.x, self.y))
+        return self._learner.loss_on(self.x, self.y)

@@ -161,12 +161,33 @@ class RecurrentModule(nn.Module):
 
     def _hidden(self, x: torch.Tensor) -> torch.Tensor:
         """States (trials, steps, hidden), or (trials, 1, hidden) where only the last is wanted."""
+        if self.diagonal and self.activation == "relu" and x.shape[2] == 1:
+            return self._scaled(x[:, :, 0])
         scan = _UnitwiseScan if self.diagonal else _FullScan
         by_step = x.transpose(0, 1).contiguous()
         states: torch.Tensor = scan.apply(  # type: ignore[no-untyped-call]
             by_step, self.input_weights, self.recurrent_weights, self.activation, self.every_step
         )
         return states
+
+    def _scaled(self, x: torch.Tensor) -> torch.Tensor:
+        """States of ReLU units that read one input: a unit's response is |a| times that to an input weight of +-1.
+
+        So units of one sign and one recurrence share their response, which no weight moves, and backpropagation
+        through time has nothing left to go through.
+        """
+        a = self.input_weights[:, 0]
+        kinds, of_unit = torch.unique(
+            torch.stack([a.detach().sign(), self.recurrent_weights]), dim=1, return_inverse=True
+        )
+        with torch.no_grad():
+            response, states = x.new_zeros(len(x), kinds.shape[1]), []
+            for now in x.T:
+                response.mul_(kinds[1]).addcmul_(now[:, None], kinds[0]).clamp_(min=0)
+                if self.every_step:
+                    states.append(response.clone())
+        found = torch.stack(states, dim=1) if self.every_step else response[:, None]
+        return a.abs() * found[:, :, of_unit]
 
     @property
     def weights(self) -> dict[str, torch.Tensor]:

@@ -55,7 +55,8 @@ class Source:
             return cls(source.name, source.sample, None, source, source.hash)
         if callable(source):
             name = getattr(source, "__qualname__", type(source).__name__)
-            return cls(name, source, None, None, spec_hash(f"{getattr(source, '__module__', '')}.{name}"))
+            probe = [np.asarray(part) for part in source(2, _stream((0, 0), 0))]  # two functions may share a name
+            return cls(name, source, None, None, spec_hash(f"{getattr(source, '__module__', '')}.{name}", *probe))
         if isinstance(source, tuple) and len(source) == 2:
             x, y = _checked(*source)
             return cls("recorded", None, (x, y), None, spec_hash(x, y))

@@ -53,8 +53,8 @@ class Plateau:
     """Stop when neither the loss nor the weights move on.
 
     Over the last `window` steps against the `window` before, the mean loss has fallen by less than `tolerance` of
-    itself and the mean weights have moved by less than `tolerance` of their size. Both are asked for: at a small start
-    the loss stands still while weights grow, and large weights hardly move while the loss falls.
+    itself and the mean of each kind of weights has moved by less than `tolerance` of its size. Both are asked for: at a
+    small start the loss stands still while weights grow, and large weights hardly move while the loss falls.
     """
 
     window: int = 200
@@ -72,43 +72,54 @@ class Watch:
     """The state of a plateau rule along a run: means over one window of steps after the other."""
 
     def __init__(self, rule: Plateau) -> None:
-        self.rule, self.steps, self.loss = rule, 0, float("nan")
-        self.weights = self._sum = self._strengths = np.zeros(0)
-        self._losses, self.strength = 0.0, np.zeros(0)
+        self.rule, self.steps = rule, 0
+        self.loss, self._losses = float("nan"), 0.0
+        self.strength = self._strengths = np.zeros(0)
+        self.weights: list[FloatArray] = []
+        self._sums: list[FloatArray] = []
         self.spacing = next(k for k in range(max(1, rule.window // 10), 0, -1) if rule.window % k == 0)
 
-    def settled(self, judge: Callable[[], float], weights: FloatArray, strength: FloatArray) -> bool:
+    def settled(self, judge: Callable[[], float], weights: list[FloatArray], strength: FloatArray) -> bool:
         """Take in one step; at the end of a window say whether it agrees with the window before."""
-        fresh = self.steps % self.rule.window == 0
-        self._losses = 0.0 if fresh else self._losses
+        if self.steps % self.rule.window == 0:
+            self._losses, self._sums, self._strengths = 0.0, [0.0 * w for w in weights], 0.0 * strength
         if self.steps % self.spacing == 0:  # the loss changes slowly, and to judge it may cost more than a step
             self._losses += judge()
-        self._sum = weights + (0.0 if fresh else self._sum)
-        self._strengths = strength + (0.0 if fresh else self._strengths)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._sums = [old + new for old, new in zip(self._sums, weights, strict=True)]
+            self._strengths = self._strengths + strength
         self.steps += 1
-        if self.steps % self.rule.window:
-            return False
-        n, before, old = self.rule.window, self.loss, self.weights
-        self.weights, self.strength = self._sum / n, self._strengths / n
+        return self.steps % self.rule.window == 0 and self._compared()
+
+    def _compared(self) -> bool:
+        n, before, old, tolerance = self.rule.window, self.loss, self.weights, self.rule.tolerance
         self.loss = self._losses / (n // self.spacing)
-        if self.steps == n:
+        self.weights, self.strength = [s / n for s in self._sums], self._strengths / n
+        if not old:
             return False
-        moved, size = np.linalg.norm(self.weights - old), np.linalg.norm(self.weights)
-        still = before - self.loss <= self.rule.tolerance * abs(self.loss) and moved <= self.rule.tolerance * size
-        return bool(still)
+        with np.errstate(over="ignore", invalid="ignore"):
+            # Each kind of weights by itself: large ones that rest would hide small ones that grow.
+            rest = all(
+                np.linalg.norm(now - then) <= tolerance * np.linalg.norm(now)
+                for now, then in zip(self.weights, old, strict=True)
+            )
+        return bool(rest and before - self.loss <= tolerance * abs(self.loss))
 
     def state(self) -> dict[str, FloatArray]:
         """What is needed to go on."""
-        numbers = np.array([self.steps, self.loss, self._losses])
-        arrays = {"weights": self.weights, "sum": self._sum, "strengths": self._strengths, "strength": self.strength}
-        return {"watch_numbers": numbers, **{f"watch_{key}": value for key, value in arrays.items()}}
+        found = {"watch_numbers": np.array([self.steps, self.loss, self._losses])}
+        found |= {"watch_strength": self.strength, "watch_strengths": self._strengths}
+        found |= {f"watch_weights.{k}": w for k, w in enumerate(self.weights)}
+        return found | {f"watch_sums.{k}": w for k, w in enumerate(self._sums)}
 
     def restore(self, state: dict[str, FloatArray]) -> None:
         """Go on from a saved state."""
         self.steps = int(state["watch_numbers"][0])
         self.loss, self._losses = float(state["watch_numbers"][1]), float(state["watch_numbers"][2])
-        self.weights, self._sum = state["watch_weights"], state["watch_sum"]
-        self._strengths, self.strength = state["watch_strengths"], state["watch_strength"]
+        self.strength, self._strengths = state["watch_strength"], state["watch_strengths"]
+        kinds = sum(key.startswith("watch_sums.") for key in state)
+        self._sums = [state[f"watch_sums.{k}"] for k in range(kinds)]
+        self.weights = [state[f"watch_weights.{k}"] for k in range(kinds)] if "watch_weights.0" in state else []
 
 
 def inside(strength: FloatArray, optimum: FloatArray, accuracy: float) -> bool:

@@ -5,49 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from learncast.dynamics.modes import modes_of
 from learncast.errors import InvalidSpec
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
 from learncast.planning.curriculum import Stage
 from learncast.progress import Progress, silent
 from learncast.simulate.checkpoints import Checkpoint, optimiser_tensors, restore_optimiser
-from learncast.simulate.learner import Judge, Learner
+from learncast.simulate.goals import Goal, Goals
+from learncast.simulate.learner import Learner
 from learncast.simulate.modules import Network
 from learncast.simulate.run import History, TrainingRun, training_provenance
 from learncast.simulate.sources import Source
-from learncast.simulate.stopping import Accuracy, LossBelow, Plateau, Rule, Watch, checked_optimum, inside
+from learncast.simulate.stopping import Accuracy, Plateau, Rule, Watch
 from learncast.simulate.training import Training
 from learncast.trajectory import Status, spec_hash
 from learncast.validation import FloatArray, count
 
 #: Steps between two calls of the progress report.
 REPORT = 64
-
-
-@dataclass(frozen=True, eq=False)
-class _Goal:
-    """When one stage ends."""
-
-    rule: Rule | None
-    limit: int
-    optimum: FloatArray
-    loss: float = float("nan")
-
-    def reached(self, strength: FloatArray, judge: Judge, watch: Watch | None, learner: Learner) -> bool:
-        rule = self.rule
-        if isinstance(rule, Accuracy):
-            return judge() <= self.loss if np.isfinite(self.loss) else inside(strength, self.optimum, rule.accuracy)
-        if isinstance(rule, LossBelow):
-            return judge() <= rule.tolerance
-        return watch is not None and watch.settled(judge, learner.weights, strength)
 
 
 def train(
@@ -82,6 +62,13 @@ def train(
     TrainingRun
         The same for the same seed, versions and number of threads.
     """
+    if not isinstance(training, Training):
+        raise InvalidSpec(
+            required="training must be a Training",
+            got=type(training).__name__,
+            why="it says how the network is trained",
+            remedy="use learncast.simulate.Training(learning_rate=..., ...)",
+        )
     sources, rules = _stages(source, training)
     with _threads(training.threads):
         learner = Learner(network, sources, training)
@@ -93,8 +80,43 @@ def train(
                 why="each stage has its own optimum",
                 remedy="give None for a stage whose optimum should be found",
             )
-        goals = _Goals(network, learner, sources, rules, training, given)
-        return _Loop(learner, sources, goals, training, checkpoint, checkpoint_every, progress).run()
+
+        def first_pass(stage: int, plateau: Plateau) -> tuple[Status, float, float, FloatArray]:
+            path = None if checkpoint is None else Path(f"{os.fspath(checkpoint)}.pass{stage}")
+            found = _first_pass(network, sources[stage], learner, training, plateau, path, checkpoint_every)
+            if path is not None:
+                path.unlink(missing_ok=True)
+            return found
+
+        goals = Goals(learner, sources, rules, training, given, first_pass)
+        run = _Loop(learner, sources, goals, training, checkpoint, checkpoint_every, progress).run()
+    progress(1.0)
+    return run
+
+
+def _first_pass(
+    network: Network | nn.Module,
+    source: Source,
+    whole: Learner,
+    training: Training,
+    plateau: Plateau,
+    path: Path | None,
+    every: int,
+) -> tuple[Status, float, float, FloatArray]:
+    settings = training.with_(until=plateau, steps=None, record=())
+    learner = Learner(network, [source], settings)
+    if learner.frame is not None:
+        learner.frame = whole.frame
+    began = learner.judge(source)()
+    goals = Goals(learner, [source], [(plateau, training.most_steps)], settings, [None], _no_pass)
+    loop = _Loop(learner, [source], goals, settings, path, every, silent)
+    run = loop.run()
+    assert loop.watch is not None
+    return run.status, began, loop.watch.loss, loop.watch.strength
+
+
+def _no_pass(stage: int, plateau: Plateau) -> Any:
+    raise AssertionError("a plateau needs no optimum")
 
 
 def _stages(source: Any, training: Training) -> tuple[list[Source], list[tuple[Rule | None, int]]]:
@@ -135,78 +157,6 @@ def _stages(source: Any, training: Training) -> tuple[list[Source], list[tuple[R
     return sources, rules
 
 
-class _Goals:
-    """Finds, stage by stage, when it ends."""
-
-    def __init__(
-        self,
-        network: Network | nn.Module,
-        learner: Learner,
-        sources: list[Source],
-        rules: list[tuple[Rule | None, int]],
-        training: Training,
-        given: list[Any],
-    ) -> None:
-        self.network, self.learner, self.sources = network, learner, sources
-        self.rules, self.training, self.given = rules, training, given
-
-    def of(self, stage: int) -> _Goal:
-        rule, limit = self.rules[stage]
-        optimum = np.full(self.learner.modes, np.nan)
-        if not isinstance(rule, Accuracy):
-            return _Goal(rule, limit, optimum)
-        known = self.given[stage] if self.given[stage] is not None else rule.optimum
-        if known is not None and self.learner.modes:
-            return _Goal(rule, limit, checked_optimum(known, self.learner.modes))
-        theory = self._theory(stage)
-        if theory is not None:
-            return _Goal(rule, limit, theory)
-        return self._two_passes(rule, limit, stage)
-
-    def _theory(self, stage: int) -> FloatArray | None:
-        """The optimum of a linear network with fixed recurrence, from the task's statistics."""
-        network, task = self.learner.network, self.learner.tasks[stage] if self.learner.tasks else None
-        learn = self.training.learn
-        frame = self.learner.frame
-        if frame is None or task is None:
-            return None
-        if isinstance(network, TwoLayer) and (learn is None or len(learn) == 2):
-            power = task.input_covariance.dense()[0, :, 0, :]
-            best = np.linalg.lstsq(power, task.cross_covariance.dense()[0, :, 0, :], rcond=None)[0].T
-            return np.asarray(np.einsum("mk,mn,nk->k", frame.mode_outputs, best, frame.mode_inputs))
-        if isinstance(network, LinearRNN) and learn is not None and set(learn) == {"input", "output"}:
-            return modes_of([*self.learner.tasks[:1], task], network)[-1].optimum
-        return None
-
-    def _two_passes(self, rule: Accuracy, limit: int, stage: int) -> _Goal:
-        """Train to the plateau from scratch for the optimum, as the paper does for nonlinear networks."""
-        first = self.training.with_(until=rule.plateau, steps=None, record=("loss",))
-        source = self.sources[stage]
-        learner = Learner(self.network, [source], first)
-        if learner.frame is not None:
-            learner.frame = self.learner.frame
-        loop = _Loop(learner, [source], _Fixed(_Goal(rule.plateau, limit, np.zeros(0))), first, None, 1, silent)
-        began, run = learner.judge(source, 0)(), loop.run()
-        watch = loop.watch
-        assert watch is not None
-        if run.status is not Status.ok:
-            return _Goal(rule, limit, np.full(self.learner.modes, np.nan), -np.inf)
-        if self.learner.modes:
-            return _Goal(rule, limit, watch.strength)
-        excess = (1 - rule.accuracy) ** 2 * (began - watch.loss)
-        return _Goal(rule, limit, np.zeros(0), watch.loss + excess)
-
-
-class _Fixed(_Goals):
-    """One stage whose end is known."""
-
-    def __init__(self, goal: _Goal) -> None:
-        self.goal = goal
-
-    def of(self, stage: int) -> _Goal:
-        return self.goal
-
-
 class _Loop:
     """One run, from its start or from a checkpoint."""
 
@@ -214,7 +164,7 @@ class _Loop:
         self,
         learner: Learner,
         sources: list[Source],
-        goals: _Goals,
+        goals: Goals,
         training: Training,
         checkpoint: str | os.PathLike[str] | None,
         checkpoint_every: int,
@@ -227,56 +177,56 @@ class _Loop:
         self.history = History(learner.modes, training.record)
         self.watch: Watch | None = None
         self.stage, self.step, self.done = 0, 0, [0] * len(sources)
-        self.optima = np.full((len(sources), learner.modes), np.nan)
+        self.known: list[dict[str, Any]] = []
         self.status = Status.ok
-        rules = [(s.hash, repr(rule), limit) for s, (rule, limit) in zip(sources, self._rules, strict=True)]
-        self.spec = spec_hash(*rules, learner.hash, training.hash)
-
-    @property
-    def _rules(self) -> list[tuple[Rule | None, int]]:
-        if isinstance(self.goals, _Fixed):
-            return [(self.goals.goal.rule, self.goals.goal.limit)]
-        return self.goals.rules
+        rules = [(s.hash, repr(rule), limit) for s, (rule, limit) in zip(sources, goals.rules, strict=True)]
+        self.spec = spec_hash(*rules, repr(goals.given), learner.hash, training.hash)
 
     def run(self) -> TrainingRun:
         resumed = self._resume()
         while self.stage < len(self.sources) and self.status is Status.ok:
-            goal = self.goals.of(self.stage)
-            self.optima[self.stage] = goal.optimum if goal.optimum.size else np.nan
+            goal = self._goal()
             if not resumed:
                 self.watch = Watch(goal.rule) if isinstance(goal.rule, Plateau) else None
                 if self.stage and self.training.reset_optimiser:
                     self.optimiser = self.training.made_optimiser(self.learner.parameters)
             resumed = False
-            self.status = self._train_stage(goal)
+            self.status = self._train_stage(goal) if goal.status is Status.ok else goal.status
             self.stage, self.step = self.stage + 1, 0
         if self.path is not None:
             self._save()
         return self._packed()
 
-    def _train_stage(self, goal: _Goal) -> Status:
+    def _goal(self) -> Goal:
+        """The goal of the stage, found once: a first pass is not repeated after a stop."""
+        if len(self.known) > self.stage:
+            return self.goals.of(self.stage, self.known[self.stage])
+        goal = self.goals.of(self.stage)
+        self.known.append(goal.facts())
+        if self.path is not None and isinstance(goal.rule, Accuracy):
+            self._save()
+        return goal
+
+    def _train_stage(self, goal: Goal) -> Status:
         learner, source, settings = self.learner, self.sources[self.stage], self.training
-        judge = learner.judge(source, self.stage)
+        judge = learner.judge(source)
         wants_loss = "loss" in settings.record
         begun = sum(self.done[: self.stage])
         while True:
             strength = learner.strength
-            ended = (goal.rule is not None and goal.reached(strength, judge, self.watch, learner)) or (
-                self.step == goal.limit
-            )
+            met = goal.rule is not None and goal.reached(strength, judge, self.watch, learner)
+            ended = met or self.step == goal.limit
             noted = self.step % settings.every == 0 or ended
-            if noted:
-                # The moment between two stages belongs to the first.
+            # The moment between two stages belongs to the first.
+            if noted and not (self.stage and self.step == 0):
                 loss = judge() if wants_loss else np.nan
-                if not (self.stage and self.step == 0):
-                    self.history.add(begun + self.step, self.stage, loss, np.nan, strength)
+                self.history.add(begun + self.step, self.stage, loss, np.nan, strength)
             if ended:
-                met = goal.rule is None or self.step < goal.limit or goal.reached(strength, judge, None, learner)
-                return Status.ok if met else Status.not_learned
+                return Status.ok if met or goal.rule is None else Status.not_learned
             batch_loss = self._step(source)
             if batch_loss is None:
                 return Status.diverged
-            if noted and self.history.rows["time"][-1] == begun + self.step:
+            if noted and self.history.rows["time"] and self.history.rows["time"][-1] == begun + self.step:
                 self.history.rows["batch_loss"][-1] = batch_loss
             self.step += 1
             self.done[self.stage] = self.step
@@ -286,8 +236,8 @@ class _Loop:
                 self.progress((self.stage + self.step / max(goal.limit, 1)) / len(self.sources))
 
     def _step(self, source: Source) -> float | None:
-        """One update; None, and no update, when the loss or its slope is no longer finite."""
-        settings, key = self.training, (self.training.seed, self.stage)
+        """One update; None, and the weights as they were, when a number is no longer finite."""
+        settings, key, parameters = self.training, (self.training.seed, self.stage), self.learner.parameters
         x, y = source.batch(settings.batch, key, self.step, self.learner.dtype)
         if self.learner.network is None:
             torch.manual_seed((settings.seed * 1_000_003 + self.stage) * 1_000_003 + self.step)  # for its dropout
@@ -296,12 +246,18 @@ class _Loop:
         loss.backward()  # type: ignore[no-untyped-call]
         value = float(loss.detach())
         if settings.clip is not None:
-            size = float(nn.utils.clip_grad_norm_(self.learner.parameters, settings.clip))
+            size = float(nn.utils.clip_grad_norm_(parameters, settings.clip))
         else:
-            size = sum(float(p.grad.abs().sum()) for p in self.learner.parameters if p.grad is not None)
+            size = _size([p.grad for p in parameters if p.grad is not None])
         if not (np.isfinite(value) and np.isfinite(size)):
             return None
+        before = [p.detach().clone() for p in parameters]
         self.optimiser.step()
+        if not np.isfinite(_size(parameters)):
+            with torch.no_grad():
+                for parameter, old in zip(parameters, before, strict=True):
+                    parameter.copy_(old)
+            return None
         return value
 
     def _save(self) -> None:
@@ -309,10 +265,15 @@ class _Loop:
         tensors = {f"module.{key}": value.clone() for key, value in self.learner.module.state_dict().items()}
         tensors |= optimiser_tensors(self.optimiser)
         tensors |= {f"history.{key}": torch.as_tensor(rows) for key, rows in self.history.arrays().items()}
-        tensors["optima"] = torch.as_tensor(self.optima)
         if self.watch is not None:
             tensors |= {key: torch.as_tensor(value) for key, value in self.watch.state().items()}
-        facts = {"stage": self.stage, "step": self.step, "done": self.done, "status": self.status.name}
+        facts = {
+            "stage": self.stage,
+            "step": self.step,
+            "done": self.done,
+            "status": self.status.name,
+            "goals": self.known,
+        }
         Checkpoint(tensors, facts).save(self.path, spec=self.spec)
 
     def _resume(self) -> bool:
@@ -325,13 +286,15 @@ class _Loop:
         history = {k.removeprefix("history."): v.numpy() for k, v in found.tensors.items() if k.startswith("history.")}
         self.history.restore(history)
         self.stage, self.step, self.done = found.facts["stage"], found.facts["step"], list(found.facts["done"])
-        self.status = Status[found.facts["status"]]
-        self.optima = found.tensors["optima"].numpy().copy()
+        self.status, self.known = Status[found.facts["status"]], list(found.facts["goals"])
         restore_optimiser(self.optimiser, found.tensors)
-        if self.stage < len(self.sources) and isinstance(self._rules[self.stage][0], Plateau):
-            self.watch = Watch(self._rules[self.stage][0])  # type: ignore[arg-type]
+        if any(key.startswith("watch_") for key in found.tensors):
+            rule = self.goals.rules[min(self.stage, len(self.sources) - 1)][0]
+            assert isinstance(rule, Plateau)
+            self.watch = Watch(rule)
             self.watch.restore({k: v.numpy() for k, v in found.tensors.items() if k.startswith("watch_")})
-        return self.stage < len(self.sources)
+        # A state saved before the stage's first step leaves its beginning to be done.
+        return self.stage < len(self.sources) and self.step > 0
 
     def _packed(self) -> TrainingRun:
         names = [source.name for source in self.sources]
@@ -346,14 +309,21 @@ class _Loop:
             "stage_steps": list(self.done),
             "optimiser_between_stages": "reset" if settings.reset_optimiser else "kept",
         }
+        optima = np.full((len(self.sources), self.learner.modes), np.nan)
+        for k, facts in enumerate(self.known):
+            optima[k] = np.array(facts["optimum"], dtype=float) if facts["optimum"] else np.nan
         return TrainingRun(
-            self.history.dataset(names, self.optima, attributes),
+            self.history.dataset(names, optima, attributes),
             training_provenance(self.spec, settings.seed),
             self.status,
             tuple(self.done),
             self.learner.described(),
             self.learner.module,
         )
+
+
+def _size(tensors: Sequence[torch.Tensor]) -> float:
+    return sum(float(t.detach().abs().sum()) for t in tensors)
 
 
 @contextmanager

@@ -95,6 +95,15 @@ class Training:
         if self.steps is not None:
             count("steps", self.steps, least=0, why="it counts updates")
         between("momentum", self.momentum, 0.0, 1.0, why="it is the share of the last step that is kept")
+        if self.weight_decay is not None:
+            between("weight_decay", self.weight_decay, 0.0, 1e300, why="it pulls weights towards 0")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise InvalidSpec(
+                required="betas must lie between 0 and 1, below 1, and be two",
+                got=repr(self.betas)[:60],
+                why="each is the share of a moment that is kept; 1 would keep the past for ever",
+                remedy="use (0.9, 0.999)",
+            )
         self.rule  # noqa: B018  a bad rule is refused here, not when training begins
 
     @property
@@ -141,7 +150,8 @@ class Training:
         """Short hash of the settings that decide the outcome, which the stopping rule is not one of."""
         skipped = ("steps", "until", "most_steps", "threads", "optimiser")
         kept = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name not in skipped]
-        return spec_hash(*kept, self.optimiser_name)
+        rule = self.made_optimiser([torch.nn.Parameter(torch.zeros(1))])  # two functions may share a name
+        return spec_hash(*kept, type(rule).__qualname__, repr(sorted(rule.defaults.items())))
 
     def with_(self, **changes: Any) -> Training:
         """The same settings with some changed."""
