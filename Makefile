@@ -40,7 +40,7 @@ check: $(VENV)/.dev ## ruff, mypy and the layer rules
 bench: $(VENV)/.dev ## print the speed ratios
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
 
-figures: $(VENV)/.core ## make the README picture and every figure of the papers
+figures: $(VENV)/.dev ## make the README picture and every figure of the papers
 	$(BIN)/python docs/make_images.py
 	$(BIN)/learncast reproduce curriculum --out reproduced/curriculum
 	$(BIN)/learncast reproduce prior-knowledge --out reproduced/prior-knowledge

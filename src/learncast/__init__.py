@@ -6,6 +6,7 @@ The names below load on first use, so that importing learncast costs little and 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -54,6 +55,8 @@ _HOME = {
     "time_to_learn": "planning.timing",
 }
 _ROOMS = ("figures", "learnability", "papers", "simulate", "tasks")
+#: Rooms that need torch.
+_TRAINED = ("learnability", "simulate")
 
 __all__ = [*sorted(_HOME), *_ROOMS]
 
@@ -64,8 +67,21 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     if name in _ROOMS:
+        if name in _TRAINED and find_spec("torch") is None:
+            raise _without_torch(name)
         return import_module(f"learncast.{name}")
     raise AttributeError(f"module 'learncast' has no attribute {name!r}")
+
+
+def _without_torch(room: str) -> Exception:
+    from learncast.errors import InvalidSpec
+
+    return InvalidSpec(
+        required=f"torch must be installed for learncast.{room}",
+        got="no such package",
+        why="networks are trained with it",
+        remedy="pip install 'learncast[torch]'",
+    )
 
 
 def __dir__() -> list[str]:

@@ -10,17 +10,24 @@ from scipy.linalg import sqrtm
 
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers import open_paper, reproduce
-from learncast.papers import two_layer_descent as trained
-from learncast.papers.prior_knowledge import CAPTIONS, paper, scaled_to_plane, slopes
+from learncast.papers import two_layer_descent as descent
+from learncast.papers.prior_knowledge import CAPTIONS, TRAINED, paper
+from learncast.papers.prior_knowledge_learning import slopes
+from learncast.papers.two_layer_continual import unrelated_pairs
+from learncast.papers.two_layer_kingdom import BY_COLOUR, living_kingdom
+from learncast.papers.two_layer_learning import TARGETS
+from learncast.papers.two_layer_paths import scaled_to_plane
+from learncast.papers.two_layer_training import loss_on, of_kind
 
-SMALL = paper(networks=6, finest=20)
+SMALL = paper()
 #: Descent follows the flow to first order: at the rates used, which are 0.002 times O(1) curvatures, to half a percent.
 FIRST_ORDER = 5e-3
 
 
 @functools.cache
 def made(name):
-    return SMALL.figure(name).data()
+    figure = SMALL.figure(name)
+    return figure.data(preset="smoke") if figure.trained else figure.data()
 
 
 def numbers(name):
@@ -58,7 +65,7 @@ def test_training_follows_theory(name):
 def test_outputs_solve_the_differential_equation(name):
     dataset = made(name)
     rng = np.random.default_rng(1)
-    before, task = (trained.random_task(3, 2, rng, name=n) for n in ("earlier task", "task"))
+    before, task = (descent.random_task(3, 2, rng, name=n) for n in ("earlier task", "task"))
     network = TwoLayer.balanced(3, 5, 2, scale=0.8 if name == "1C" else 0.02, rng=rng)
 
     def flow(S, first, second, times):
@@ -75,7 +82,7 @@ def test_outputs_solve_the_differential_equation(name):
     if name == "1D":
         W1, W2 = flow(cross(before), first, second, np.array([0.0, 60.0]))
         first, second = W1[-1], W2[-1]
-    W1, W2 = flow(cross(task), first, second, dataset["time"].values * trained.RATE)
+    W1, W2 = flow(cross(task), first, second, dataset["time"].values * descent.RATE)
     theory = dataset["network_function"].sel(source="theory").values
     np.testing.assert_allclose(theory, W2 @ W1, atol=1e-7)  # the integrator's tolerance, grown along the path
 
@@ -86,20 +93,6 @@ def test_deviation_is_of_first_order():
     np.testing.assert_allclose(slopes(dataset["deviation"]), 1.0, atol=0.05)
     assert numbers("2C")["median slope"] == pytest.approx(1.0, abs=0.02)
     assert made("2D").sizes["network"] == 5
-
-
-def test_padding_leaves_every_network_alone():
-    rng = np.random.default_rng(0)
-    nets = [TwoLayer.balanced(*sizes, scale=0.3, rng=rng) for sizes in ((2, 5, 3), (4, 2, 2))]
-    goals = [rng.standard_normal((3, 2)), rng.standard_normal((2, 4))]
-    stack = [trained.stacked(m) for m in (goals, [n.first for n in nets], [n.second for n in nets])]
-    together = trained.descend(*stack, learning_rate=0.05, steps=40, every=40).functions[-1]
-    for net, goal, found in zip(nets, goals, together, strict=True):
-        alone = trained.descend(goal, net.first, net.second, learning_rate=0.05, steps=40, every=40).functions[-1]
-        rows, columns = goal.shape
-        np.testing.assert_allclose(found[:rows, :columns], alone, rtol=1e-12)
-        assert not found[rows:].any()
-        assert not found[:, columns:].any()
 
 
 def test_hierarchy_has_the_tree_s_singular_values_and_similarities():
@@ -131,13 +124,13 @@ def test_rich_and_lazy_ends():
 def test_decoupling_is_the_inverse_of_the_print(name):
     """Eq. (13), evaluated as printed."""
     dataset = made(name)
-    s = np.linalg.svd(np.array(trained.TARGETS["4E" if name == "4A" else name]), compute_uv=False)
+    s = np.linalg.svd(np.array(TARGETS["4E" if name == "4A" else name]), compute_uv=False)
     for k in range(dataset.sizes["scale"]):
         start = dataset.isel(source=1, scale=k, time=0)
         a, b = start["diagonal"].values, float(start["coupling"])
         inverse = np.linalg.inv(np.array([[a[0], b], [b, a[1]]]))
         for i in (100, 400, 800):
-            t = float(dataset["time"][i]) * trained.RATE
+            t = float(dataset["time"][i]) * descent.RATE
             decay = np.diag(np.exp(-s * t))
             expected = np.linalg.inv(decay @ inverse @ decay + np.diag((1 - np.exp(-2 * s * t)) / s))
             here = dataset.isel(source=1, scale=k, time=i)
@@ -158,7 +151,7 @@ def test_coupling_peaks_when_predicted():
 
 def test_losses_in_sequence_are_distances_of_tasks():
     rng = np.random.default_rng(5)
-    goals = [cross(trained.random_task(3, 2, rng)) for _ in range(3)]
+    goals = [cross(descent.random_task(3, 2, rng)) for _ in range(3)]
     dataset = made("5A")
     ends = [int(np.flatnonzero(dataset["stage"].values == k)[-1]) for k in range(3)]
     loss = dataset["loss"].sel(source="descent").values[ends]
@@ -167,32 +160,76 @@ def test_losses_in_sequence_are_distances_of_tasks():
     np.testing.assert_allclose(loss - own, expected, atol=0.02)  # a stage of 5000 steps is not quite the end
 
 
-def test_forgetting_is_told_before_training():
+def test_linear_forgetting_is_told_before_training():
     dataset = made("5B")
     # learns_all asks each stage to be within 1e-8 of its end; forgetting is off by its root, 1e-4, at most.
-    np.testing.assert_allclose(dataset["measured"], dataset["predicted"], atol=5e-4)
+    linear = dataset["measured"].sel(kind="linear")
+    np.testing.assert_allclose(linear, dataset["predicted"], atol=5e-4)
     assert (dataset["predicted"] > 0).all()
+    for kind in ("tanh", "relu"):
+        assert np.abs(dataset["measured"].sel(kind=kind) - dataset["predicted"]).max() > 0.05
+
+
+def test_other_networks_forget_more_where_they_fit_what_no_linear_map_can():
+    """The paper's claim, and where it fails: of targets that a linear teacher made, nothing more is forgotten."""
+    found, networks = numbers("5B"), numbers("5B")["networks of each kind"]
+    for kind in ("tanh", "ReLU"):
+        # Seeds are fixed; of the 50 networks of the full set all forget more than told, 2.7 and 4.1 times as much.
+        assert found[f"random targets, {kind}: networks that forget 1% more than told"] == networks
+        assert found[f"random targets, {kind}: median measured / told"] > 1.5
+        assert 0.8 < found[f"linear teacher, {kind}: median measured / told"] < 1.1
+        fitted, least = (
+            found[f"random targets, {k}: median loss of task 1 after learning it"] for k in (kind, "linear")
+        )
+        assert fitted < 0.8 * least
+    assert found["random targets, linear: networks that forget 1% more than told"] == 0
+    assert found["random targets, linear: mean absolute gap"] < 1e-4
+
+
+def test_five_losses_are_distances_of_tasks():
     rng = np.random.default_rng(7)
-    in_turn = [trained.random_task(5, 4, rng) for _ in range(5)]
+    in_turn = [descent.random_task(5, 4, rng) for _ in range(5)]
     goals, floors = [cross(task) for task in in_turn], [0.5 * task.target_power for task in in_turn]
     expected = [
         [0.5 * np.sum((after - of) ** 2) + floor - 0.5 * np.sum(of**2) for of, floor in zip(goals, floors, strict=True)]
         for after in goals
     ]
-    table = made("5D")
+    table = made("5D").sel(targets="linear teacher").isel(sequence=0)
     np.testing.assert_allclose(table["predicted_loss"], expected, rtol=1e-10)
-    np.testing.assert_allclose(table["measured_loss"], expected, rtol=1e-6)
-    np.testing.assert_allclose(made("5E")["measured_forgetting"], np.diff(expected, axis=0), atol=1e-6)
+    # 4000 steps end within 1e-8 of each task's least loss, and so within its root of the others'.
+    np.testing.assert_allclose(table["measured_loss"].sel(kind="linear"), expected, atol=5e-4)
+    change = made("5E")["measured_forgetting"].sel(targets="linear teacher", kind="linear").isel(sequence=0)
+    np.testing.assert_allclose(change, np.diff(expected, axis=0), atol=1e-3)
+    found = numbers("5E")
+    for kind in ("tanh", "ReLU"):
+        assert found[f"random targets, {kind}: task just learned, mean gap of measured and told"] > 0.5
+        assert found[f"random targets, {kind}: task just learned, share forgotten more than told"] > 0.7
 
 
-def test_imbalance_is_what_the_learning_rate_adds():
-    largest = numbers("5C")
-    assert largest["largest at the start"] < 1e-14
-    assert 1e-5 < largest["largest after task 2"] < 0.02  # of the rate's size, 0.02
+def test_loss_is_half_the_mean_squared_error():
     rng = np.random.default_rng(0)
-    S, net = cross(trained.random_task(3, 3, rng)), TwoLayer.balanced(3, 4, 3, scale=0.3, rng=rng)
+    x, y = unrelated_pairs(3, 2, rng)
+    np.testing.assert_allclose(x.T @ x / len(x), np.eye(3), atol=1e-14)
+    net = TwoLayer.random(3, 4, 2, scale=0.5, rng=rng)
+    for kind, bend in (("linear", lambda z: z), ("tanh", np.tanh), ("relu", lambda z: z * (z > 0))):
+        errors = [0.5 * np.sum((net.second @ bend(net.first @ a) - b) ** 2) for a, b in zip(x, y, strict=True)]
+        assert loss_on(of_kind(kind, net), (x, y)) == pytest.approx(np.mean(errors), rel=1e-12)
+
+
+def test_imbalance_is_what_the_learning_rate_adds_and_what_other_units_make():
+    found = numbers("5C")
+    for targets in ("linear teacher", "random targets"):
+        start, end = (
+            found[f"{targets}, linear, {when}: median and largest"] for when in ("at the start", "after task 2")
+        )
+        assert start[1] < 1e-14
+        assert 1e-5 < end[1] < 0.02  # of the rate's size, 0.02
+        for kind in ("tanh", "ReLU"):
+            assert found[f"{targets}, {kind}, after task 1: median and largest"][0] > 0.1
+    rng = np.random.default_rng(0)
+    S, net = cross(descent.random_task(3, 3, rng)), TwoLayer.balanced(3, 4, 3, scale=0.3, rng=rng)
     lost = [
-        trained.descend(S, net.first, net.second, learning_rate=0.02 / k, steps=500 * k, every=500 * k).imbalance[-1]
+        descent.descend(S, net.first, net.second, learning_rate=0.02 / k, steps=500 * k, every=500 * k).imbalance[-1]
         for k in (1, 4)
     ]
     assert lost[0] / lost[1] == pytest.approx(4.0, rel=0.1)  # first order, with second-order terms at rate 0.02
@@ -200,7 +237,7 @@ def test_imbalance_is_what_the_learning_rate_adds():
 
 def test_reversal_ends_on_the_saddle_and_training_leaves_it():
     found = numbers("6A")
-    norm = 0.5 * np.sum(cross(trained.random_task(3, 2, np.random.default_rng(8))) ** 2)
+    norm = 0.5 * np.sum(cross(descent.random_task(3, 2, np.random.default_rng(8))) ** 2)
     assert found["excess loss, flow at its end"] == pytest.approx(norm, rel=1e-3)  # four digits are reported
     assert abs(found["excess loss, training at its end"]) < 1e-6
     assert found["training leaves the saddle, steps after the switch"] > 500
@@ -208,12 +245,35 @@ def test_reversal_ends_on_the_saddle_and_training_leaves_it():
     np.testing.assert_allclose(saddle, 0.0, atol=1e-12)
 
 
+def test_saddle_holds_as_long_as_the_flow_tells():
+    dataset, found = made("6A"), numbers("6A")
+    # The first order in the rate, 0.01 times a curvature of about 2.
+    assert found["steps on the saddle, largest gap of integrated flow and training, share"] < 0.02
+    steps = dataset["measured_escape"].values
+    assert (np.diff(steps, axis=1) > 0).all()  # less noise, longer
+    # Noise grows as exp(s t): ten times less of it holds the saddle ln(10) / s longer, and s is below the largest.
+    largest = np.linalg.svd(cross(descent.random_task(3, 2, np.random.default_rng(8))), compute_uv=False)[0]
+    decades = -np.diff(np.log10(dataset["noise"].values))
+    np.testing.assert_allclose(np.diff(steps, axis=1) / decades, np.log(10) / (largest * 0.01), rtol=0.1)
+    assert found["without noise: steps on the saddle until round-off ends it"] > steps.max()
+    assert found["one layer: steps to the same loss"] < steps.min()
+
+
+def _first_below(rate):
+    """Steps of one weight from 1 to -1 until its loss is half of what it is at 0."""
+    w, steps = 1.0, 0
+    while (w + 1) ** 2 > 0.5:
+        w, steps = w + rate * (-1 - w), steps + 1
+    return steps
+
+
 def test_one_layer_does_not_slow():
     dataset = made("6B")
-    S = cross(trained.random_task(3, 2, np.random.default_rng(8)))
+    S = cross(descent.random_task(3, 2, np.random.default_rng(8)))
     second = dataset.isel(time=dataset["stage"].values == 1, source=0)
     t = 0.01 * (second["time"].values - 1000)
     decay = np.exp(-t)[:, None, None]
+    assert numbers("6B")["steps after the switch to half of the loss without weights"] == _first_below(0.01)
     # 1000 steps leave exp(-10) of the first task; descent is 0.4% from the flow.
     np.testing.assert_allclose(second["network_function"], -S + 2 * S * decay, atol=0.01)
 
@@ -223,7 +283,7 @@ def test_revisions_keep_the_tree():
     assert found["two fish swapped: items that move"] == 2
     assert found["colour hierarchy: items that move"] == 6
     living, swapped, colour = dataset["input_similarity"].values
-    order = np.array(trained.BY_COLOUR)
+    order = np.array(BY_COLOUR)
     np.testing.assert_allclose(colour, living[np.ix_(order, order)], atol=1e-14)
     np.testing.assert_allclose(swapped, living, atol=1e-14)
 
@@ -239,6 +299,9 @@ def test_swapped_leaves_cost_an_eighth_for_ever():
     latest, earliest = (np.log(np.sqrt(0.5) / noise) / (0.5 * 0.01) for noise in (1e-6, 1.6e-5))
     escape = float(made("6E")["escape_step"][0]) - 6000
     assert earliest < escape < latest
+    told = found["then two fish swapped: the same, told by the flow from the same weights"]
+    # Recorded every 20 steps; growth by 1 + 0.005 a step is 0.25% slower than the flow's.
+    assert told == pytest.approx(escape, abs=20 + 0.01 * escape)
     outputs = made("6F")["item_output"].isel(panel=0, time=-1)
     np.testing.assert_allclose(outputs.sel(source="theory"), [1, 1, 1, 0, 0, 0, 0, 0], atol=1e-9)
     np.testing.assert_allclose(outputs.sel(source="descent"), [1, 1, 1, 0, -1, 0, 0, 0], atol=1e-3)
@@ -275,8 +338,8 @@ def test_scaling_keeps_the_distances_of_a_plane():
 
 def test_a_kick_needs_its_generator():
     with pytest.raises(AssertionError, match="generator"):
-        trained.training(
-            [trained.living_kingdom()] * 2,
+        descent.training(
+            [living_kingdom()] * 2,
             TwoLayer.balanced(8, 8, 8, scale=0.1, rng=np.random.default_rng(0)),
             learning_rate=0.01,
             steps=1,
@@ -284,16 +347,48 @@ def test_a_kick_needs_its_generator():
         )
 
 
+@pytest.mark.parametrize("name", ["2C", "6E"])
+def test_training_in_torch_is_the_written_descent(name):
+    """On trials whose second moments are the task's, training is descent on these to rounding."""
+    if name == "2C":
+        rng = np.random.default_rng(3)
+        inputs, hidden, outputs = (int(n) for n in rng.integers(2, 9, 3))
+        task, scale = descent.random_task(inputs, outputs, rng), float(np.exp(rng.uniform(np.log(0.05), np.log(0.3))))
+        start = TwoLayer.balanced(inputs, hidden, outputs, scale=scale, rng=rng)
+        run = descent.descend(cross(task), start.first, start.second, learning_rate=0.05, steps=240)
+        excess = 0.5 * ((run.functions - cross(task)) ** 2).sum(axis=(1, 2))
+        expected = excess + 0.5 * task.target_power - 0.5 * np.sum(cross(task) ** 2)
+        np.testing.assert_allclose(made("2C")["loss"].isel(source=0, network=0), expected, rtol=1e-11)
+        return
+    tree, rng = living_kingdom(), np.random.default_rng(10)
+    start = descent.regular_start([tree], 16, rng, scale=0.25, learning_rate=descent.RATE)
+    run = descent.descend(cross(tree), start.first, start.second, learning_rate=descent.RATE, steps=6000, every=20)
+    found = made("6E").isel(panel=1, source=0, time=slice(0, 301))["network_function"]
+    np.testing.assert_allclose(found, run.functions, atol=1e-11)
+
+
+def test_training_is_done_once_and_reported():
+    shares = []
+    assert SMALL.figure("5C").data(preset="smoke", progress=shares.append) is made("5B")
+    assert shares == [1.0]
+    assert {figure.name for figure in SMALL.figures if figure.trained} == set(TRAINED)
+
+
 @pytest.mark.slow
 def test_full_set(tmp_path):
-    summary = reproduce("prior-knowledge", out=tmp_path)
+    summary = reproduce("prior-knowledge", preset="full", out=tmp_path)
     assert list(summary["figures"]) == list(CAPTIONS)
     assert len(list(tmp_path.glob("*.png"))) == len(list(tmp_path.glob("*.nc"))) == len(CAPTIONS)
     found = summary["figures"]["2C"]["numbers"]
     assert found["networks"] == 50
     assert found["median slope"] == pytest.approx(1.0, abs=0.01)
     told = summary["figures"]["5B"]["numbers"]
-    assert told["largest gap of told and measured"] < 1e-3
+    assert told["networks of each kind"] == 50
+    for targets in ("linear teacher", "random targets"):
+        assert told[f"{targets}, linear: mean absolute gap"] < 1e-3
+    for kind in ("tanh", "ReLU"):
+        assert told[f"random targets, {kind}: networks that forget 1% more than told"] >= 45
+    assert summary["figures"]["6A"]["numbers"]["networks pushed off the saddle by noise"] == 50
 
 
 def test_command_line_name_opens_the_paper():

@@ -165,3 +165,13 @@ def descended(steps: float, status: Status) -> str:
 def counted(steps: float) -> float | int:
     """A count as an integer where it is one."""
     return int(steps) if math.isfinite(steps) else steps
+
+
+def between(interval: tuple[float, float] | None) -> str:
+    """An interval of steps for people; nothing where there is none."""
+    return "" if interval is None else f"{shown(interval[0], 1)} to {shown(interval[1], 1)}"
+
+
+def within(interval: tuple[float, float] | None) -> str:
+    """The same in brackets, to stand behind a number."""
+    return "" if interval is None else f" ({between(interval)})"

@@ -18,7 +18,6 @@ from learncast.dynamics.exact import solve
 from learncast.dynamics.gradient_flow import gradient_flow
 from learncast.dynamics.learning_problem import LearningProblem
 from learncast.dynamics.solution import Solution
-from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.agreement import agreement, step_statistics
 from learncast.planning.curriculum import Curriculum, Stage, follow
@@ -111,22 +110,11 @@ def checked(
     )
 
 
-def _trainer() -> Any:
-    try:
-        from learncast import simulate
-    except ImportError as error:
-        raise InvalidSpec(
-            required="torch must be installed to train networks",
-            got="no such package",
-            why="a check sets real training beside the forecast",
-            remedy="pip install 'learncast[torch]'",
-        ) from error
-    return simulate
-
-
 def _curricula(study: Study, seeds: int, processes: int | None, progress: Progress) -> list[_Row]:
     """Direct training and the best curriculum through every candidate."""
-    simulate, rate, network = _trainer(), study.learning_rate, study.recurrent_network
+    from learncast import simulate
+
+    rate, network = study.learning_rate, study.recurrent_network
     last = Stage(study.target, accuracy=study.accuracy)
     curricula = {"direct training": [last]}
     if study.candidates:
@@ -188,7 +176,9 @@ def _interval(theory: Curriculum) -> tuple[float, float] | None:
 
 def _direct(study: Study, seeds: int, processes: int | None, progress: Progress) -> list[_Row]:
     """Direct training of any linear network, to the loss at which the accuracy is reached."""
-    simulate, rate, network, learn = _trainer(), study.learning_rate, study.linear_network, study.learn
+    from learncast import simulate
+
+    rate, network, learn = study.learning_rate, study.linear_network, study.learn
     problem = LearningProblem.of(study.target, network, learn)
     make = partial(solve, strict=False) if learn in CLOSED_FORMS else partial(gradient_flow, learn=learn)
     theory = make(study.target, network, learning_rate=rate)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from learncast.answers.answer import Answer, counted, descended, shown, whole
+from learncast.answers.answer import Answer, between, counted, descended, shown, whole
 from learncast.answers.integrated import integrated_forecast
 from learncast.dynamics.exact import solve
 from learncast.dynamics.linear_rnn import ModeSolution
@@ -42,6 +42,7 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
         "flow_steps": learned.flow_steps,
         "descent_steps": counted(learned.descent_steps),
         "status": learned.status.name,
+        **({} if learned.interval is None else {"interval": list(learned.interval)}),
         "modes": [{**row, "descent_steps": counted(row["descent_steps"])} for row in rows],
         "remarks": list(solution.remarks),
     }
@@ -100,7 +101,7 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
     return Answer(
         kind="forecast",
         title=f"{study.name}: forecast",
-        lead=_lead(chosen.name, study.accuracy, learned.flow_steps, learned.descent_steps, learned.status.value),
+        lead=_lead(chosen.name, study.accuracy, learned),
         forecast_class=solution.forecast_class,
         values=values,
         tables=tables,
@@ -130,7 +131,16 @@ def _mode_rows(solution: Solution, learned: LearningTime) -> list[dict[str, Any]
             }
             for k in range(len(m))
         ]
-    assert isinstance(solution, TwoLayerSolution)
+    if not isinstance(solution, TwoLayerSolution):
+        # Modes seen through tabulated or several responses: what they start and end with, and one time for all.
+        start, end = solution.at([0.0, np.inf])["strength"].values
+        unknown = dict.fromkeys(
+            ("recurrence", "weighted_cross", "weighted_input", "flow_steps", "descent_steps"), np.nan
+        )
+        return [
+            {"mode": k, **unknown, "optimum": float(end[k]), "initial": float(start[k]), "status": learned.status.name}
+            for k in range(len(start))
+        ]
     start, end = solution.at([0.0, np.inf])["strength"].values
     p, lost = solution.problem, set(solution.flow.lost_modes.tolist())
     return [
@@ -155,14 +165,20 @@ def _horizon(steps: FloatArray) -> float:
     return 1.25 * float(finite.max(initial=0.0)) or 1000.0
 
 
-def _lead(name: str, accuracy: float, flow: float, descent: float, status: str) -> str:
+def _lead(name: str, accuracy: float, learned: LearningTime) -> str:
+    flow, descent, status = learned.flow_steps, learned.descent_steps, learned.status.value
     if np.isfinite(flow) and np.isnan(descent):
         return f"{name} is learned to {accuracy:.4g} in {shown(flow)} flow steps, all modes together."
     if not np.isfinite(flow):
         return f"{name} is never learned to {accuracy:.4g}: it {status}."
     if not np.isfinite(descent):
         return f"Gradient flow learns {name} to {accuracy:.4g} in {shown(flow)} steps, but {status}."
-    return f"{name} is learned to {accuracy:.4g} in {whole(descent)} gradient steps (flow: {shown(flow)})."
+    exactly = f"flow: {shown(flow)}{_bounds(learned)}"
+    return f"{name} is learned to {accuracy:.4g} in {whole(descent)} gradient steps ({exactly})."
+
+
+def _bounds(learned: LearningTime) -> str:
+    return "" if learned.interval is None else f"; 95% interval {between(learned.interval)}"
 
 
 #: Rows of a trajectory that a screen shows.

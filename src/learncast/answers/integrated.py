@@ -30,7 +30,9 @@ MARGIN = 1e-6
 
 def integrated_forecast(study: Study, chosen: Task, times: FloatArray | None) -> Answer:
     """Integrate the flow of the weights that learn, and tell order, end, stability and reach of what is learned."""
-    network, learn = study.recurrent_network, study.learn
+    study.linear_network, study.recurrent_network  # noqa: B018  either refuses what is not asked about here
+    network, learn = study.weights, study.learn
+    assert isinstance(network, LinearRNN)
     view = modes(chosen, network)
     aligned = max(view.alignment.start_residual, view.alignment.recurrence_residual) <= EXACT
     # An aligned network never leaves the hidden directions of its modes: the others need not be integrated.

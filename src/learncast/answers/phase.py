@@ -61,7 +61,7 @@ def portrayed(
         kind="phase",
         title=f"{study.name}: where pretraining pays",
         lead=lead,
-        forecast_class="exact" if exact(assumptions) else "outside",
+        forecast_class=solution.forecast_class if exact(assumptions) else "outside",
         values={
             "target": study.target.name,
             "vary": vary,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast.answers.answer import Answer, counted, descended, shown, validity, whole
+from learncast.answers.answer import Answer, between, counted, descended, shown, validity, whole, within
 from learncast.planning.curriculum import Curriculum
 from learncast.planning.planner import Candidate, Plan, plan
 from learncast.progress import Progress, silent
@@ -37,6 +37,7 @@ def planned(study: Study, *, progress: Progress = silent) -> Answer:
             "flow_steps": found.direct.flow_steps,
             "descent_steps": counted(found.direct.descent_steps),
             "status": found.direct.status.name,
+            **_interval(found.direct.interval),
         },
         "candidates": [_candidate(c) for c in found.candidates],
         "best": _best(found.best),
@@ -65,6 +66,7 @@ def _candidate(c: Candidate) -> dict[str, Any]:
         "descent_steps": counted(c.descent_steps),
         "speedup_steps": c.speedup_steps,
         "speedup_ratio": c.speedup_ratio,
+        **_interval(c.interval),
         "helps": c.helps,
         "status": c.status.name,
         "why": c.why,
@@ -88,7 +90,13 @@ def _best(best: Curriculum) -> dict[str, Any]:
         "descent_steps": counted(best.descent_steps),
         "speedup_steps": best.speedup_steps,
         "speedup_ratio": best.speedup_ratio,
+        **_interval(best.interval),
     }
+
+
+def _interval(interval: tuple[float, float] | None) -> dict[str, Any]:
+    """The 95% interval of flow steps, for forecasts that rest on samples."""
+    return {} if interval is None else {"interval": list(interval)}
 
 
 def _lead(found: Plan) -> str:
@@ -113,7 +121,8 @@ def _lead(found: Plan) -> str:
     )
     return (
         f"Train {first.stage.task.name} to {first.accuracy:.4g} ({whole(first.descent_steps)} gradient steps), {then}. "
-        f"That takes {shown(best.flow_steps)} flow steps instead of {shown(found.direct.flow_steps)}: "
+        f"That takes {shown(best.flow_steps)} flow steps{within(best.interval)} instead of "
+        f"{shown(found.direct.flow_steps)}{within(found.direct.interval)}: "
         f"{best.speedup_ratio:.3g} times faster."
     )
 
@@ -134,7 +143,7 @@ def _stages_table(best: Curriculum) -> Table:
 
 
 def _ranking_table(found: Plan) -> Table:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             c.task.name,
             f"{c.accuracy:.4g}" if c.helps else "do not use",
@@ -149,10 +158,14 @@ def _ranking_table(found: Plan) -> Table:
     rows.append(
         ("direct training", "", shown(alone.flow_steps), descended(alone.descent_steps, alone.status), "", "1.000")
     )
+    columns: tuple[str, ...] = ("candidate", "best stop", "flow steps", "descent steps", "saves", "ratio")
+    if alone.interval is not None:
+        intervals = [c.interval for c in found.candidates[:25]]
+        rows = [(*row, between(i)) for row, i in zip(rows, [*intervals, alone.interval], strict=True)]
+        columns = (*columns, "95% interval")
     notes = [_reason(c) for c in found.candidates[:25]]
     if len(found.candidates) > 25:
         notes.append(f"{len(found.candidates) - 25} more candidates are in the files.")
-    columns = ("candidate", "best stop", "flow steps", "descent steps", "saves", "ratio")
     return Table("All candidates, best first", columns, rows, notes)
 
 

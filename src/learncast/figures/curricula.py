@@ -24,6 +24,7 @@ def curriculum_paths(
     switch: float | None = None,
     mode: int = 0,
     simulated: dict[str, xr.Dataset] | None = None,
+    simulated_by: str = "descent",
     title: str = "",
 ) -> Axes:
     """One mode's strength under a curriculum and under direct training, with the target's tolerance band.
@@ -42,6 +43,8 @@ def curriculum_paths(
     mode : int
     simulated : mapping, optional
         ``"staged"`` and ``"direct"`` from training, drawn in colour under the theory.
+    simulated_by : str
+        How they were made, for the legend.
     title : str
     """
     ax.axhspan((1 - tolerance) * optimum, (1 + tolerance) * optimum, color=BAND, alpha=0.6, linewidth=0)
@@ -55,7 +58,7 @@ def curriculum_paths(
         key = "direct" if name == "direct" else "staged"
         if simulated is not None:
             series = simulated[key]["strength"].isel(mode=mode)
-            ax.plot(series["time"], series, color=colour, linewidth=3.2, alpha=0.65, label=f"{name}, descent")
+            ax.plot(series["time"], series, color=colour, linewidth=3.2, alpha=0.65, label=f"{name}, {simulated_by}")
             style: dict[str, Any] = {**THEORY, "label": "theory" if name == "direct" else None}
         else:
             style = {"color": colour, "linewidth": 2, "label": name}

@@ -80,3 +80,54 @@ def predicted_and_measured(dataset: xr.Dataset, ax: Axes, *, title: str = "") ->
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3)
     return label(ax, x="gradient steps to the target's accuracy", y="", title=title)
+
+
+def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", title: str = "") -> Axes:
+    """Total steps against the first task's stop: training as points, theory dotted, direct training as a band.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        ``measured`` over (value, stop, seed), ``predicted`` over (value, stop), and ``direct_measured`` over seed.
+    ax : Axes
+    name : str
+        What the values are, for the legend.
+    title : str
+    """
+    direct = float(dataset["direct_measured"].mean("seed"))
+    ax.axhline(direct, color=COLOURS[1], linewidth=2, label="direct training")
+    for k, value in enumerate(dataset["value"].values):
+        one, colour = dataset.sel(value=value), COLOURS[(5, 0)[k % 2]]
+        mean, spread = one["measured"].mean("seed"), one["measured"].std("seed")
+        ax.errorbar(
+            one["stop"], mean, spread, fmt="o", color=colour, markersize=5, capsize=2, label=f"first {name} {value:g}"
+        )
+        ax.plot(one["stop"], one["predicted"], **{**THEORY, "label": "theory" if k == 0 else None})
+    ax.axhline(float(dataset["direct_predicted"]), **THEORY)
+    ax.set_ylim(0, None)
+    ax.legend(frameon=False, fontsize=7.5, loc="best")
+    return label(ax, x="accuracy at which the first task stops", y="total gradient steps", title=title)
+
+
+def predictions(dataset: xr.Dataset, ax: Axes, *, theory: str, title: str = "") -> Axes:
+    """Predicted against measured steps of many curricula, coloured by pool.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The theory's steps and ``measured`` over curriculum, with ``pool``.
+    ax : Axes
+    theory : str
+        Variable of the prediction.
+    title : str
+    """
+    ends = [float(f(dataset[key])) for f in (np.min, np.max) for key in ("measured", theory)]
+    span = np.array([0.85 * min(ends), 1.15 * max(ends)])
+    ax.plot(span, span, **{**THEORY, "linewidth": 1.2})
+    for k, pool in enumerate(dict.fromkeys(dataset["pool"].values.tolist())):
+        one = dataset.isel(curriculum=np.flatnonzero(dataset["pool"].values == pool))
+        ax.plot(one[theory], one["measured"], "o", color=COLOURS[k], markersize=4, alpha=0.75, label=str(pool))
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.legend(frameon=False, fontsize=7.5, title="first task varies as in", title_fontsize=7.5)
+    return label(ax, x="predicted steps", y="measured steps", title=title)

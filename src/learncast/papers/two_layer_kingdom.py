@@ -1,0 +1,51 @@
+"""The living kingdom: the hierarchy of braun2022 that is learned, and its revisions."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+
+from learncast import tasks
+from learncast.papers.two_layer_descent import Pairs
+from learncast.trajectory import described
+
+ITEMS = ("salmon", "trout", "robin", "canary", "oak", "pine", "rose", "daisy")
+#: Which leaf of the tree each item sits on when the items are sorted by colour.
+BY_COLOUR = (0, 2, 4, 6, 1, 3, 5, 7)
+
+
+def living_kingdom() -> tasks.Hierarchy:
+    """Eight items with eight features on a tree of three levels: the task of figure 3."""
+    return tasks.hierarchy(depth=3, form="signed", name="living kingdom")
+
+
+def revisions() -> tuple[tasks.Hierarchy, tasks.Hierarchy]:
+    """The tasks of figure 6: the two fish swapped, and the same items sorted by colour."""
+    tree = living_kingdom()
+    return tree.swapped(0, 1), tree.shuffled(BY_COLOUR, name="colour hierarchy")
+
+
+def item_pairs(tree: tasks.Hierarchy) -> Pairs:
+    """One trial for each item: its input and its features."""
+    return tree.items, tree.features.T
+
+
+def structure() -> xr.Dataset:
+    """Features, singular value decomposition and similarity matrices of the living kingdom and its revisions."""
+    features = np.stack([tree.features for tree in (living_kingdom(), *revisions())])
+    cross = features / np.sqrt(len(ITEMS))
+    # Features are orthogonal, so U is the identity; a numerical SVD is free to mix those of tied singular values.
+    s = np.linalg.norm(cross, axis=2)
+    U, Vt = np.broadcast_to(np.eye(len(ITEMS)), cross.shape), cross / s[:, :, None]
+    matrices = {
+        "features": (features, "features"),
+        "output_vectors": (U, "U"),
+        "singular_values": (s[:, :, None] * np.eye(len(ITEMS)), "S"),
+        "input_vectors": (Vt, "V^T"),
+        "input_similarity": (np.swapaxes(Vt, 1, 2) @ (s[:, :, None] * Vt), "V S V^T"),
+        "output_similarity": (U @ (s[:, :, None] * np.swapaxes(U, 1, 2)), "U S U^T"),
+    }
+    return xr.Dataset(
+        {name: (("task", "row", "column"), m, described(text, "1")) for name, (m, text) in matrices.items()},
+        coords={"task": ["living kingdom", "two fish swapped", "colour hierarchy"]},
+    )
