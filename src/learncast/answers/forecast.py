@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 #: Weights for which there is a closed form; any others are integrated.
 CLOSED_FORMS = (("input", "output"), ("first", "second"))
 
+LEGEND = "b: recurrence; u0 and u*: strength at the start and at the optimum; flow and descent: gradient steps."
+
 
 def forecast(study: Study, *, task: str | None = None, times: FloatArray | None = None) -> Answer:
     """Forecast the learning of the target, or of a named candidate."""
@@ -48,33 +50,24 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
     }
     horizon = _horizon(learned.mode_flow_steps)
     trajectory = solution.at(np.linspace(0.0, horizon, 400) if times is None else times)
+    by_mode = _by_mode(trajectory.dataset)
     if times is not None:
         values["trajectory"] = {
             "time": times,
-            "strength": trajectory["strength"].values.T,
+            "strength": by_mode["strength"].values.T,
             "loss": trajectory["loss"].values,
         }
-    curve = solution.at(np.linspace(0.0, horizon, 400)).dataset
+    curve = _by_mode(solution.at(np.linspace(0.0, horizon, 400)).dataset)
     table = Table(
         f"Learning {chosen.name} to {study.accuracy:.4g}",
-        (
-            "mode",
-            "recurrence b",
-            "beta_yx",
-            "beta_xx",
-            "optimum u*",
-            "start u0",
-            "flow steps",
-            "descent steps",
-            "status",
-        ),
+        ("mode", "b", "beta_yx", "beta_xx", "u*", "u0", "flow", "descent", "status"),
         [
             (
                 str(row["mode"]),
-                f"{row['recurrence']:.4g}",
-                f"{row['weighted_cross']:.5g}",
-                f"{row['weighted_input']:.5g}",
-                f"{row['optimum']:.5g}",
+                _known(row["recurrence"], 4),
+                _known(row["weighted_cross"], 5),
+                _known(row["weighted_input"], 5),
+                _known(row["optimum"], 5),
                 f"{row['initial']:.3g}",
                 shown(row["flow_steps"]),
                 descended(row["descent_steps"], Status[row["status"]]),
@@ -82,9 +75,9 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
             )
             for row in rows
         ],
-        [f"{remark}." for remark in solution.remarks],
+        [LEGEND, *(f"{remark}." for remark in solution.remarks)],
     )
-    tables = [table] if times is None else [table, _trajectory_table(trajectory.dataset)]
+    tables = [table] if times is None else [table, _trajectory_table(by_mode)]
 
     def draw() -> Figure:
         from learncast.figures import mode_strengths, page
@@ -133,7 +126,7 @@ def _mode_rows(solution: Solution, learned: LearningTime) -> list[dict[str, Any]
         ]
     if not isinstance(solution, TwoLayerSolution):
         # Modes seen through tabulated or several responses: what they start and end with, and one time for all.
-        start, end = solution.at([0.0, np.inf])["strength"].values
+        start, end = _by_mode(solution.at([0.0, np.inf]).dataset)["strength"].values
         unknown = dict.fromkeys(
             ("recurrence", "weighted_cross", "weighted_input", "flow_steps", "descent_steps"), np.nan
         )
@@ -158,6 +151,23 @@ def _mode_rows(solution: Solution, learned: LearningTime) -> list[dict[str, Any]
         }
         for k, optimum in enumerate(solution.optimum)
     ]
+
+
+def _known(value: float, digits: int) -> str:
+    return "" if np.isnan(value) else f"{value:.{digits}g}"
+
+
+def _by_mode(dataset: xr.Dataset) -> xr.Dataset:
+    """Strengths over (time, mode), also where each output answers several responses."""
+    strength = dataset["strength"]
+    if "mode" in strength.dims:
+        return dataset
+    flat = strength.values.reshape(dataset.sizes["time"], -1)
+    return xr.Dataset(
+        {"strength": (("time", "mode"), flat, strength.attrs), "loss": dataset["loss"]},
+        coords={"mode": ("mode", np.arange(flat.shape[1]))},
+        attrs=dataset.attrs,
+    )
 
 
 def _horizon(steps: FloatArray) -> float:

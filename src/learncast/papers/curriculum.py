@@ -27,12 +27,15 @@ from learncast.papers.curriculum_training import (
     LEARNING_RATE,
     draw_panel,
     draw_scoreboard,
+    draw_tanh,
     network,
     panel,
     panel_numbers,
     pools,
     scoreboard,
     scoreboard_numbers,
+    tanh_numbers,
+    tanh_table,
 )
 from learncast.papers.paper import Paper, PaperFigure
 from learncast.planning.phase import phase_portrait
@@ -187,6 +190,14 @@ def paper(resolution: int = 240) -> Paper:
             scoreboard,
             draw_scoreboard,
             scoreboard_numbers,
+            trained=True,
+        ),
+        PaperFigure(
+            "4Y",
+            "One tanh unit: steps to the same strength by its response table and by training (ours).",
+            tanh_table,
+            draw_tanh,
+            tanh_numbers,
             trained=True,
         ),
         PaperFigure(

@@ -13,6 +13,7 @@ import xarray as xr
 from scipy.stats import spearmanr
 
 from learncast import tasks
+from learncast.dynamics.exact import solve
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.curriculum import Stage, follow
@@ -135,6 +136,75 @@ def trained_pool(
         coords={"value": list(values), "stop": list(stops), "seed": np.arange(seeds)},
         attrs={"vary": pool.vary, "activation": activation, "target": pool.target.name},
     )
+
+
+#: Tasks of the tanh table: settings of `tasks.leaky_integration` with the weights' own timescale.
+TANH_TASKS = ({"gain": 0.5}, {"gain": 1.0}, {"gain": 1.0, "correlation": 0.5}, {"gain": 1.0, "timescale": 20.0})
+TANH_ACCURACY = 0.3
+
+
+def tanh_table(*, preset: str = "smoke", progress: Progress = silent) -> xr.Dataset:
+    """One tanh unit: steps to the same strength by its response table, by the theory of linear units, by training.
+
+    A tanh unit's best weights on a linear target lie at an input weight of 0, to which it creeps for ever; so the
+    steps are those to the strength at which the table's flow has covered part of the way: accuracy 0.3 by its loss.
+    """
+    from learncast import simulate
+
+    chosen = TANH_TASKS[:1] if preset == "smoke" else TANH_TASKS
+    seeds = 1 if preset == "smoke" else 3
+    net, rows, jobs = network("tanh"), [], []
+    settings = simulate.Training(LEARNING_RATE, batch=BATCH, learn=("input", "output"), record=())
+    for setting in chosen:
+        task = tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.0).varied(**setting)
+        solution = solve(task, net, learning_rate=LEARNING_RATE)
+        steps = math.ceil(solution.time_to(TANH_ACCURACY).flow_steps)
+        strength = solution.descend(steps)["strength"].values.reshape(steps + 1)  # type: ignore[attr-defined]
+        goal = strength[-1]
+        linear = solve(task, network("linear"), learning_rate=LEARNING_RATE)
+        straight = linear.at(np.arange(steps + 1.0))["strength"].values[:, 0]
+        rows.append((steps, float(np.argmax(straight >= goal)) if (straight >= goal).any() else math.inf))
+        rule = simulate.Accuracy(0.99, optimum=goal / 0.99)  # entered from below, at the goal
+        jobs += [(task, net, settings.with_(seed=k, until=rule, most_steps=3 * steps), None) for k in range(seeds)]
+    runs = simulate.train_all(jobs, progress=progress)
+    measured = np.array([float(run.steps) for run in runs]).reshape(len(chosen), seeds)
+    names = [", ".join(f"{key} {value:g}" for key, value in setting.items()) for setting in chosen]
+    columns = {"predicted": [row[0] for row in rows], "linear_predicted": [row[1] for row in rows]}
+    variables: dict[str, Any] = {
+        key: ("task", np.array(column, dtype=float), described(key.replace("_", " "), STEPS))
+        for key, column in columns.items()
+    }
+    variables["measured"] = (("task", "seed"), measured, described("measured steps", STEPS))
+    return xr.Dataset(variables, coords={"task": names, "seed": np.arange(seeds)}, attrs={"preset": preset})
+
+
+def tanh_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+    """Steps and errors of every task."""
+    mean, found = dataset["measured"].mean("seed"), {}
+    for k, name in enumerate(dataset["task"].values):
+        for key in ("predicted", "linear_predicted"):
+            found[f"{name}: {key.replace('_', ' ')} steps"] = float(dataset[key][k])
+        found[f"{name}: measured steps"] = round(float(mean[k]), 1)
+        found[f"{name}: error"] = round(float(dataset["predicted"][k] / mean[k] - 1), 4)
+    found["largest error"] = round(float(np.abs(dataset["predicted"] / mean - 1).max()), 4)
+    return found
+
+
+def draw_tanh(dataset: xr.Dataset) -> Figure:
+    """Measured steps of every task beside the table's and the linear theory's."""
+    from learncast.figures import page, predicted_and_measured
+
+    figure, (ax,) = page(width=6.4, height=3.2)
+    plans = xr.Dataset(
+        {
+            "measured_steps": (("plan", "seed"), dataset["measured"].values),
+            "measured_mean": ("plan", dataset["measured"].mean("seed").values),
+            "predicted_descent_steps": ("plan", dataset["predicted"].values),
+        },
+        coords={"plan": dataset["task"].values},
+    )
+    predicted_and_measured(plans, ax, title="4Y  one tanh unit, by its response table")
+    return figure
 
 
 @cache

@@ -1,0 +1,216 @@
+"""How far back can this model learn, and from how many sequences?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from learncast.answers.answer import Answer, shown, whole
+from learncast.assumptions import worst
+from learncast.errors import InvalidSpec
+from learncast.progress import Progress, silent
+from learncast.report import Table
+from learncast.study.tables import to_toml, without_none
+from learncast.study.window_study import WindowStudy, sequences_from_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from learncast.learnability.learnability_window import LearnabilityWindow
+
+#: Share of the progress bar for training; the rest is the diagnosis.
+_TRAINING = 0.7
+
+
+def rehearsed_window(study: WindowStudy, *, progress: Progress = silent) -> Answer:
+    """Train the study's cell, then diagnose it on sequences it has not seen."""
+    from learncast.learnability.diagnosis import window
+    from learncast.learnability.rehearsal import trained
+
+    (inputs, targets), held_out = study.sequences()
+    run = trained(study.settings(), inputs, targets, progress=lambda share: progress(_TRAINING * share))
+    found = window(
+        run.model,
+        *held_out,
+        optimizer=run.optimizer,
+        progress=lambda share: progress(_TRAINING + (1 - _TRAINING) * share),
+        **study.options(),
+    )
+    losses = run.losses
+    training = {"steps": len(losses), "first_loss": losses[0], "last_loss": losses[-1]} if len(losses) else {"steps": 0}
+    return _answer(found, study.name, study.resolved(), {"training": training})
+
+
+def stored_window(
+    place: str,
+    *,
+    weights: Path,
+    data: Path,
+    optimizer_state: Path | None = None,
+    optimizer: str | None = None,
+    learning_rate: float | None = None,
+    options: dict[str, Any] | None = None,
+    progress: Progress = silent,
+) -> Answer:
+    """Diagnose a person's own model, which means executing their file.
+
+    Parameters
+    ----------
+    place : str
+        ``file.py:function``, which returns the model, or (model, optimiser) or (model, optimiser, loss).
+    weights, data : Path
+        Weights as .safetensors or .pt, sequences as .npz with inputs and targets.
+    optimizer_state : Path, optional
+        State of the optimiser as .pt or .safetensors.
+    optimizer : str, optional
+        Kind of the optimiser when the function returns none: sgd, adam, adamw or rmsprop.
+    learning_rate : float, optional
+        Its learning rate.
+    options : dict, optional
+        Keywords of `learncast.learnability.window`.
+    progress : callable
+    """
+    from learncast.learnability.diagnosis import window
+    from learncast.learnability.stored_model import built_model, load_optimizer, load_weights, named_optimizer
+
+    inputs, targets = sequences_from_file(data)
+    stored = built_model(place)
+    load_weights(stored.model, weights)
+    chosen = stored.optimizer
+    if optimizer is not None and chosen is None:
+        if learning_rate is None:
+            raise _incomplete("--learning-rate", "--optimizer alone", "an optimiser's steps are multiples of it")
+        chosen = named_optimizer(optimizer, stored.model, learning_rate=learning_rate)
+    if optimizer_state is not None:
+        if chosen is None:
+            raise _incomplete("--optimizer", "--optimizer-state alone", "a state does not say whose it is")
+        load_optimizer(chosen, stored.model, optimizer_state)
+    keywords = without_none(options or {})
+    stored.model.eval()
+    found = window(stored.model, inputs, targets, optimizer=chosen, loss=stored.loss, progress=progress, **keywords)
+    files = {"model": place, "weights": str(weights), "data": str(data)}
+    files |= without_none({"optimizer_state": None if optimizer_state is None else str(optimizer_state)})
+    named = without_none({"optimizer": optimizer, "learning_rate": learning_rate})
+    plain = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in keywords.items()}
+    return _answer(found, Path(place.rpartition(":")[0]).stem, to_toml({**files, **named, "window": plain}), {})
+
+
+def _incomplete(missing: str, got: str, why: str) -> InvalidSpec:
+    return InvalidSpec(
+        required=f"{missing} must be given too",
+        got=got,
+        why=why,
+        remedy=f"add {missing}, or return it from the function",
+    )
+
+
+def _answer(found: LearnabilityWindow, name: str, study: str, extra: dict[str, Any]) -> Answer:
+    layers = [_values(found, index) for index in range(found.layers)]
+    values = {
+        "method": found.method,
+        "summary": found.summary(),
+        "sequences": found.sequences,
+        "signs": found.dataset.attrs["signs"],
+        "optimizer": found.dataset.attrs["optimizer"],
+        **layers[0],
+        **({"layers": layers} if len(layers) > 1 else {}),
+        **extra,
+    }
+    return Answer(
+        kind="window",
+        title=f"{name}: learnability window",
+        lead=found.summary(),
+        forecast_class="measured",
+        values=values,
+        tables=[table for index in range(found.layers) for table in _tables(found, index)],
+        assumptions=worst(found.validity(index) for index in range(found.layers)),
+        dataset=found.dataset,
+        draw=lambda: draw_window(found),
+        provenance=found.provenance,
+        study=study,
+    )
+
+
+def _values(found: LearnabilityWindow, index: int) -> dict[str, Any]:
+    here = found.dataset.sel(layer=index)
+    known = here.sel(unit=~np.isnan(here["effective_rate"].isel(lag=0)))  # layers may differ in width
+    plain = ("envelope", "envelope_gate", "envelope_optimizer", "tail_index", "tail_index_interval", "scale",
+             "scale_interval", "signal", "signal_interval", "score", "status")  # fmt: skip
+    decay = {key: here[f"decay_{key}"].values for key in ("amplitude", "rate", "exponent", "r_squared")}
+    return {
+        "lags": here["lag"].values,
+        **{key: here[key].values for key in plain},
+        "critical_score": float(here["critical_score"]),
+        "required_sequences": here["required_sequences"].sel(noise="per_lag").values,
+        "required_sequences_total": here["required_sequences"].sel(noise="total").values,
+        "reach": float(here["reach"]),
+        "contiguous_reach": float(here["contiguous_reach"]),
+        "window": found.windows(index),
+        "contiguous_window": found.windows(index, contiguous=True),
+        "window_total": found.windows(index, noise="total"),
+        "null_window": found.null_windows(index),
+        "decay": {
+            "kind": str(here["decay_kind"].values),
+            **{key: float(value) for key, value in decay.items()},
+            "status": str(here["decay_status"].values),
+            "implication": str(here["decay_implication"].values),
+        },
+        "time_scales": known["time_scale"].values,
+    }
+
+
+def _tables(found: LearnabilityWindow, index: int) -> list[Table]:
+    here = found.dataset.sel(layer=index)
+    of = f" of layer {index}" if found.layers > 1 else ""
+    windows, gapless = found.windows(index), found.windows(index, contiguous=True)
+    total, null = found.windows(index, noise="total"), found.null_windows(index)
+    sizes = [(f"{n:,}", *(_lag(part[n]) for part in (windows, gapless, total, null))) for n in windows]
+    columns = ("sequences", "window", "without gaps", "against all noise", "no signal (95%)")
+    notes = [
+        f"More than {found.sequences:,} sequences: at least so far, since lags without a signal here stay unknown."
+    ]
+    rows = [_lag_row(here.isel(lag=row)) for row in range(here.sizes["lag"])]
+    return [
+        Table(f"Longest learnable lag{of}", columns, sizes, notes),
+        Table(
+            f"Lag by lag{of}",
+            ("lag", "envelope", "of it gates", "signal", "score", "tail index", "sequences needed", "status"),
+            rows,
+            [f"A signal is told from 0 by a score above {float(here['critical_score']):.3g}."],
+        ),
+    ]
+
+
+def _lag_row(here: xr.Dataset) -> tuple[str, ...]:
+    return (
+        f"{int(here['lag'])}",
+        f"{float(here['envelope']):.3g}",
+        f"{float(here['envelope_gate']):.3g}",
+        f"{float(here['signal']):.3g}",
+        f"{float(here['score']):.2f}",
+        shown(float(here["tail_index"])),
+        whole(np.ceil(float(here["required_sequences"].sel(noise="per_lag")))),
+        str(here["status"].values),
+    )
+
+
+def _lag(value: float) -> str:
+    return "unknown" if np.isnan(value) else f"{value:.0f}"
+
+
+def draw_window(found: LearnabilityWindow) -> Figure:
+    """For each layer: envelope with its fit, window against sequences, time scales."""
+    from learncast.figures import envelope, page, time_scale_survival, window_curve
+
+    figure, axes = page(found.layers, 3, width=4.4, height=3.5)
+    for index in range(found.layers):
+        here = found.dataset.sel(layer=index)
+        of = f", layer {index}" if found.layers > 1 else ""
+        row = axes[3 * index : 3 * index + 3]
+        envelope(here, row[0], title=f"Envelope{of}")
+        window_curve(here, row[1], title=f"Window ({found.method} method)")
+        time_scale_survival(here, row[2], title="Time scales of the units")
+    return figure
