@@ -26,6 +26,7 @@ _HOME = {
     "NotLearned": "errors",
     "Plan": "planning.planner",
     "Provenance": "trajectory",
+    "Response": "dynamics.response",
     "SchemaMismatch": "errors",
     "Solution": "dynamics.solution",
     "Stage": "planning.curriculum",
@@ -34,6 +35,8 @@ _HOME = {
     "Trajectory": "trajectory",
     "TwoLayer": "networks.two_layer",
     "UnsupportedModel": "errors",
+    "agreement": "planning.agreement",
+    "convergence_order": "planning.agreement",
     "descend": "dynamics.descent",
     "fastest_path": "planning.optimal",
     "follow": "planning.curriculum",
@@ -46,10 +49,13 @@ _HOME = {
     "phase_portrait": "planning.phase",
     "plan": "planning.planner",
     "printed_time": "planning.timing",
+    "rehearse": "planning.rehearsal",
     "representation_distance": "dynamics.representation",
+    "response": "dynamics.response",
     "richness": "planning.richness",
     "shallow": "dynamics.shallow",
     "solve": "dynamics.exact",
+    "solve_response": "dynamics.response_modes",
     "tangent_kernel": "dynamics.representation",
     "tangent_kernel_summary": "dynamics.representation",
     "time_to_learn": "planning.timing",
@@ -101,6 +107,8 @@ if TYPE_CHECKING:
         tangent_kernel,
         tangent_kernel_summary,
     )
+    from learncast.dynamics.response import Response, response
+    from learncast.dynamics.response_modes import solve_response
     from learncast.dynamics.shallow import shallow
     from learncast.dynamics.solution import LearningTime, Solution
     from learncast.errors import (
@@ -114,11 +122,13 @@ if TYPE_CHECKING:
     from learncast.networks.activated import Activated
     from learncast.networks.linear_rnn import LinearRNN
     from learncast.networks.two_layer import TwoLayer
+    from learncast.planning.agreement import agreement, convergence_order
     from learncast.planning.curriculum import Curriculum, Stage, follow
     from learncast.planning.forgetting import ContinualLearning, forgetting, learn_in_sequence
     from learncast.planning.optimal import FastestPath, fastest_path
     from learncast.planning.phase import phase_portrait
     from learncast.planning.planner import Plan, plan
+    from learncast.planning.rehearsal import rehearse
     from learncast.planning.richness import richness
     from learncast.planning.timing import printed_time, time_to_learn
     from learncast.tasks.task import Task

@@ -1,5 +1,6 @@
 """How weights move when a network is really trained, in torch."""
 
+from learncast.simulate.ensembles import EnsembleRun, train_ensemble
 from learncast.simulate.modules import as_module, gated_module
 from learncast.simulate.replicas import train_all, train_replicas
 from learncast.simulate.run import TrainingRun
@@ -9,6 +10,7 @@ from learncast.simulate.training import Training
 
 __all__ = [
     "Accuracy",
+    "EnsembleRun",
     "LossBelow",
     "Plateau",
     "Training",
@@ -17,5 +19,6 @@ __all__ = [
     "gated_module",
     "train",
     "train_all",
+    "train_ensemble",
     "train_replicas",
 ]
