@@ -88,7 +88,7 @@ def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", title: st
     Parameters
     ----------
     dataset : Dataset
-        ``measured`` over (value, stop, seed), ``predicted`` over (value, stop), and ``direct_measured`` over seed.
+        ``measured`` over (value, stop, seed), ``curve`` over (value, fine_stop), and ``direct_measured`` over seed.
     ax : Axes
     name : str
         What the values are, for the legend.
@@ -102,7 +102,7 @@ def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", title: st
         ax.errorbar(
             one["stop"], mean, spread, fmt="o", color=colour, markersize=5, capsize=2, label=f"first {name} {value:g}"
         )
-        ax.plot(one["stop"], one["predicted"], **{**THEORY, "label": "theory" if k == 0 else None})
+        ax.plot(one["fine_stop"], one["curve"], **{**THEORY, "label": "theory" if k == 0 else None})
     ax.axhline(float(dataset["direct_predicted"]), **THEORY)
     ax.set_ylim(0, None)
     ax.legend(frameon=False, fontsize=7.5, loc="best")

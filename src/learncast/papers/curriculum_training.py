@@ -14,9 +14,11 @@ from scipy.stats import spearmanr
 
 from learncast import tasks
 from learncast.dynamics.exact import solve
+from learncast.dynamics.modes import modes_of
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.curriculum import Stage, follow
+from learncast.planning.curriculum import Curriculum, Stage, follow_modes
+from learncast.planning.phase import phase_portrait
 from learncast.progress import Progress, silent
 from learncast.trajectory import STEPS, described
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEARNING_RATE, ACCURACY, BATCH = 1e-3, 0.99, 1000
+#: Stops at which the theory's curve is drawn.
+FINE = np.linspace(0.05, 0.985, 60)
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,9 @@ def trained_pool(
     """
     from learncast import simulate
 
-    net, last = network(activation), Stage(pool.target, accuracy=ACCURACY)
-    plans = [[last]] + [[Stage(pool.first(v), accuracy=s), last] for v in values for s in stops]
-    forecasts = [follow(stages, net, learning_rate=LEARNING_RATE) for stages in plans]
-    linear = [follow(stages, network("linear"), learning_rate=LEARNING_RATE) for stages in plans]
+    net, last, firsts = network(activation), Stage(pool.target, accuracy=ACCURACY), [pool.first(v) for v in values]
+    plans = [[last]] + [[Stage(task, accuracy=s), last] for task in firsts for s in stops]
+    forecasts, linear = (_forecasts(plans, firsts, pool.target, kind) for kind in (net, network("linear")))
     settings = simulate.Training(LEARNING_RATE, batch=BATCH, learn=("input", "output"), record=())
     jobs = [
         (
@@ -129,11 +132,22 @@ def trained_pool(
     for name, (column, text) in columns.items():
         variables[name] = (("value", "stop"), column[1:].reshape(grid), described(text, STEPS))
         variables[f"direct_{name}"] = ((), column[0], described(f"{text}, direct training", STEPS))
+    portrait = phase_portrait(
+        pool.target,
+        net,
+        vary=pool.vary,
+        values=np.array(values),
+        accuracies=FINE,
+        learning_rate=LEARNING_RATE,
+        accuracy=ACCURACY,
+    )
+    curve = portrait["total_steps"].values
+    variables["curve"] = (("value", "fine_stop"), curve, described("steps of the flow", STEPS))
     for name in ("measured", "direct_measured"):
         variables[name] = (*variables[name], described("measured steps", STEPS))
     return xr.Dataset(
         variables,
-        coords={"value": list(values), "stop": list(stops), "seed": np.arange(seeds)},
+        coords={"value": list(values), "stop": list(stops), "seed": np.arange(seeds), "fine_stop": FINE},
         attrs={"vary": pool.vary, "activation": activation, "target": pool.target.name},
     )
 
@@ -205,6 +219,16 @@ def draw_tanh(dataset: xr.Dataset) -> Figure:
     )
     predicted_and_measured(plans, ax, title="4Y  one tanh unit, by its response table")
     return figure
+
+
+def _forecasts(plans: list[list[Stage]], firsts: list[tasks.Task], target: tasks.Task, net: Any) -> list[Curriculum]:
+    """Forecasts of many plans over the same tasks, each of which is measured once."""
+    last, *rest = modes_of([target, *firsts], net)
+    own = {task.name: modes for task, modes in zip(firsts, rest, strict=True)}
+    return [
+        follow_modes(stages, (*(own[stage.task.name] for stage in stages[:-1]), last), net, LEARNING_RATE)
+        for stages in plans
+    ]
 
 
 @cache
