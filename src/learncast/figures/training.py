@@ -105,7 +105,7 @@ def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", title: st
         ax.plot(one["fine_stop"], one["curve"], **{**THEORY, "label": "theory" if k == 0 else None})
     ax.axhline(float(dataset["direct_predicted"]), **THEORY)
     ax.set_ylim(0, None)
-    ax.legend(frameon=False, fontsize=7.5, loc="best")
+    ax.legend(frameon=False, fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     return label(ax, x="accuracy at which the first task stops", y="total gradient steps", title=title)
 
 
