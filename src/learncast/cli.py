@@ -137,6 +137,106 @@ def check(
 
 
 @app.command()
+def window(
+    study: Annotated[
+        Path | None, typer.Argument(metavar="[STUDY]", help="Study of a built-in cell (TOML).", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="FILE.py:FUNCTION", help="Your own model; FILE.py is executed.")
+    ] = None,
+    weights: Annotated[Path | None, typer.Option("--weights", help="Its weights, .safetensors or .pt.")] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Sequences, .npz with inputs and targets.")] = None,
+    optimizer_state: Annotated[
+        Path | None, typer.Option("--optimizer-state", help="State of its optimiser, .pt or .safetensors.")
+    ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option("--optimizer", help="sgd, adam, adamw or rmsprop, if FUNCTION returns none.")
+    ] = None,
+    learning_rate: Annotated[float | None, typer.Option("--learning-rate", help="Of that optimiser.")] = None,
+    lags: Annotated[str | None, typer.Option("--lags", help="Lags to look at, e.g. 1,2,4 or 4:64:16.")] = None,
+    sample_sizes: Annotated[str | None, typer.Option("--sample-sizes", help="Numbers of sequences, likewise.")] = None,
+    method: Annotated[str | None, typer.Option("--method", help="sound (default) or paper.")] = None,
+    as_json: AsJson = False,
+    out: Out = None,
+    strict: Strict = False,
+) -> None:
+    """How far back can this model learn, and from how many sequences?"""
+    own: dict[str, Any] = {"weights": weights, "data": data, "optimizer_state": optimizer_state}
+    own |= {"optimizer": optimizer, "learning_rate": learning_rate}
+    options: dict[str, Any] = {"method": method}
+    with _plain_errors():
+        for key, text in (("lags", lags), ("sample_sizes", sample_sizes)):
+            options[key] = None if text is None else _whole_numbers(f"--{key.replace('_', '-')}", text)
+        _check_window_source(study, model, own, options)
+    with _plain_errors(), _progress("diagnosing") as progress:
+        if model is not None:
+            answer = _stored_window(model, own, options, progress)
+        else:
+            from learncast.answers.window import rehearsed_window
+            from learncast.study.window_study import WindowStudy
+
+            assert study is not None
+            answer = rehearsed_window(WindowStudy.load(study), progress=progress)
+    with _plain_errors():
+        _deliver(answer, as_json, out, strict)
+
+
+def _check_window_source(study: Path | None, model: str | None, own: dict[str, Any], options: dict[str, Any]) -> None:
+    """Exactly one of a study and a model, and nothing that would be ignored."""
+    from learncast.errors import InvalidSpec
+
+    given = [key for key, value in {**own, **options}.items() if value is not None]
+    if (study is None) == (model is None):
+        raise InvalidSpec(
+            required="either STUDY or --model must be given",
+            got="both" if model is not None else "neither",
+            why="one model is diagnosed",
+            remedy="run `learncast window study.toml`, or give --model, --weights and --data",
+        )
+    if study is not None and given:
+        raise InvalidSpec(
+            required="a study must say everything itself",
+            got=f"--{given[0].replace('_', '-')}",
+            why="it would be ignored",
+            remedy="write it into the study, or use --model",
+        )
+    missing = [key for key in ("weights", "data") if own[key] is None]
+    if model is not None and missing:
+        raise InvalidSpec(
+            required=f"--model needs --{missing[0]}",
+            got="none",
+            why="a trained model is diagnosed on sequences",
+            remedy=f"add --{missing[0]}",
+        )
+
+
+def _stored_window(model: str, own: dict[str, Any], options: dict[str, Any], progress: Progress) -> Answer:
+    from learncast.answers.window import stored_window
+
+    file = model.rpartition(":")[0] or model
+    print(f"learncast: executing {file}, with all your rights", file=sys.stderr)
+    return stored_window(model, **own, options=options, progress=progress)
+
+
+def _whole_numbers(option: str, text: str) -> Any:
+    """Distinct whole numbers near those of a list or range."""
+    import numpy as np
+
+    from learncast.errors import InvalidSpec
+
+    numbers = _numbers(option, text)
+    found = numbers.round() if ":" in text else numbers
+    if not np.isfinite(found).all() or (found != found.round()).any():
+        raise InvalidSpec(
+            required=f"{option} must be whole numbers",
+            got=repr(text),
+            why="they are counted",
+            remedy="write them without a decimal point",
+        )
+    return np.unique(found).astype(np.int64)
+
+
+@app.command()
 def reproduce(
     paper: Annotated[str, typer.Argument(help="Which paper: curriculum, prior-knowledge or linear-rnn.")],
     figure: Annotated[

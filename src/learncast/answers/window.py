@@ -136,7 +136,6 @@ def _answer(found: LearnabilityWindow, name: str, study: str, extra: dict[str, A
 
 def _values(found: LearnabilityWindow, index: int) -> dict[str, Any]:
     here = found.dataset.sel(layer=index)
-    known = here.sel(unit=~np.isnan(here["effective_rate"].isel(lag=0)))  # layers may differ in width
     plain = ("envelope", "envelope_gate", "envelope_optimizer", "tail_index", "tail_index_interval", "scale",
              "scale_interval", "signal", "signal_interval", "score", "status")  # fmt: skip
     decay = {key: here[f"decay_{key}"].values for key in ("amplitude", "rate", "exponent", "r_squared")}
@@ -158,7 +157,7 @@ def _values(found: LearnabilityWindow, index: int) -> dict[str, Any]:
             "status": str(here["decay_status"].values),
             "implication": str(here["decay_implication"].values),
         },
-        "time_scales": known["time_scale"].values,
+        "time_scales": here["time_scale"].values,
     }
 
 
@@ -177,7 +176,7 @@ def _tables(found: LearnabilityWindow, index: int) -> list[Table]:
         Table(f"Longest learnable lag{of}", columns, sizes, notes),
         Table(
             f"Lag by lag{of}",
-            ("lag", "envelope", "of it gates", "signal", "score", "tail index", "sequences needed", "status"),
+            ("lag", "envelope", "gates", "signal", "score", "index", "needs", "status"),
             rows,
             [f"A signal is told from 0 by a score above {float(here['critical_score']):.3g}."],
         ),

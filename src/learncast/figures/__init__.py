@@ -3,6 +3,17 @@
 from learncast.figures.continual import forgetting_curves, loss_matrix
 from learncast.figures.curricula import curriculum_paths, ranking
 from learncast.figures.ensembles import agreement_by_kind, escapes, spread_by_kind, told_and_trained
+from learncast.figures.learnability import envelope, time_scale_survival, window_curve
+from learncast.figures.learnability_paper import (
+    envelope_agreement,
+    envelopes_by_cell,
+    noise_scales_by_cell,
+    statistic_by_cell,
+    survivals_by_cell,
+    tail_indices_by_cell,
+    time_scale_histogram,
+    windows_by_cell,
+)
 from learncast.figures.learning_curves import (
     agreement,
     decoupling,
@@ -26,6 +37,9 @@ __all__ = [
     "curriculum_paths",
     "decoupling",
     "deviations",
+    "envelope",
+    "envelope_agreement",
+    "envelopes_by_cell",
     "escapes",
     "forgetting_curves",
     "integration_profiles",
@@ -37,6 +51,7 @@ __all__ = [
     "mode_strengths",
     "networks_on_lines",
     "networks_per_case",
+    "noise_scales_by_cell",
     "page",
     "portrait",
     "predicted_and_measured",
@@ -46,7 +61,14 @@ __all__ = [
     "split_matrix",
     "spread",
     "spread_by_kind",
+    "statistic_by_cell",
     "stop_curves",
+    "survivals_by_cell",
+    "tail_indices_by_cell",
+    "time_scale_histogram",
+    "time_scale_survival",
     "told_and_trained",
     "training_over_theory",
+    "window_curve",
+    "windows_by_cell",
 ]

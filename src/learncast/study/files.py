@@ -19,7 +19,7 @@ from learncast.tasks.task import Task
 
 def task_from_file(path: Path, *, name: str, centre: bool = False) -> Task:
     """Build a task from recorded trials (inputs, targets) or from statistics in an .npz file."""
-    arrays = _arrays(path, "data")
+    arrays = arrays_from(path, "data")
     if {"inputs", "targets"} <= arrays.keys():
         if arrays["inputs"].ndim == 2:
             return from_pairs(arrays["inputs"], arrays["targets"], name=name, centre=centre)
@@ -45,7 +45,7 @@ def two_layer_from_file(path: Path) -> TwoLayer:
 
 
 def _weights(path: Path, wanted: tuple[str, ...]) -> list[Any]:
-    arrays = _arrays(path, "weights")
+    arrays = arrays_from(path, "weights")
     missing = [key for key in wanted if key not in arrays]
     if missing:
         raise InvalidSpec(
@@ -57,7 +57,8 @@ def _weights(path: Path, wanted: tuple[str, ...]) -> list[Any]:
     return [arrays[key] for key in wanted]
 
 
-def _arrays(path: Path, key: str) -> dict[str, Any]:
+def arrays_from(path: Path, key: str) -> dict[str, Any]:
+    """The named arrays of an .npz or .safetensors file; `key` is the word of the study that names it."""
     if not path.is_file():
         raise InvalidSpec(
             required=f"the file that {key} names must exist",

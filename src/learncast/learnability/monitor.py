@@ -1,0 +1,160 @@
+"""The learnability window of a model while it trains."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from torch import nn, optim
+
+from learncast.errors import InvalidSpec
+from learncast.learnability.diagnosis import window
+from learncast.learnability.learnability_window import LearnabilityWindow
+from learncast.trajectory import STEPS, described
+from learncast.validation import between, count
+
+#: Share of the wall time that diagnoses may take when no cadence is given.
+SHARE = 0.08
+
+#: What is followed over training.
+FOLLOWED = ("reach", "contiguous_reach", "window", "envelope", "signal", "time_scale", "critical_score")
+
+
+class WindowMonitor:
+    """Follows the learnability window during training; call `step` once after every step of the optimiser.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    optimizer : torch.optim.Optimizer
+    data : (inputs, targets)
+        Held-out sequences, as for `learncast.learnability.window`; 100 or more.
+    every : int, optional
+        Training steps between diagnoses. By default the first step is diagnosed, and the next diagnosis waits until
+        all of them together take at most `share` of the time since then, so the cadence suits model and machine.
+    share : float
+        Largest share of the wall time that goes into diagnoses.
+    clock : function of nothing
+        Seconds.
+    **options
+        Passed on to `learncast.learnability.window`; directions=1 and nulls=99 unless given.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: optim.Optimizer,
+        data: tuple[Any, Any],
+        *,
+        every: int | None = None,
+        share: float = SHARE,
+        clock: Callable[[], float] = time.perf_counter,
+        **options: Any,
+    ) -> None:
+        self.model, self.optimizer, self.data = model, optimizer, data
+        self.every = None if every is None else count("every", every, why="it counts training steps")
+        self.share = between("share", share, 1e-6, 1.0, why="it is a share of the time")
+        self.options: dict[str, Any] = {"directions": 1, "nulls": 99, **options}
+        self._clock, self._begun, self._spent, self._steps = clock, clock(), 0.0, 0
+        self._found: list[tuple[int, LearnabilityWindow]] = []
+
+    def step(self) -> LearnabilityWindow | None:
+        """Count one training step; diagnose when it is time to, and return what was found."""
+        self._steps += 1
+        return self.diagnose() if self._due() else None
+
+    def diagnose(self) -> LearnabilityWindow:
+        """Diagnose now."""
+        begun = self._clock()
+        found = window(self.model, *self.data, optimizer=self.optimizer, **self.options)
+        self._spent += self._clock() - begun
+        self._found.append((self._steps, found))
+        return found
+
+    def _due(self) -> bool:
+        if self.every is not None:
+            return self._steps % self.every == 0
+        if not self._found:
+            return True
+        # The next one will cost about as much as the mean so far, and must fit too.
+        ahead = self._spent / len(self._found)
+        return self._spent + ahead <= self.share * (self._clock() - self._begun + ahead)
+
+    @property
+    def overhead(self) -> float:
+        """Share of the time since the monitor was made that went into diagnoses; nan before any time has passed."""
+        passed = self._clock() - self._begun
+        return self._spent / passed if passed > 0 else float("nan")
+
+    @property
+    def latest(self) -> LearnabilityWindow | None:
+        """The last diagnosis."""
+        return self._found[-1][1] if self._found else None
+
+    @property
+    def history(self) -> xr.Dataset:
+        """What the diagnoses found, over the training step at which they were made."""
+        if not self._found:
+            raise InvalidSpec(
+                required="the monitor must have diagnosed the model at least once",
+                got=f"none in {self._steps} steps",
+                why="there is no history yet",
+                remedy="call step() after every step of the optimiser, or diagnose()",
+            )
+        whole = xr.concat([found.dataset[list(FOLLOWED)] for _, found in self._found], "step", combine_attrs="drop")
+        steps = np.array([step for step, _ in self._found], dtype=np.int64)
+        whole["step"] = ("step", steps, described("training step", STEPS))
+        return whole
+
+    def __repr__(self) -> str:
+        pace = f"every {self.every} steps" if self.every is not None else f"at most {self.share:.0%} of the time"
+        last = "" if self.latest is None else f", last window {float(self.latest['reach'].isel(layer=0)):g} steps"
+        return (
+            f"<WindowMonitor: {len(self._found)} diagnoses in {self._steps} steps ({pace}); "
+            f"measured overhead {self.overhead:.1%}{last}>"
+        )
+
+
+def lightning_callback(data: tuple[Any, Any], **options: Any) -> Any:
+    """A Lightning callback that follows the window of the trained module with its first optimiser.
+
+    Its `monitor` is None until the first batch has been trained on.
+
+    Parameters
+    ----------
+    data, **options
+        As for `WindowMonitor`.
+    """
+    base = _lightning().Callback
+
+    class WindowCallback(base):  # type: ignore[misc, valid-type]
+        """Diagnoses the module after training batches."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.monitor: WindowMonitor | None = None
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *rest: Any, **named: Any) -> None:
+            if self.monitor is None:
+                self.monitor = WindowMonitor(pl_module, trainer.optimizers[0], data, **options)
+            self.monitor.step()
+
+    return WindowCallback()
+
+
+def _lightning() -> Any:
+    """Either of the names under which Lightning is published."""
+    for name in ("lightning", "pytorch_lightning"):
+        if find_spec(name) is not None:
+            return import_module("lightning.pytorch" if name == "lightning" else name)
+    raise InvalidSpec(
+        required="lightning must be installed for a Lightning callback",
+        got="no such package",
+        why="the callback is one of its classes",
+        remedy="pip install lightning, or call WindowMonitor.step() in your own training loop",
+    )
