@@ -238,12 +238,12 @@ def _whole_numbers(option: str, text: str) -> Any:
 
 @app.command()
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="Which paper: curriculum, prior-knowledge or linear-rnn.")],
+    paper: Annotated[str, typer.Argument(help="Which paper: curriculum, linear-rnn, prior-knowledge or learnability.")],
     figure: Annotated[
         str | None, typer.Option("--figure", help="One figure, e.g. 2A or all of 4; every one by default.")
     ] = None,
     preset: Annotated[
-        str, typer.Option("--preset", help="smoke or full: how much training goes into figures that need some.")
+        str, typer.Option("--preset", help="smoke or full (learnability: smoke, laptop or paper): how much is trained.")
     ] = "smoke",
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where figures and numbers go.")] = Path(
         "reproduced"

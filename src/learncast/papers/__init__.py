@@ -8,13 +8,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from learncast.papers.paper import PRESETS, Paper, PaperFigure
+from learncast.papers.paper import Paper, PaperFigure
 from learncast.progress import Progress, silent
 from learncast.validation import one_of
 
 #: Name on the command line and the module that makes the paper.
 PAPERS = {
     "curriculum": "learncast.papers.curriculum",
+    "learnability": "learncast.papers.learnability",
     "linear-rnn": "learncast.papers.linear_rnn",
     "prior-knowledge": "learncast.papers.prior_knowledge",
 }
@@ -45,8 +46,9 @@ def reproduce(
         A key of `PAPERS`.
     figure : str, optional
         A figure such as "2A", or a number such as "4" for all its panels; every figure by default.
-    preset : {"smoke", "full"}
-        How much training goes into figures that need some.
+    preset : str
+        How much training goes into figures that need some: ``"smoke"`` or ``"full"``, or what `Paper.presets` of the
+        paper says.
     out : path
     progress : callable
 
@@ -56,7 +58,7 @@ def reproduce(
         Caption, numbers and files of each figure; also written as ``numbers.json``.
     """
     paper = open_paper(name)
-    one_of("preset", preset, PRESETS, why="a figure is trained for quickly or in full")
+    one_of("preset", preset, paper.presets, why="it says how much is trained for a figure")
     chosen = paper.figures if figure is None else paper.chosen(figure)
     folder = Path(out)
     made: dict[str, Any] = {}

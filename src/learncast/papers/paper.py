@@ -33,6 +33,8 @@ class PaperFigure:
         Makes the dataset; takes ``preset`` and ``progress`` when the figure is `trained`.
     trained : bool
         Whether networks are trained for it.
+    stored : bool
+        Whether the data also take ``folder``, in which trained networks are kept for the next time.
     """
 
     name: str
@@ -41,6 +43,7 @@ class PaperFigure:
     draw: Callable[[xr.Dataset], Figure]
     numbers: Callable[[xr.Dataset], dict[str, Any]]
     trained: bool = False
+    stored: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,12 @@ class Paper:
     name: str
     citation: str
     figures: tuple[PaperFigure, ...]
+    presets: tuple[str, ...] = PRESETS
 
     def chosen(self, name: str) -> tuple[PaperFigure, ...]:
         """The figure of that name, or all panels of the figure of that number."""
-        panels = tuple(f for f in self.figures if f.name.lower().startswith(name.lower()) and name.isdigit())
+        known = [f for f in self.figures if f.name.lower().startswith(name.lower()) and name.isdigit()]
+        panels = tuple(f for f in known if not f.name[len(name) :][:1].isdigit())  # 12 is no panel of 1
         return panels or (self.figure(name),)
 
     def figure(self, name: str) -> PaperFigure:
@@ -72,11 +77,12 @@ class Paper:
         self, figure: PaperFigure, folder: Path, *, preset: str = "smoke", progress: Progress = silent
     ) -> dict[str, Any]:
         """Make one figure: picture and data to files, caption and numbers returned."""
-        dataset = figure.data(preset=preset, progress=progress) if figure.trained else figure.data()
+        options: dict[str, Any] = {"preset": preset, "progress": progress} if figure.trained else {}
+        dataset = figure.data(**options, **({"folder": folder} if figure.stored else {}))
         stem = f"figure_{figure.name}"
         numbers, picture = figure.numbers(dataset), BytesIO()
         figure.draw(dataset).savefig(picture, format="png", dpi=160)
-        # Nothing is written before everything is made.
+        # No figure is written before everything is made.
         folder.mkdir(parents=True, exist_ok=True)
         kind = "training" if figure.trained else "theory"
         provenance = Provenance(kind, (self.citation,), spec_hash(self.name, figure.name, preset))

@@ -1,0 +1,81 @@
+"""Learnability windows of gated cells, against the published pipeline written plainly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from benchmarks import plain_learnability
+from benchmarks.timing import interleaved
+from learncast import learnability, tasks
+from learncast.learnability.contribution import unit_contributions
+from learncast.learnability.detection import detect
+from learncast.learnability.rehearsal import build_model
+from learncast.learnability.replay_capture import capture
+from learncast.learnability.sensitivity import sensitivities, unit_directions
+from learncast.learnability.sequences import half_squared_error
+from learncast.learnability.transport import mean_transport
+
+STEPS, INPUTS, HIDDEN, SEQUENCES, CHUNK = 256, 16, 64, 256, 64
+LAGS = [int(lag) for lag in np.linspace(4, 128, 32).round()]
+SIZES = [25, 100, 400, 1600]
+CELLS = {
+    "const-gate": "ConstGate",
+    "shared-gate": "SharedGate",
+    "diag-gate": "DiagGate",
+    "paper-gru": "GRU",
+    "paper-lstm": "LSTM",
+}
+
+
+def rows() -> Iterator[tuple[str, str, str]]:
+    rng = np.random.default_rng(212)
+    x, y = tasks.multi_lag_trials(SEQUENCES, rng, steps=STEPS, direction=INPUTS, lags=(8, 16, 32, 64, 96))
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for kind, name in CELLS.items():
+            yield from _cell(kind, name, x, y)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _cell(kind: str, name: str, x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, str, str]]:
+    model = build_model(kind, inputs=INPUTS, outputs=1, hidden_size=HIDDEN, seed=1)
+    given, told = torch.as_tensor(x).float(), torch.as_tensor(y).float()
+    found: dict[str, np.ndarray] = {}
+
+    def plain():
+        found["plain"], _ = plain_learnability.diagnosed(model, x, y, LAGS, SIZES)
+
+    def ours():
+        whole = learnability.window(model, x, y, lags=LAGS, sample_sizes=SIZES)
+        found["ours"] = whole["envelope"].isel(layer=0).values
+
+    def forward():
+        with torch.no_grad():
+            model(given)
+
+    published, whole, same, alone = interleaved(plain, ours, lambda: _same(model, given, told), forward, repeats=2)
+    # States are in single precision, whose roundings add up over the steps of a lag.
+    assert np.abs(found["ours"] / found["plain"] - 1).max() < 1e-4, name
+    label = f"{name}: published pipeline ({published:.1f} s) over learnability.window, {len(LAGS)} lags"
+    yield label, f"{published / whole:.1f}x", "goal >= 10x"
+    yield f"{name}: published pipeline over the same quantities alone", f"{published / same:.1f}x", ""
+    label = f"{name}: learnability.window ({whole:.2f} s) over the model's forward pass"
+    yield label, f"{whole / alone:.1f}x", "stretch goal <= 3x"
+
+
+def _same(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
+    """What the published pipeline gives and no more: one direction, no second kind of noise, no other laws."""
+    parts = []
+    for k in range(0, SEQUENCES, CHUNK):
+        seen = capture(model, x[k : k + CHUNK], y[k : k + CHUNK], half_squared_error)
+        replay = seen.replay()
+        w = unit_directions(seen.layers[0], 1, generator=torch.Generator().manual_seed(0))
+        mean_transport(replay, LAGS, rates=1.0)
+        answers = sensitivities(replay, w)
+        parts.append(unit_contributions(replay, LAGS, sensitivities=answers, deltas=seen.deltas[0])[0])
+    detect(LAGS, np.concatenate(parts), rng=np.random.default_rng(0)).windows(np.array(SIZES, dtype=float), 0.1)
