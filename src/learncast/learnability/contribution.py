@@ -10,9 +10,10 @@ from torch import Tensor
 
 from learncast.errors import InvalidSpec
 from learncast.learnability.jacobian import push_forward
+from learncast.learnability.lag_walk import walk_lags
 from learncast.learnability.replay import Replay
 from learncast.learnability.sensitivity import state_sensitivities
-from learncast.learnability.transport_factor import StepFactors, cached_parts, check_order, checked_lags
+from learncast.learnability.transport_factor import check_order, checked_lags
 from learncast.validation import FloatArray
 
 
@@ -52,19 +53,40 @@ def unit_contributions(
     """
     wanted = checked_lags(lags, replay)
     check_order(order)
-    steps, batch, width = replay.hidden.shape
-    blame = _blame(replay, deltas)
-    k = sensitivities.shape[0]
-    found = torch.zeros(k, batch, len(wanted), width, dtype=torch.float64)
-    for some, part in cached_parts(replay):
+    gathered = Contributions(replay, wanted, sensitivities=sensitivities, deltas=deltas, rates=rates)
+    walk_lags(replay, wanted, [gathered], order=order, auxiliary=auxiliary)
+    return gathered.found
+
+
+class Contributions:
+    """Gathers what each unit contributes on a walk over the lags."""
+
+    def __init__(
+        self, replay: Replay, lags: list[int], *, sensitivities: Tensor, deltas: Tensor, rates: Tensor | float
+    ) -> None:
+        self._steps, batch, width = replay.hidden.shape
+        self._blame, self._sensitivities, self._rates = _blame(replay, deltas), sensitivities, rates
+        self._found = torch.zeros(len(sensitivities), batch, len(lags), width, dtype=torch.float64)
+        self._some, self._targets = slice(0), self._blame
+        self._sources: list[Tensor] = []
+
+    def begin(self, some: slice) -> None:
+        """Sequences come next."""
+        self._some, self._targets = some, self._blame[:, some].double()
+        rates = self._rates
         weights = rates[:, some].double().nan_to_num(0.0) if isinstance(rates, Tensor) else rates
-        sources = [sensitivities[j, :, some].double() * weights for j in range(k)]
-        targets = blame[:, some].double()
-        for row, (lag, _, gamma) in enumerate(StepFactors.of(part, order=order, auxiliary=auxiliary).factors(wanted)):
-            carried = gamma * targets[lag:]
-            for j, source in enumerate(sources):
-                found[j, some, row] = (carried * source[: steps - lag]).sum(0).div_(steps - lag).cpu()
-    return found.numpy()
+        self._sources = [one[:, some].double() * weights for one in self._sensitivities]
+
+    def take(self, row: int, lag: int, zeroth: Tensor, total: Tensor) -> None:
+        """Add one lag."""
+        carried, number = total * self._targets[lag:], self._steps - lag
+        for j, source in enumerate(self._sources):
+            self._found[j, self._some, row] = (carried * source[:number]).sum(0).div_(number).cpu()
+
+    @property
+    def found(self) -> FloatArray:
+        """Contributions, (directions, batch, lags, hidden)."""
+        return self._found.numpy()
 
 
 @torch.no_grad()

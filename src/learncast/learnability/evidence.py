@@ -10,13 +10,14 @@ from torch import Tensor, optim
 
 from learncast.errors import InvalidSpec
 from learncast.learnability.base_rate import base_rates, parameter_rates
-from learncast.learnability.contribution import projected_gradients, unit_contributions
+from learncast.learnability.contribution import Contributions, projected_gradients
 from learncast.learnability.detection import Detection, SignPilot, detect, detect_projected, matched_statistic
+from learncast.learnability.lag_walk import walk_lags
 from learncast.learnability.recurrent_layer import RecurrentLayer
 from learncast.learnability.replay import Replay
 from learncast.learnability.sensitivity import sensitivities, unit_directions
 from learncast.learnability.sequences import STREAM
-from learncast.learnability.transport import Transport, mean_transport, pooled
+from learncast.learnability.transport import Transport, TransportMeans, mean_transport, pooled
 from learncast.learnability.transport_exact import exact_transport
 from learncast.validation import FloatArray
 
@@ -90,7 +91,11 @@ class Evidence:
     def add(self, some: slice, replay: Replay, deltas: Tensor) -> None:
         """Count the sequences at the places `some` in."""
         rates = 1.0 if self._rates is None else base_rates(replay, self._rates)
-        part = mean_transport(replay, self.lags, rates=rates, **self._options)
+        answers = sensitivities(replay, self._directions)
+        means = TransportMeans(replay, self.lags, rates)
+        gathered = Contributions(replay, self.lags, sensitivities=answers, deltas=deltas, rates=rates)
+        walk_lags(replay, self.lags, [means, gathered], **self._options)
+        part, found = means.transport, gathered.found
         self._transport = part if self._transport is None else pooled([self._transport, part])
         if some.start == 0:
             size = float(replay.hidden.abs().max())
@@ -99,10 +104,6 @@ class Evidence:
         if some.start < self._exact:
             self._check(replay, rates, min(some.stop, self._exact) - some.start)
         first = max(0, min(self._pilots, some.stop) - some.start)  # sequences of this chunk that belong to the pilot
-        answers = sensitivities(replay, self._directions)
-        found = unit_contributions(
-            replay, self.lags, sensitivities=answers, deltas=deltas, rates=rates, **self._options
-        )
         k, batch, lags, units = found.shape
         found = found.transpose(1, 2, 0, 3).reshape(batch, lags, k * units) / k
         if first:

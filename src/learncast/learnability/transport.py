@@ -13,9 +13,10 @@ from torch import Tensor, nn, optim
 
 from learncast.errors import InvalidSpec
 from learncast.learnability.base_rate import base_rates, parameter_rates
+from learncast.learnability.lag_walk import walk_lags
 from learncast.learnability.replay import Replay
 from learncast.learnability.replay_capture import capture
-from learncast.learnability.transport_factor import StepFactors, cached_parts, check_order, checked_lags
+from learncast.learnability.transport_factor import check_order, checked_lags
 from learncast.validation import FloatArray, count
 
 
@@ -120,24 +121,44 @@ def mean_transport(
             why="no parameter acts on the initial state, so it has no base rate",
             remedy="leave from_start out",
         )
-    steps, batch, width = replay.hidden.shape
-    sums = torch.zeros(3 if isinstance(rates, Tensor) else 2, len(wanted), width, dtype=torch.float64)
-    for some, part in cached_parts(replay):
-        weights = rates[:, some].double().nan_to_num(0.0) if isinstance(rates, Tensor) else None
-        factors = StepFactors.of(part, order=order, auxiliary=auxiliary, from_start=from_start)
-        found = []
-        for _, zeroth, total in factors.factors(wanted):
-            found.append((zeroth if replay.gated else zeroth.abs()).sum((0, 1)))
-            size = total.abs()
-            found.append(size.sum((0, 1)))
-            if weights is not None:
-                found.append(size.mul_(weights[: size.shape[0]]).sum((0, 1)))
-        sums += torch.stack(found).view(len(wanted), -1, width).transpose(0, 1).cpu()
-    windows = np.array([(steps - lag + from_start) * batch for lag in wanted], dtype=np.int64)
-    zeroth, total, *effective = np.asarray(sums) / windows[:, None]
-    if isinstance(rates, float | int):
-        effective = [rates * total]
-    return Transport(np.array(wanted, dtype=np.int64), windows, zeroth, total, *effective)
+    means = TransportMeans(replay, wanted, rates, from_start=from_start)
+    walk_lags(replay, wanted, [means], order=order, auxiliary=auxiliary, from_start=from_start)
+    return means.transport
+
+
+class TransportMeans:
+    """Gathers mean sizes of transport factors on a walk over the lags."""
+
+    def __init__(
+        self, replay: Replay, lags: list[int], rates: Tensor | float | None, *, from_start: bool = False
+    ) -> None:
+        self._replay, self._lags, self._rates, self._from_start = replay, lags, rates, from_start
+        rows = 3 if isinstance(rates, Tensor) else 2
+        self._sums = torch.zeros(rows, len(lags), replay.hidden.shape[2], dtype=torch.float64)
+        self._weights: Tensor | None = None
+
+    def begin(self, some: slice) -> None:
+        """Sequences come next."""
+        if isinstance(self._rates, Tensor):
+            self._weights = self._rates[:, some].double().nan_to_num(0.0)
+
+    def take(self, row: int, lag: int, zeroth: Tensor, total: Tensor) -> None:
+        """Add one lag."""
+        size = total.abs()
+        found = [(zeroth if self._replay.gated else zeroth.abs()).sum((0, 1)), size.sum((0, 1))]
+        if self._weights is not None:
+            found.append(size.mul_(self._weights[: size.shape[0]]).sum((0, 1)))
+        self._sums[:, row] += torch.stack(found).cpu()
+
+    @property
+    def transport(self) -> Transport:
+        """The means."""
+        steps, batch, _ = self._replay.hidden.shape
+        windows = np.array([(steps - lag + self._from_start) * batch for lag in self._lags], dtype=np.int64)
+        zeroth, total, *effective = np.asarray(self._sums) / windows[:, None]
+        if isinstance(self._rates, float | int):
+            effective = [self._rates * total]
+        return Transport(np.array(self._lags, dtype=np.int64), windows, zeroth, total, *effective)
 
 
 def transports(
