@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 from learncast.assumptions import ASSUMPTIONS
@@ -14,6 +15,7 @@ CLAIM = re.compile(r"^\s*Implements: (\w+) (Eq\. \([\w.]+\)|Thm\. [\w.]+)(?:, .+
 ASSUMES = re.compile(r"^\s*Assumes: (.+)$")
 
 
+@cache
 def docstring_lines() -> list[tuple[str, str]]:
     found = []
     for path in sorted((ROOT / "src").rglob("*.py")):
@@ -24,6 +26,7 @@ def docstring_lines() -> list[tuple[str, str]]:
     return found
 
 
+@cache
 def claimed() -> dict[str, str]:
     """Equation to the place that implements it."""
     equations = {}
@@ -35,6 +38,7 @@ def claimed() -> dict[str, str]:
     return equations
 
 
+@cache
 def marked() -> set[str]:
     """Equations named by markers in the reference tests."""
     found: set[str] = set()

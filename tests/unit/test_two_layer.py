@@ -465,7 +465,7 @@ def test_bad_questions_are_refused_in_words(work, said):
 def test_other_networks_have_no_exact_solution():
     refused(
         lambda: lc.solve(diagonal(1.0, 0.5), object(), learning_rate=RATE),
-        "LinearRNN or a TwoLayer",
+        "LinearRNN, a TwoLayer or an Activated",
         kind=lc.UnsupportedModel,
     )
 
