@@ -170,7 +170,7 @@ def _most(predicted: float) -> int:
 
 def _interval(theory: Curriculum) -> tuple[float, float] | None:
     """Interval of the predicted steps, where the forecast rests on samples."""
-    found = getattr(theory, "interval", None)
+    found = getattr(theory, "descent_interval", None)
     return None if found is None else (float(found[0]), float(found[1]))
 
 

@@ -119,7 +119,10 @@ def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     ax : Axes
     title : str
     """
-    names = {"tail_index": "means of sequences", "published_tail_index": "single sequences, signs from the same data"}
+    names = {
+        "tail_index": "used: 2 if the variance is finite",
+        "published_tail_index": "single sequences, published rule",
+    }
     cells = dataset["cell"].values
     for j, (variable, text) in enumerate(names.items()):
         for k, cell in enumerate(cells):

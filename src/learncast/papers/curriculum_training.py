@@ -120,7 +120,7 @@ def trained_pool(
     steps = [float(run.steps) if run.status.name == "ok" else math.inf for run in runs]
     measured = np.array(steps).reshape(len(plans), seeds)
     grid = (len(values), len(stops))
-    bounds = np.array([getattr(f, "interval", None) or (f.descent_steps,) * 2 for f in forecasts], dtype=float)
+    bounds = np.array([getattr(f, "descent_interval", None) or (f.descent_steps,) * 2 for f in forecasts], dtype=float)
     columns = {
         "predicted": (np.array([f.descent_steps for f in forecasts]), "predicted steps"),
         "predicted_low": (bounds[:, 0], "predicted steps, lower bound"),
