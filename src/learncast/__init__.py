@@ -14,9 +14,11 @@ __version__ = "0.1.0"
 _HOME = {
     "Activated": "networks.activated",
     "AssumptionViolated": "errors",
+    "CheapestPath": "planning.optimal",
     "ContinualLearning": "planning.forgetting",
     "Curriculum": "planning.curriculum",
     "Descent": "dynamics.descent",
+    "Design": "planning.designer",
     "FastestPath": "planning.optimal",
     "InvalidSpec": "errors",
     "LearncastError": "errors",
@@ -27,6 +29,7 @@ _HOME = {
     "Plan": "planning.planner",
     "Provenance": "trajectory",
     "Response": "dynamics.response",
+    "Schedule": "planning.schedule",
     "SchemaMismatch": "errors",
     "Solution": "dynamics.solution",
     "Stage": "planning.curriculum",
@@ -36,11 +39,15 @@ _HOME = {
     "TwoLayer": "networks.two_layer",
     "UnsupportedModel": "errors",
     "agreement": "planning.agreement",
+    "best_schedule": "planning.search",
+    "cheapest_path": "planning.optimal",
     "convergence_order": "planning.agreement",
     "descend": "dynamics.descent",
+    "design": "planning.designer",
     "fastest_path": "planning.optimal",
     "follow": "planning.curriculum",
     "forgetting": "planning.forgetting",
+    "forgetting_front": "planning.pareto",
     "gradient_flow": "dynamics.gradient_flow",
     "hidden_similarity": "dynamics.representation",
     "learn_in_sequence": "planning.forgetting",
@@ -124,12 +131,16 @@ if TYPE_CHECKING:
     from learncast.networks.two_layer import TwoLayer
     from learncast.planning.agreement import agreement, convergence_order
     from learncast.planning.curriculum import Curriculum, Stage, follow
+    from learncast.planning.designer import Design, design
     from learncast.planning.forgetting import ContinualLearning, forgetting, learn_in_sequence
-    from learncast.planning.optimal import FastestPath, fastest_path
+    from learncast.planning.optimal import CheapestPath, FastestPath, cheapest_path, fastest_path
+    from learncast.planning.pareto import forgetting_front
     from learncast.planning.phase import phase_portrait
     from learncast.planning.planner import Plan, plan
     from learncast.planning.rehearsal import rehearse
     from learncast.planning.richness import richness
+    from learncast.planning.schedule import Schedule
+    from learncast.planning.search import best_schedule
     from learncast.planning.timing import printed_time, time_to_learn
     from learncast.tasks.task import Task
     from learncast.trajectory import Provenance, Status, Trajectory

@@ -123,6 +123,18 @@ def test_a_search_cut_short_says_so():
     assert found.status is Status.ok
 
 
+def test_candidates_outside_the_theory_are_left_out_and_named():
+    wild = WHITE.varied(target_strength=1e4, name="wild")  # descent diverges on it
+    found = best_schedule(WHITE, [wild, *POOL], PAPER, learning_rate=RATE)
+    assert found.excluded == ("wild",)
+    assert found.total == schedule().total
+    alone = best_schedule(WHITE, [wild], PAPER, learning_rate=RATE)
+    assert [s.task for s in alone.stages] == [WHITE]
+    assert alone.total == pytest.approx(alone.direct, rel=1e-12)  # two closed forms of one time
+    admitted = best_schedule(WHITE, [wild], PAPER, learning_rate=RATE, strict=False)
+    assert admitted.status is Status.diverged
+
+
 def test_a_schedule_is_labelled_and_saved(tmp_path):
     found = schedule()
     data = found.dataset

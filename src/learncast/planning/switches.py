@@ -1,0 +1,260 @@
+"""The best switching points of one mode among tasks, by dynamic programming over the finitely many that can be best.
+
+Training task k moves the strength u at S(u) v_k(u) per unit of cost, with the straight line v_k = (beta_k - u B_k) /
+cost_k. Moving one switch from task i to task j by du changes the total cost by (1/v_i - 1/v_j) du / S(u), which is zero
+where the lines cross and nowhere else. So every switch of a best path is at a crossing, at an edge of what its stage
+may stop at, or at an edge of where the path must end; between these points costs are closed forms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learncast.dynamics import mode_equation
+from learncast.validation import FloatArray
+
+#: Relative rounding of a strength that was computed to lie on an edge.
+_ROUNDING = 8 * np.finfo(float).eps
+
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Tasks one mode may be trained on, and the rules of the path; times are flow times, costs are per flow time.
+
+    Attributes
+    ----------
+    cross, power, cost : (tasks,)
+    nearest, farthest : (tasks,)
+        A stage may stop where |u - u*| is between these.
+    end : (low, high)
+        Where the path must end.
+    last : int or None
+        Task that must be the last stage.
+    """
+
+    cross: FloatArray
+    power: FloatArray
+    cost: FloatArray
+    imbalance: float
+    start: float
+    end: tuple[float, float]
+    nearest: FloatArray
+    farthest: FloatArray
+    last: int | None
+    switch_cost: float
+
+    def best(self, task: int) -> float:
+        """Strength the task leads to; where it starts when it never moves the mode."""
+        return float(self.cross[task] / self.power[task]) if self.power[task] > 0 else self.start
+
+    def may_stop(self, task: int, at: FloatArray) -> NDArray[np.bool_]:
+        """Whether a stage of the task may stop at strengths."""
+        best = self.best(task)
+        slack = _ROUNDING * np.maximum(np.abs(best), np.abs(at))
+        off = np.abs(at - best)
+        return np.asarray((off >= self.nearest[task] - slack) & (off <= self.farthest[task] + slack))
+
+    def may_end(self, task: int, at: FloatArray) -> NDArray[np.bool_]:
+        """Whether the path may end there on the task."""
+        low, high = self.end
+        slack = _ROUNDING * np.abs(at)
+        return self.may_stop(task, at) & (at >= low - slack) & (at <= high + slack)
+
+    def edges(self, task: int) -> FloatArray:
+        """Edges of where a stage of the task may stop."""
+        best, sides = self.best(task), (self.nearest[task], self.farthest[task])
+        found = np.array([best + sign * side for side in sides for sign in (-1, 1) if 0 < side < np.inf])
+        return found[self.may_stop(task, found)]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Points where a stage may end: its task, the strength, and the only task worth going on with (-1: any)."""
+
+    task: Indices
+    strength: FloatArray
+    onward: Indices
+    ends: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Route:
+    """Tasks and the strengths at which each stops; total is infinite when no path exists."""
+
+    tasks: tuple[int, ...]
+    stops: tuple[float, ...]
+    total: float
+
+
+def nodes_of(pool: Pool) -> Nodes:
+    """List every point at which a best path can switch or end."""
+    tasks = len(pool.cross)
+    low, high = pool.end
+    hull = np.concatenate([[pool.start, low, high], *(pool.edges(k) for k in range(tasks))])
+    height, slope = pool.cross / pool.cost, pool.power / pool.cost
+    parts: list[tuple[int, FloatArray, Indices, NDArray[np.bool_]]] = []
+    for k in range(tasks):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            cuts = (height[k] - height) / (slope[k] - slope)
+        useful = np.isfinite(cuts) & (cuts >= hull.min()) & (cuts <= hull.max())
+        useful[useful] = pool.may_stop(k, cuts[useful])
+        edges = pool.edges(k)
+        ends = np.unique(np.concatenate([edges, [low, high]]))
+        ends = ends[pool.may_end(k, ends)]
+        onward = -1 if pool.last is None else pool.last
+        parts.append((k, cuts[useful], np.flatnonzero(useful), np.zeros(int(useful.sum()), bool)))
+        parts.append((k, edges, np.full(len(edges), -1), np.zeros(len(edges), bool)))
+        parts.append((k, ends, np.full(len(ends), onward), np.ones(len(ends), bool)))
+    return Nodes(
+        np.concatenate([np.full(len(at), k) for k, at, _, _ in parts]),
+        np.concatenate([at for _, at, _, _ in parts]),
+        np.concatenate([onward for _, _, onward, _ in parts]),
+        np.concatenate([ends for _, _, _, ends in parts]),
+    )
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """For one task: nodes it may start from, nodes it may stop at, and both on its own clock, branch by branch."""
+
+    sources: Indices
+    sinks: Indices
+    branches: tuple[tuple[Indices, FloatArray, Indices, FloatArray], ...]
+
+    def relax(self, before: FloatArray, cost: float) -> tuple[FloatArray, Indices]:
+        """Cheapest way to each sink, given the cost of each source; and the source it comes from."""
+        best = np.full(len(self.sinks), np.inf)
+        origin = np.full(len(self.sinks), -1)
+        for sources, begins, sinks, ends in self.branches:
+            value = before[sources] - cost * begins
+            running = np.minimum.accumulate(value)
+            holder = np.maximum.accumulate(np.where(value <= running, np.arange(len(value)), 0))
+            at = np.searchsorted(begins, ends, side="right") - 1
+            known = at >= 0
+            best[sinks[known]] = running[at[known]] + cost * ends[known]
+            origin[sinks[known]] = sources[holder[at[known]]]
+        return best, origin
+
+
+def _reach(pool: Pool, task: int, sources: Indices, at: FloatArray, sinks: Indices, to: FloatArray) -> _Reach:
+    """Put all points on the task's own clock: one clock for each side of its optimum (and of 0, when balanced)."""
+    best = pool.best(task)
+
+    def branch(u: FloatArray) -> FloatArray:
+        side = np.sign(u - best)
+        return side if pool.imbalance else 3 * np.sign(u) + side
+
+    found = []
+    here, there = branch(at), branch(to)
+    for code in np.unique(here):
+        begins, ends = np.flatnonzero(here == code), np.flatnonzero(there == code)
+        points = np.concatenate([at[begins], to[ends]])
+        farthest = points[np.argmax(np.abs(points - best))]
+        clock = mode_equation.time_between(farthest, points, pool.imbalance, pool.cross[task], pool.power[task])
+        early, late = clock[: len(begins)], clock[len(begins) :]
+        begins, early = begins[np.isfinite(early)], early[np.isfinite(early)]
+        order = np.argsort(early, kind="stable")
+        live = np.isfinite(late)
+        if len(order) and live.any():
+            found.append((begins[order], early[order], ends[live], late[live]))
+    return _Reach(sources, sinks, tuple(found))
+
+
+def best_route(pool: Pool, max_stages: int | None) -> Route:
+    """Cheapest path of at most `max_stages` stages, exact."""
+    nodes = nodes_of(pool)
+    tasks = len(pool.cross)
+    start = np.array([pool.start])
+    lasting = range(tasks) if pool.last is None else (pool.last,)
+    if pool.last is None and pool.end[0] <= pool.start <= pool.end[1]:
+        return Route((), (), 0.0)
+    if pool.last is not None and pool.may_end(pool.last, start)[0]:
+        return Route((pool.last,), (pool.start,), 0.0)
+    size = len(nodes.task)
+    firsts = np.searchsorted(nodes.task, np.arange(tasks + 1))  # nodes are listed task by task
+    sinks = [np.arange(firsts[k], firsts[k + 1]) for k in range(tasks)]
+    after, best_known = np.full(size, np.inf), np.full(size, np.inf)
+    for k in range(tasks):
+        to = nodes.strength[sinks[k]]
+        after[sinks[k]] = pool.cost[k] * mode_equation.time_between(
+            start, to, pool.imbalance, pool.cross[k], pool.power[k]
+        )
+    origins: list[Indices] = [np.full(size, -1)]
+    best, final = np.inf, (-1, 0, -1)
+    reaches: list[_Reach] | None = None
+    while True:
+        cost, node = _finish(after, nodes, lasting)
+        if cost < best:
+            best, final = cost, (node, len(origins), -1)
+        rested, node = _rest(pool, after, nodes)
+        more = max_stages is None or len(origins) < max_stages
+        if more and rested < best:
+            best, final = rested, (node, len(origins), lasting[0])
+        after = np.where((after < best_known) & (after < best), after, np.inf)
+        best_known = np.minimum(best_known, after)
+        if not more or not np.isfinite(after).any():
+            break
+        reaches = reaches or _reaches(pool, nodes, sinks)
+        after, origin = _stage(pool, reaches, after, size)
+        origins.append(origin)
+    return _traced(nodes, origins, best, final)
+
+
+def _reaches(pool: Pool, nodes: Nodes, sinks: list[Indices]) -> list[_Reach]:
+    """What every task can be started from and stopped at."""
+    order = np.argsort(nodes.onward, kind="stable")
+    firsts = np.searchsorted(nodes.onward[order], np.arange(-1, len(sinks) + 1))
+    found = []
+    for task, to in enumerate(sinks):
+        sources = np.concatenate([order[: firsts[1]], order[firsts[task + 1] : firsts[task + 2]]])
+        sources = sources[nodes.task[sources] != task]
+        found.append(_reach(pool, task, sources, nodes.strength[sources], to, nodes.strength[to]))
+    return found
+
+
+def _stage(pool: Pool, reaches: list[_Reach], before: FloatArray, size: int) -> tuple[FloatArray, Indices]:
+    """One more stage on every task."""
+    after, origin = np.full(size, np.inf), np.full(size, -1)
+    for task, reach in enumerate(reaches):
+        cost, source = reach.relax(before[reach.sources] + pool.switch_cost, float(pool.cost[task]))
+        after[reach.sinks] = cost
+        origin[reach.sinks] = np.where(source >= 0, reach.sources[source] if len(reach.sources) else -1, -1)
+    return after, origin
+
+
+def _finish(after: FloatArray, nodes: Nodes, lasting: range | tuple[int, ...]) -> tuple[float, int]:
+    """Cheapest node that ends the path."""
+    ending = np.flatnonzero(nodes.ends & np.isin(nodes.task, lasting))
+    if not len(ending):
+        return np.inf, -1
+    node = int(ending[np.argmin(after[ending])])
+    return float(after[node]), node
+
+
+def _rest(pool: Pool, after: FloatArray, nodes: Nodes) -> tuple[float, int]:
+    """Cheapest node from which the last task needs no training at all."""
+    if pool.last is None:
+        return np.inf, -1
+    ready = np.flatnonzero((nodes.task != pool.last) & pool.may_end(pool.last, nodes.strength))
+    if not len(ready):
+        return np.inf, -1
+    node = int(ready[np.argmin(after[ready])])
+    return float(after[node]) + pool.switch_cost, node
+
+
+def _traced(nodes: Nodes, origins: list[Indices], total: float, final: tuple[int, int, int]) -> Route:
+    node, stages, extra = final
+    if not np.isfinite(total):
+        return Route((), (), np.inf)
+    tasks = [extra] if extra >= 0 else []
+    stops = [float(nodes.strength[node])] if extra >= 0 else []
+    for stage in range(stages - 1, -1, -1):
+        tasks.insert(0, int(nodes.task[node]))
+        stops.insert(0, float(nodes.strength[node]))
+        node = int(origins[stage][node])
+    return Route(tuple(tasks), tuple(stops), total)

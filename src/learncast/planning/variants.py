@@ -1,0 +1,79 @@
+"""Variants of a task: a thousand settings of its family's keywords, seen by one network at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from learncast.dynamics.modes import Modes, modes_of, recurrence_kernel
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.tasks.covariance import Kronecker
+from learncast.tasks.families import FAMILIES, checked_channels
+from learncast.tasks.task import Task
+from learncast.validation import FloatArray
+
+
+def variant_of(target: Task, changes: Mapping[str, Any]) -> Task:
+    """One variant; a single number for a keyword the target has per channel stands for all channels."""
+    own: Mapping[str, Any] = target.recipe.parameters if target.recipe else {}
+    given: dict[str, Any] = {}
+    for key, value in changes.items():
+        number = int(value) if key == "steps" else float(value)
+        given[key] = [number] * len(own[key]) if np.ndim(own.get(key, 0.0)) == 1 else number
+    return target.varied(**given)
+
+
+def weighted_variants(
+    target: Task, own: Modes, network: LinearRNN | Activated, changes: Mapping[str, FloatArray], rng: int
+) -> tuple[FloatArray, FloatArray]:
+    """Recurrence-weighted strengths of every variant, (variants, modes) each.
+
+    Where the family's channel keywords are single numbers the variants share the target's geometry: they differ in
+    their time profile alone, and mode k is that profile times the strength of the target's own channel pattern.
+    """
+    number = len(next(iter(changes.values())))
+    recipe = target.recipe
+    channels = FAMILIES[recipe.name].channel_keywords if recipe and recipe.name in FAMILIES else ()
+    batch = isinstance(network, LinearRNN) and set(changes) <= {*channels, "steps"}
+    if not batch or recipe is None or any(np.ndim(recipe.parameters[key]) for key in channels):
+        tasks = [variant_of(target, {k: v[i] for k, v in changes.items()}) for i in range(number)]
+        each = modes_of([target, *tasks], network, rng=rng)[1:]
+        return np.stack([m.weighted_cross for m in each]), np.stack([m.weighted_input for m in each])
+    cross, power = np.empty((number, len(own))), np.empty((number, len(own)))
+    steps = np.broadcast_to(changes.get("steps", np.array(target.steps)), (number,)).astype(int)
+    for length in np.unique(steps):
+        here = steps == length
+        keywords = {key: np.broadcast_to(changes.get(key, recipe.parameters[key]), (number,))[here] for key in channels}
+        cross[here], power[here] = _profiled(target, own, int(length), keywords)
+    return cross, power
+
+
+def _profiled(
+    target: Task, own: Modes, steps: int, keywords: Mapping[str, FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    """Weighted strengths of variants of one length."""
+    assert target.recipe is not None
+    family = FAMILIES[target.recipe.name]
+    checked = {key: checked_channels(key, value) for key, value in keywords.items()}
+    number = len(next(iter(checked.values())))
+    with np.errstate(over="ignore", invalid="ignore"):
+        profile = family.profile(steps=steps, targets=target.targets, **checked)
+        # One time pattern means one channel pattern, the mixing matrix; in the frame it is diagonal.
+        pattern = target.cross_covariance.rotated(own.frame.mode_inputs, own.frame.mode_outputs)
+        assert isinstance(pattern, Kronecker)
+        channel = np.diagonal(pattern.channel[0])
+        cross, power = np.empty((number, len(own))), np.empty((number, len(own)))
+        for b in sorted(set(own.recurrence.tolist())):
+            here = own.recurrence == b
+            kernel = recurrence_kernel(b, steps, profile.cross.shape[-1])
+            cross[:, here] = np.outer(_summed(profile.cross, kernel, number), channel[here])
+            power[:, here] = _summed(profile.input, kernel @ kernel.T, number)[:, None]
+    return cross, power
+
+
+def _summed(profiles: FloatArray, kernel: FloatArray, number: int) -> FloatArray:
+    """Sum of profile x kernel over both steps for each variant; a profile the variants share counts for all."""
+    return np.broadcast_to(profiles.reshape(-1, kernel.size) @ kernel.ravel(), (number,))
