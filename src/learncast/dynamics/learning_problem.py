@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,17 +53,7 @@ class LearningProblem:
                 why="the gradient is computed from the statistics of linear networks",
                 remedy="describe it as learncast.LinearRNN(...) or learncast.TwoLayer(first, second)",
             )
-        names = KINDS[type(network)]
-        chosen = names if learn is None else tuple(learn)
-        for name in chosen:
-            one_of("learn", name, names, why=f"these are the weights of a {type(network).__name__}")
-        if not chosen:
-            raise InvalidSpec(
-                required="at least one kind of weights must learn",
-                got="none",
-                why="nothing would ever change",
-                remedy=f"name some of {', '.join(names)}",
-            )
+        chosen = checked_learn(network, learn)
         if (task.inputs, task.outputs) != (network.inputs, network.outputs):
             raise InvalidSpec(
                 required=f"task {task.name!r} must have the network's {network.inputs} inputs and "
@@ -78,7 +69,7 @@ class LearningProblem:
                 why="it has no memory",
                 remedy="use tasks.static or tasks.from_pairs, or a LinearRNN",
             )
-        return cls(task, network, tuple(name for name in names if name in chosen))
+        return cls(task, network, chosen)
 
     @property
     def start(self) -> Weights:
@@ -169,6 +160,22 @@ class LearningProblem:
     def target_excess(self, accuracy: float) -> float:
         """Excess loss at which the learned map is within 1 - accuracy of the best one, in the task's own measure."""
         return (1 - accuracy) ** 2 * (self.statistics.constant - self.least_loss)
+
+
+def checked_learn(network: LinearRNN | TwoLayer, learn: Sequence[str] | None) -> tuple[str, ...]:
+    """Names of the weights that learn, in the network's own order; all of them unless told."""
+    names = KINDS[type(network)]
+    chosen = names if learn is None else tuple(learn)
+    for name in chosen:
+        one_of("learn", name, names, why=f"these are the weights of a {type(network).__name__}")
+    if not chosen:
+        raise InvalidSpec(
+            required="at least one kind of weights must learn",
+            got="none",
+            why="nothing would ever change",
+            remedy=f"name some of {', '.join(names)}",
+        )
+    return tuple(name for name in names if name in chosen)
 
 
 def lag_statistics(task: Task) -> LagStatistics:

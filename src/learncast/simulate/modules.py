@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.dynamics.learning_problem import checked_learn
+from learncast.errors import UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
@@ -17,8 +18,6 @@ from learncast.validation import count, one_of
 
 Network = LinearRNN | TwoLayer | Activated
 
-#: Weights by kind of network, in the order of the description's own arguments.
-WEIGHTS = {LinearRNN: ("input", "recurrent", "output"), TwoLayer: ("first", "second")}
 #: Recurrent layers of torch that can be made here, by the word that names them.
 GATED = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 
@@ -51,22 +50,6 @@ def as_module(
     if isinstance(weights, TwoLayer):
         return LayeredModule(weights, activation, names, every_step=every_step, dtype=kind)
     return RecurrentModule(weights, activation, names, every_step=every_step, dtype=kind)
-
-
-def checked_learn(network: LinearRNN | TwoLayer, learn: Sequence[str] | None) -> tuple[str, ...]:
-    """Names of the weights that learn, in the network's own order."""
-    names = WEIGHTS[type(network)]
-    chosen = names if learn is None else tuple(learn)
-    for name in chosen:
-        one_of("learn", name, names, why=f"these are the weights of a {type(network).__name__}")
-    if not chosen:
-        raise InvalidSpec(
-            required="at least one kind of weights must learn",
-            got="none",
-            why="nothing would ever change",
-            remedy=f"name some of {', '.join(names)}",
-        )
-    return tuple(name for name in names if name in chosen)
 
 
 def _parameter(values: Any, dtype: torch.dtype, learns: bool) -> nn.Parameter:

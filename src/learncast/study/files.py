@@ -1,7 +1,8 @@
-"""Arrays that a study names by file: recorded trials, statistics and weights."""
+"""Files of a study: its own tables, and the trials, statistics and weights that it names."""
 
 from __future__ import annotations
 
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -15,6 +16,23 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.one_step import from_pairs
 from learncast.tasks.task import Task
+
+
+def tables_from(source: Path, *, why: str) -> dict[str, Any]:
+    """The tables of a TOML file; `why` says what its absence means."""
+    if not source.is_file():
+        raise InvalidSpec(
+            required="the study file must exist", got=f"no file {source}", why=why, remedy="check the path"
+        )
+    try:
+        return tomllib.loads(source.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSpec(
+            required=f"{source} must be a TOML file",
+            got=str(error),
+            why="it cannot be read",
+            remedy="correct the line it names",
+        ) from error
 
 
 def task_from_file(path: Path, *, name: str, centre: bool = False) -> Task:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.study.files import network_from_file, task_from_file, two_layer_from_file
+from learncast.study.files import network_from_file, tables_from, task_from_file, two_layer_from_file
 from learncast.study.problems import first_problem, located
 from learncast.study.sections import (
     DataSection,
@@ -154,22 +153,7 @@ class Study:
     def load(cls, path: str | Path) -> Study:
         """Read and check a study file."""
         source = Path(path)
-        if not source.is_file():
-            raise InvalidSpec(
-                required="the study file must exist",
-                got=f"no file {source}",
-                why="there is nothing to forecast",
-                remedy="check the path",
-            )
-        try:
-            raw = tomllib.loads(source.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidSpec(
-                required=f"{source} must be a TOML file",
-                got=str(error),
-                why="it cannot be read",
-                remedy="correct the line it names",
-            ) from error
+        raw = tables_from(source, why="there is nothing to forecast")
         return cls.from_dict(raw, folder=source.parent, source=str(source))
 
     @classmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +10,7 @@ import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from learncast.errors import InvalidSpec
-from learncast.study.files import arrays_from
+from learncast.study.files import arrays_from, tables_from
 from learncast.study.problems import located
 from learncast.study.sections import Section
 from learncast.study.tables import to_toml, without_none
@@ -139,22 +138,7 @@ class WindowStudy:
     def load(cls, path: str | Path) -> WindowStudy:
         """Read and check a study file."""
         source = Path(path)
-        if not source.is_file():
-            raise InvalidSpec(
-                required="the study file must exist",
-                got=f"no file {source}",
-                why="there is nothing to diagnose",
-                remedy="check the path",
-            )
-        try:
-            raw = tomllib.loads(source.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidSpec(
-                required=f"{source} must be a TOML file",
-                got=str(error),
-                why="it cannot be read",
-                remedy="correct the line it names",
-            ) from error
+        raw = tables_from(source, why="there is nothing to diagnose")
         return cls.from_dict(raw, folder=source.parent, source=str(source))
 
     @classmethod
