@@ -159,6 +159,7 @@ def test_sensory_tasks():
     assert found["delay 3: loss of the best mode"] == pytest.approx(delay["E"], rel=DIGITS)
 
 
+@pytest.mark.slow
 def test_the_paper_is_registered_and_writes_a_figure(tmp_path):
     assert [figure.name for figure in open_paper("linear-rnn").figures] == list(CAPTIONS)
     reproduce("linear-rnn", figure="S2a", out=tmp_path)

@@ -494,6 +494,7 @@ class Impatient(LSODA):
         return super().step()
 
 
+@pytest.mark.slow
 def test_a_runaway_is_a_status_and_not_a_hang(monkeypatch):
     """An impulse at the first step: the best recurrence is infinite, b grows as (4 tau)^(1/4) and stiffens as b^18.
 
@@ -543,7 +544,7 @@ def autograd_flow(x, y, network, learn, times):
     ("kind", "learn"),
     [
         ("end", RECURRENT),
-        ("every", RECURRENT),
+        pytest.param("every", RECURRENT, marks=pytest.mark.slow),
         ("end", ("input", "output")),
         ("every", ("recurrent",)),
         ("static", LAYERS),
@@ -641,6 +642,7 @@ def test_a_mode_that_waits_is_not_taken_for_rest(start, weaker):
     np.testing.assert_allclose(limit["strength"].values[0], [1.0, weaker], rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_large_flow_tells_when_it_has_learned(monkeypatch):
     """The explicit method may be given up before it rests; what was learned by then has its time none the less.
 

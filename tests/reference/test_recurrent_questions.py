@@ -684,7 +684,11 @@ def branch(sig, low, high):
 
 @pytest.mark.parametrize(
     ("steps", "expected", "from_b", "to_b"),
-    [(15, 0.1867, 0.357, 0.842), (20, 0.1710, 0.291, 0.907), (50, 0.1210, 0.165, 0.980)],
+    [
+        (15, 0.1867, 0.357, 0.842),
+        (20, 0.1710, 0.291, 0.907),
+        pytest.param(50, 0.1210, 0.165, 0.980, marks=pytest.mark.slow),
+    ],
 )
 def test_late_pulse_is_integrated_suddenly_in_long_trials(steps, expected, from_b, to_b):
     found = late_pulse_transition(steps)
@@ -701,7 +705,9 @@ def test_late_pulse_is_integrated_suddenly_in_long_trials(steps, expected, from_
     assert found.parameter == pytest.approx(tie, rel=1e-11)
 
 
-@pytest.mark.parametrize(("steps", "low", "high"), [(11, 0.20043, 0.20181), (50, 0.0750, 0.2000)])
+@pytest.mark.parametrize(
+    ("steps", "low", "high"), [(11, 0.20043, 0.20181), pytest.param(50, 0.0750, 0.2000, marks=pytest.mark.slow)]
+)
 def test_late_pulse_is_bistable_where_the_stationary_background_falls(steps, low, high):
     """Stationary eps(b) = Q' / (2p'Q - pQ') with p = sum_{k>=1} b^k: its extrema end the two branches."""
     found = late_pulse_transition(steps)
@@ -723,6 +729,7 @@ def test_short_late_pulses_and_neighbouring_pulses_have_no_transition():
         assert math.isnan(found.parameter)
 
 
+@pytest.mark.slow
 def test_two_pulses_change_over_as_their_lag_says():
     found = two_pulse_transition(10, 2)
     assert found.kind == "continuous"
