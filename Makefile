@@ -22,14 +22,15 @@ $(VENV)/.dev: $(VENV)/.core
 demo: $(VENV)/.core ## answer the example study and write its report to demo/
 	$(BIN)/learncast plan examples/two_integration_tasks.toml --out demo
 
-# Two workers on two cores: more threads inside each would only get in each other's way.
+# Two workers on two cores: more threads inside each would only get in each other's way. A file stays with one worker,
+# so that what its tests share is made once.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 test: $(VENV)/.dev ## run the fast suite
-	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 test-all: $(VENV)/.dev ## run everything, the slow tests too
-	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 -m 'slow or not slow'
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'slow or not slow'
 
 check: $(VENV)/.dev ## ruff, mypy and the layer rules
 	$(BIN)/ruff check src tests benchmarks
@@ -45,6 +46,7 @@ figures: $(VENV)/.dev ## make the README picture and every figure of the papers
 	$(BIN)/learncast reproduce curriculum --out reproduced/curriculum
 	$(BIN)/learncast reproduce prior-knowledge --out reproduced/prior-knowledge
 	$(BIN)/learncast reproduce linear-rnn --out reproduced/linear-rnn
+	$(BIN)/learncast reproduce learnability --out reproduced/learnability
 
 fresh: ## clone HEAD into a temporary folder; run the demo and the tests there
 	@set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \

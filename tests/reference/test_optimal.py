@@ -361,7 +361,7 @@ def test_nothing_in_a_box_costs_less_than_its_bound(by_loss):
 
 
 def test_no_grid_beats_the_schedule_of_several_modes():
-    gaps, impossible, ratios = compare_several(range(100))
+    gaps, impossible, ratios = compare_several(range(40))
     # the proof closes but for a few whose rules leave a sliver
     assert np.mean(gaps <= 1e-6) > 0.9
     assert gaps.max() < 1e-2

@@ -257,7 +257,7 @@ def test_portrait_has_intervals():
     assert found["speedup_steps_high"].shape == (2, 2)
 
 
-@pytest.mark.parametrize("start", [many(), tanh()], ids=["both signs", "tanh"])
+@pytest.mark.parametrize("start", [many(), pytest.param(tanh(), marks=pytest.mark.slow)], ids=["both signs", "tanh"])
 def test_integrated_curriculum(start):
     short = lc.tasks.leaky_integration(steps=4, timescale=2.0, gain=0.8, name="short")
     longer = lc.tasks.leaky_integration(steps=4, timescale=3.0, gain=0.5, name="longer")
