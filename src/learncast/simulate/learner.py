@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -174,15 +174,15 @@ class Learner:
         return spec_hash(type(self.module).__qualname__, repr(self.module), answer, *weights)
 
 
-class Judge:
+class Judge(Protocol):
     """Tells the loss on a task of a network in training."""
 
     def __call__(self) -> float:
         """The loss now."""
-        raise NotImplementedError
+        ...
 
 
-class _Statistics(Judge):
+class _Statistics:
     """The exact loss of a linear network on a task's statistics."""
 
     def __init__(self, learner: Learner, problem: LearningProblem) -> None:
@@ -200,7 +200,7 @@ class _Statistics(Judge):
             return self.problem.loss_and_slopes(weights)[0]
 
 
-class _Trials(Judge):
+class _Trials:
     """The loss on given trials."""
 
     def __init__(self, learner: Learner, x: torch.Tensor, y: torch.Tensor) -> None:
