@@ -60,13 +60,22 @@ def forecast(
 
 
 @app.command()
-def plan(study: StudyFile, as_json: AsJson = False, out: Out = None, strict: Strict = False) -> None:
-    """Which pretraining task helps, and when do I stop it?"""
+def plan(
+    study: StudyFile,
+    remember: Annotated[
+        str | None, typer.Option("--remember", help="Candidate not to forget: add what remembering it costs.")
+    ] = None,
+    by: Annotated[str, typer.Option("--by", help="auto, modes, two-layer or flow.")] = "auto",
+    as_json: AsJson = False,
+    out: Out = None,
+    strict: Strict = False,
+) -> None:
+    """Which pretraining tasks help, in what order, and when do I stop them?"""
     with _plain_errors(), _progress("weighing candidates") as progress:
         from learncast.answers.plan import planned
         from learncast.study import Study
 
-        answer = planned(Study.load(study), progress=progress)
+        answer = planned(Study.load(study), remember=remember, by=by, progress=progress)
     with _plain_errors():
         _deliver(answer, as_json, out, strict)
 
@@ -402,7 +411,7 @@ def _progress(what: str) -> Iterator[Progress]:
     bar: list[Any] = []
 
     def report(share: float) -> None:
-        if time.monotonic() - begun < PATIENCE:
+        if time.monotonic() - begun < PATIENCE or (share >= 1.0 and not bar):
             return
         if not bar:
             from rich.console import Console

@@ -216,7 +216,7 @@ def test_numbers_become_plain_values():
 def test_tables_for_people(study):
     text = run("plan", study()).stdout
     assert "study: plan" in text
-    assert "Train stronger to 0.66" in text
+    assert "Pretrain on stronger until 66% (166 steps) and goal is already learned" in " ".join(text.split())
     assert "All candidates, best first" in text
     assert "How far to trust it" in text
     assert all(name.replace("_", " ") in text for name in ("static_geometry", "stable_learning_rate"))
@@ -240,7 +240,7 @@ def test_what_is_never_learned_is_called_so(study):
 def test_when_nothing_helps_it_says_so(study):
     weaker = '[[candidates]]\nname = "weaker"\nfamily = "integration"\ntarget_strength = 0.5\n'
     text = run("plan", study(NETWORK + TRAINING + TARGET + weaker)).stdout
-    assert "Do not pretrain: train goal directly, 331 gradient steps" in text
+    assert "Do not pretrain: train goal directly, 330 steps" in text
     nowhere = run("phase", study(), "--vary", "target_strength", "--values", "0.5,1", "--accuracies", "0.1,0.9").stdout
     assert "Nowhere on this grid does pretraining pay" in nowhere
 
@@ -481,7 +481,7 @@ def test_strict_exit_still_files_the_answer(study, tmp_path):
 
 
 def test_descent_that_diverges_is_not_called_never(study):
-    text = run("plan", study(NETWORK + "[training]\nlearning_rate = 1\n" + TARGET)).stdout
+    text = run("plan", study(NETWORK + "[training]\nlearning_rate = 1\n" + TARGET + STRONGER)).stdout
     assert "diverge" in text
     assert "never gradient steps" not in text
 

@@ -192,7 +192,7 @@ def test_unusable_curricula_are_refused(target, network):
     [
         lambda target, net: solve(target, net, learning_rate=RATE),
         lambda target, net: follow([Stage(target, accuracy=0.9)], net, learning_rate=RATE),
-        lambda target, net: plan(target, [], net, learning_rate=RATE),
+        lambda target, net: plan(target, [], net, learning_rate=RATE, max_stages=1),
         lambda target, net: phase_portrait(
             target, net, vary="target_strength", values=[1.0], accuracies=[0.5], learning_rate=RATE
         ),
@@ -278,7 +278,8 @@ def test_a_silent_channel_stays_silent_forever(silent):
 
 def test_an_unknown_number_is_never_ok(silent):
     task, network, *_ = silent
-    [candidate] = plan(task, [task.renamed("again")], network, learning_rate=RATE).candidates
+    louder = Task(2.25 * task.input_covariance.dense(), 1.5 * task.cross_covariance.dense()[:, :, 0, :], name="louder")
+    [candidate] = plan(task, [louder], network, learning_rate=RATE).candidates
     assert np.isfinite(candidate.flow_steps) or candidate.status is not Status.ok
 
 
@@ -327,9 +328,11 @@ def test_a_misaligned_network_is_outside_the_theory(target):
     with pytest.raises(AssumptionViolated):
         follow(stages, leaning, learning_rate=RATE)
     assert follow(stages, leaning, learning_rate=RATE, strict=False).status is Status.outside_theory
+    alone = {"learning_rate": RATE, "max_stages": 1}
     with pytest.raises(AssumptionViolated):
-        plan(target, [], leaning, learning_rate=RATE)
-    assert plan(target, [], leaning, learning_rate=RATE, strict=False).forecast_class == "outside"
+        plan(target, [], leaning, by="modes", **alone)
+    assert plan(target, [], leaning, by="modes", strict=False, **alone).forecast_class == "outside"
+    assert plan(target, [], leaning, **alone).forecast_class == "integrated"
     grid = {"vary": "target_strength", "values": [0.5], "accuracies": [0.5], "learning_rate": RATE}
     with pytest.raises(AssumptionViolated):
         phase_portrait(target, leaning, **grid)
@@ -380,14 +383,15 @@ def test_a_candidate_that_hurts_is_not_used(target, network):
     assert candidate.why["sentence"] == "no stop of slower saves time: train target directly"
 
 
-def test_the_target_itself_is_no_help(target, network):
-    [candidate] = plan(target, [target.renamed("the same")], network, learning_rate=RATE).candidates
-    assert not candidate.helps
+def test_the_target_itself_and_an_empty_pool_are_refused(target, network):
+    words = refused(lambda: plan(target, [target.renamed("the same")], network, learning_rate=RATE))
+    assert "candidates must differ from the target, but got candidate 0, 'the same', which is the target" in words
+    assert "there must be at least one candidate" in refused(lambda: plan(target, [], network, learning_rate=RATE))
 
 
-def test_no_candidates_and_one_stage_mean_direct_training(target, stronger, network):
+def test_one_stage_means_direct_training(target, stronger, network):
     for found in (
-        plan(target, [], network, learning_rate=RATE),
+        plan(target, [], network, learning_rate=RATE, max_stages=1),
         plan(target, [stronger], network, learning_rate=RATE, max_stages=1),
     ):
         assert found.candidates == ()
@@ -400,7 +404,7 @@ def test_unusable_plans_are_refused(target, stronger, network):
     def planned(**keywords):
         return plan(target, [stronger], network, **{"learning_rate": RATE, **keywords})
 
-    assert "max_stages must be 1 or 2, but got 3" in refused(lambda: planned(max_stages=3))
+    assert "by must be one of auto, modes, two-layer, flow" in refused(lambda: planned(by="guess"))
     assert "max_stages must be a whole number of at least 1" in refused(lambda: planned(max_stages=0))
     assert "accuracy must lie between 0 and 1" in refused(lambda: planned(accuracy=1.1))
     assert "learning_rate must be positive" in refused(lambda: planned(learning_rate=0.0))
@@ -421,14 +425,14 @@ def test_a_candidate_of_another_geometry_comes_last_and_is_never_chosen(two_mode
     hurts = tasks.integration(target_strength=[0.2, 0.1], name="hurts")
     helps = tasks.integration(target_strength=[3.0, 1.5], name="helps")
     for strict in (True, False):
-        found = plan(goal, [strange, hurts, helps], two_modes, learning_rate=RATE, strict=strict)
+        found = plan(goal, [strange, hurts, helps], two_modes, learning_rate=RATE, by="modes", strict=strict)
         assert [c.task.name for c in found.candidates] == ["helps", "hurts", "strange"]
         last = found.candidates[-1]
         assert last.status is Status.outside_theory
         assert last.flow_steps < found.candidates[0].flow_steps
         assert last.why["sentence"].startswith("static_geometry fails (0.48): modes would mix while they learn")
         assert found.best.outcomes[0].stage.task.name == "helps"
-        alone = plan(goal, [strange], two_modes, learning_rate=RATE, strict=strict)
+        alone = plan(goal, [strange], two_modes, learning_rate=RATE, by="modes", strict=strict)
         assert len(alone.best.outcomes) == 1
         assert alone.forecast_class == "exact"
 
@@ -436,8 +440,8 @@ def test_a_candidate_of_another_geometry_comes_last_and_is_never_chosen(two_mode
 def test_a_candidate_nearly_of_the_same_geometry_competes_only_when_not_strict(two_modes):
     goal = tasks.integration(target_strength=[2.0, 1.0], name="goal")
     near = turned(0.02, [3.0, 1.5], "near")
-    assert len(plan(goal, [near], two_modes, learning_rate=RATE).best.outcomes) == 1
-    relaxed = plan(goal, [near], two_modes, learning_rate=RATE, strict=False)
+    assert len(plan(goal, [near], two_modes, learning_rate=RATE, by="modes").best.outcomes) == 1
+    relaxed = plan(goal, [near], two_modes, learning_rate=RATE, by="modes", strict=False)
     assert relaxed.best.outcomes[0].stage.task.name == "near"
     assert relaxed.forecast_class == "outside"
     measured = {a.name: a.measured for a in relaxed.assumptions}

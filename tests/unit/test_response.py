@@ -146,7 +146,7 @@ def test_a_unit_that_would_change_its_response_is_integrated():
     assert isinstance(solution, ResponseFlowSolution)
     assert solution.network_at(np.inf).network.input_weights[0, 0] < 0
     with pytest.raises(lc.AssumptionViolated, match="one_response"):
-        lc.plan(TASK, [], crossing, learning_rate=1e-3)
+        lc.plan(TASK, [], crossing, learning_rate=1e-3, max_stages=1, by="modes")
     # |a| > |c|: the output weight passes through 0, and the response stays
     kept = lc.Activated(lc.LinearRNN([[0.5]], [[0.9]], [[-0.1]]), "relu")
     assert isinstance(lc.solve(TASK, kept, learning_rate=1e-3, trials=FEW), ResponseModeSolution)
@@ -284,14 +284,11 @@ def test_integrated_curriculum(start):
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", [lc.plan, lambda t, c, n, **k: lc.phase_portrait(t, n, vary="input_strength", **k)])
 @pytest.mark.parametrize("start", [many(), tanh()], ids=["both signs", "tanh"])
-def test_plans_need_one_response(call, start):
-    keywords = {"learning_rate": 1e-3}
-    if call is not lc.plan:
-        keywords |= {"values": [1.0], "accuracies": [0.5]}
+def test_portraits_need_one_response(start):
+    grid = {"vary": "input_strength", "values": [1.0], "accuracies": [0.5], "learning_rate": 1e-3}
     with pytest.raises(lc.UnsupportedModel, match="one recurrence and one sign"):
-        call(TASK, [], start, **keywords)
+        lc.phase_portrait(TASK, start, **grid)
 
 
 def test_several_tanh_units_are_refused():

@@ -110,7 +110,7 @@ def recordings(tmp_path):
     (tmp_path / "nothing.npz").write_bytes(b"")
     np.save(tmp_path / "array.npy", inputs)
     (tmp_path / "array.npy").rename(tmp_path / "single.npz")
-    (tmp_path / "table.csv").write_text("1,2,3")
+    (tmp_path / "table.txt").write_text("1,2,3")
     return inputs, targets
 
 
@@ -189,7 +189,7 @@ BAD = {
         "training.learning_rate must be valid, but got nan",
     ),
     "accuracy above one": (TRAINING + "accuracy = 2\n" + TARGET, "training.accuracy must be valid, but got 2"),
-    "three stages": (TRAINING + "max_stages = 3\n" + TARGET, "training.max_stages must be valid, but got 3"),
+    "nine stages": (TRAINING + "max_stages = 9\n" + TARGET, "training.max_stages must be valid, but got 9"),
     "unknown key at the top": (
         'naem = "x"\n' + TRAINING + TARGET,
         "naem must be a known key, but got naem = 'x': a misspelt key would be ignored silently; did you mean 'name'?",
@@ -268,8 +268,8 @@ BAD = {
         "[target]: the file that data names must exist, but got no file ",
     ),
     "data of another kind": (
-        TRAINING + '[target]\ndata = "table.csv"\n',
-        "[target]: data must be a file of kind .npz or .safetensors, but got table.csv",
+        TRAINING + '[target]\ndata = "table.txt"\n',
+        "[target]: data must be a file of kind .npz or .safetensors or .csv or .parquet, but got table.txt",
     ),
     "NaN in data": (
         TRAINING + '[target]\ndata = "nan.npz"\n',
@@ -397,7 +397,7 @@ def test_a_study_too_large_for_memory_is_refused_in_words(load, text):
 # --- what is written back --------------------------------------------------------------------------------------------
 
 ROUND_TRIPS = {
-    "defaults": TRAINING + '[target]\nfamily = "integration"\n',
+    "defaults": TRAINING + 'max_stages = 1\n[target]\nfamily = "integration"\n',
     "everything": (
         'name = "quotes \\" and \\\\ and\\nlines"\n'
         "[network]\nhidden_size = 5\nrecurrence = [0.9, 0.8]\ninitial = [0.1, 0.2]\noutput_initial = 0.3\n"
@@ -423,7 +423,8 @@ def test_the_resolved_study_names_every_default(load):
     raw = tomllib.loads(load(TRAINING + '[target]\nfamily = "integration"\n').resolved())
     network = {"kind": "linear-rnn", "hidden_size": 128, "recurrence": 0.96, "initial": 0.01, "activation": "linear"}
     assert raw["network"] == network
-    assert raw["training"] == {"learning_rate": 1e-3, "batch": 1000, "accuracy": 0.99, "max_stages": 2}
+    training = {"learning_rate": 1e-3, "batch": 1000, "accuracy": 0.99, "max_stages": 2, "switch_cost": 0.0}
+    assert raw["training"] == training
     wanted = {"family": "integration", "steps": 50, "targets": "end", "input_strength": 1.0, "target_strength": 1.0}
     assert raw["target"].items() >= wanted.items()
 

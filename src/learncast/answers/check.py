@@ -118,7 +118,15 @@ def _curricula(study: Study, seeds: int, processes: int | None, progress: Progre
     last = Stage(study.target, accuracy=study.accuracy)
     curricula = {"direct training": [last]}
     if study.candidates:
-        found = plan(study.target, study.candidates, network, learning_rate=rate, accuracy=study.accuracy, strict=False)
+        found = plan(
+            study.target,
+            study.candidates,
+            network,
+            learning_rate=rate,
+            accuracy=study.accuracy,
+            by="modes",
+            strict=False,
+        )
         for candidate in found.candidates[:MOST_CANDIDATES]:
             # A candidate that does not help is checked too, at a stop where the theory has something to say.
             stop = candidate.accuracy if candidate.helps else 0.8

@@ -20,7 +20,7 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.progress import Progress, silent
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, spec_hash
-from learncast.validation import FloatArray, between, count
+from learncast.validation import FloatArray, between, count, positive
 
 #: Steps after which a descent that should end by itself is given up.
 MOST_STEPS = 1_000_000
@@ -178,6 +178,7 @@ def descend(
     learning_rate: float,
     steps: int | None = None,
     until: float | None = None,
+    excess_loss: float | None = None,
     learn: tuple[str, ...] | None = None,
     optimiser: str = "gd",
     momentum: float = 0.9,
@@ -201,6 +202,8 @@ def descend(
         Number of steps.
     until : float, optional
         Or an accuracy: stop at the first step whose map is within 1 - until of the best linear one.
+    excess_loss : float, optional
+        Or a loss above the best linear map's: stop at the first step that has come so near.
     learn : tuple of str, optional
         Weights that learn; all by default.
     optimiser : {"gd", "momentum", "adam", "adamw"}
@@ -218,14 +221,14 @@ def descend(
     """
     problem = LearningProblem.of(task, network, learn)
     rule = Optimiser(optimiser, learning_rate, momentum, betas, weight_decay=weight_decay)
-    limit = _limit(steps, until, most_steps)
-    goal = None if until is None else _goal(problem, until)
+    limit = _limit(steps, until, excess_loss, most_steps)
+    goal = None if steps is not None else _goal(problem, until, excess_loss)
     batches = _batches(problem, batch, rng)
     walk = _Walk(problem, rule, batches, rng)
     weights = problem.start
     strengths, losses, snapshots = [], [], [_snapshot(0, weights, rule, rng)]
     every = 1
-    status = Status.ok if until is None else Status.not_learned
+    status = Status.ok if goal is None else Status.not_learned
     for n in range(limit + 1):
         with np.errstate(over="ignore", invalid="ignore"):
             loss, slopes = problem.loss_and_slopes(weights)
@@ -274,25 +277,30 @@ def _generator(state: Any) -> np.random.Generator | None:
     return generator
 
 
-def _limit(steps: int | None, until: float | None, most_steps: int) -> int:
-    if (steps is None) == (until is None):
+def _limit(steps: int | None, until: float | None, excess_loss: float | None, most_steps: int) -> int:
+    if sum(rule is not None for rule in (steps, until, excess_loss)) != 1:
         raise InvalidSpec(
-            required="either steps or until must be given",
-            got=f"steps={steps}, until={until}",
+            required="either steps, until or excess_loss must be given",
+            got=f"steps={steps}, until={until}, excess_loss={excess_loss}",
             why="a descent needs exactly one rule to stop",
-            remedy="give a number of steps, or an accuracy to reach",
+            remedy="give a number of steps, an accuracy to reach, or a loss to come down to",
         )
+    if steps is not None:
+        return count("steps", steps, least=0, why="it counts updates")
     if until is not None:
         between("until", until, 0.0, 1.0, why="it is an accuracy, one minus the tolerance")
-        return count("most_steps", most_steps, why="it bounds the descent")
-    return count("steps", steps, least=0, why="it counts updates")
+    else:
+        positive("excess_loss", excess_loss, why="the optimum itself is never reached")
+    return count("most_steps", most_steps, why="it bounds the descent")
 
 
-def _goal(problem: LearningProblem, accuracy: float) -> float:
-    goal = problem.least_loss + problem.target_excess(accuracy)
+def _goal(problem: LearningProblem, until: float | None, excess_loss: float | None) -> float:
+    left = problem.target_excess(until) if until is not None else excess_loss
+    assert left is not None
+    goal = problem.least_loss + left
     if math.isnan(goal):
         raise InvalidSpec(
-            required="the task must know its target covariance to descend until an accuracy",
+            required="the task must know its target covariance to descend until an accuracy or a loss",
             got=f"task {problem.task.name!r} without one",
             why="the distance from the best loss is unknown",
             remedy="give target_covariance, or a number of steps",

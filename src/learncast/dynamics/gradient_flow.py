@@ -179,6 +179,27 @@ class FlowSolution(Solution):
         time = brentq(lambda t: self._loss(t) - goal, course.ends[k - 1], course.ends[k], xtol=1e-300, rtol=1e-14)
         return LearningTime(accuracy, np.array([time / self.learning_rate]), np.array([math.nan]), (Status.ok,))
 
+    def time_to_loss(self, tolerance: float) -> float:
+        """First time, in gradient steps, at which the loss is at most `tolerance` above the best linear map's.
+
+        The flow is integrated no further than that; infinite if it rests, runs away or is given up before.
+        """
+        goal = self.problem.least_loss + positive("tolerance", tolerance, why="the optimum itself is never reached")
+        course, k = self._course, 0
+        if self._loss(0.0) <= goal:
+            return 0.0
+        while True:
+            if k + 1 == len(course.ends):
+                course.advance(math.nextafter(course.ends[-1], math.inf))
+                if k + 1 == len(course.ends):
+                    return math.inf
+            k += 1
+            if self._loss(course.ends[k]) <= goal:  # the loss never rises, so it crosses once, inside this piece
+                span = course.ends[k - 1], course.ends[k]
+                return float(brentq(lambda t: self._loss(t) - goal, *span, xtol=1e-300, rtol=1e-14)) / (
+                    self.learning_rate
+                )
+
     def _loss(self, time: float) -> float:
         weights = self._weights(time)
         return math.nan if weights is None else self.problem.loss_and_slopes(weights)[0]

@@ -1,7 +1,7 @@
 """Drawing only: labelled data in, axes out. Nothing here computes a result."""
 
 from learncast.figures.continual import forgetting_curves, loss_matrix
-from learncast.figures.curricula import curriculum_paths, ranking
+from learncast.figures.curricula import curriculum_paths, loss_paths, ranking, stop_curve, stop_map
 from learncast.figures.ensembles import agreement_by_kind, escapes, spread_by_kind, told_and_trained
 from learncast.figures.learnability import envelope, time_scale_survival, window_curve
 from learncast.figures.learnability_paper import (
@@ -47,6 +47,7 @@ __all__ = [
     "lag_covariances",
     "learning_curves",
     "loss_matrix",
+    "loss_paths",
     "matrix",
     "mode_strengths",
     "networks_on_lines",
@@ -62,7 +63,9 @@ __all__ = [
     "spread",
     "spread_by_kind",
     "statistic_by_cell",
+    "stop_curve",
     "stop_curves",
+    "stop_map",
     "survivals_by_cell",
     "tail_indices_by_cell",
     "time_scale_histogram",

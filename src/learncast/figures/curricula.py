@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,105 @@ def curriculum_paths(
 def _name_line(ax: Axes, height: float, text: str) -> None:
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
     ax.annotate(text, (0.01, height), xytext=(0, 3), fontsize=7.5, color="dimgrey", **place)
+
+
+def loss_paths(
+    staged: xr.Dataset,
+    direct: xr.Dataset,
+    ax: Axes,
+    *,
+    goal: float,
+    switches: Sequence[float] = (),
+    title: str = "",
+) -> Axes:
+    """Excess loss of the target under a curriculum and under direct training.
+
+    Parameters
+    ----------
+    staged, direct : Dataset
+        ``target_excess_loss`` over time.
+    ax : Axes
+    goal : float
+        Excess loss at which the target counts as learned.
+    switches : sequence of float
+        When tasks change over.
+    title : str
+    """
+    for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
+        series = dataset["target_excess_loss"]
+        ax.plot(series["time"], np.maximum(series, 1e-3 * goal), color=colour, linewidth=2, label=name)
+    ax.axhline(goal, color="grey", linewidth=0.8)
+    _name_line(ax, goal, "learned")
+    for switch in switches:
+        ax.axvline(switch, color=STAGED, linewidth=0.8, linestyle=":")
+    ax.set_yscale("log")
+    ax.legend(frameon=False, fontsize=8, loc="upper right")
+    return label(ax, x="training time (gradient steps)", y="excess loss on the target", title=title)
+
+
+def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Steps in all over the first task's stop, at the accuracy asked for; a star marks the plan.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        What `learncast.planning.stop_portrait.stop_portrait` returned.
+    ax : Axes
+    title : str
+    """
+    asked = dataset.sel(accuracy=float(dataset.attrs["accuracy"]), method="nearest")
+    direct = float(asked["direct_steps"])
+    total = direct - asked["saving_steps"].values
+    ax.plot(dataset["stop"], total, color=STAGED, linewidth=2, label="both stages")
+    if np.isfinite(direct):
+        ax.axhline(direct, color="black", linewidth=1, linestyle="--", label="direct training")
+    stop = float(dataset.attrs["stop_steps"])
+    if np.isfinite(total).any():
+        height = float(np.interp(stop, dataset["stop"].values, total))
+        ax.plot(stop, height, marker="*", markersize=13, color="#F0E442", markeredgecolor="black", clip_on=False)
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False, fontsize=8, loc="lower right")
+    return label(ax, x=f"steps on {dataset.attrs['candidate']}", y="flow steps in all", title=title)
+
+
+def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Steps saved over the first task's stop and the accuracy asked of the target; a star marks the plan.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        What `learncast.planning.stop_portrait.stop_portrait` returned.
+    ax : Axes
+    title : str
+    """
+    saving = dataset["saving_steps"].values
+    finite = np.abs(saving[np.isfinite(saving)])
+    top = max(float(np.percentile(finite, 97)) if finite.size else 0.0, 1e-9)
+    x, y = dataset["stop"].values, 1.0 - dataset["accuracy"].values
+    mesh = ax.pcolormesh(
+        x, y, np.clip(saving, -top, top), cmap="RdBu", vmin=-top, vmax=top, shading="nearest", rasterized=True
+    )
+    if finite.size and np.nanmin(saving) < 0 < np.nanmax(saving):
+        ax.contour(x, y, saving, levels=[0.0], colors="black", linewidths=1)
+    ax.plot(
+        float(dataset.attrs["stop_steps"]),
+        1.0 - float(dataset.attrs["accuracy"]),
+        marker="*",
+        markersize=13,
+        color="#F0E442",
+        markeredgecolor="black",
+        clip_on=False,
+    )
+    ax.set_yscale("log")
+    bar = ax.figure.colorbar(mesh, ax=ax)
+    bar.set_label("steps saved (blue) or lost (red)", fontsize=8)
+    bar.ax.tick_params(labelsize=8)
+    return label(
+        ax,
+        x=f"steps on {dataset.attrs['candidate']}",
+        y="tolerance asked of the target (1 - accuracy)",
+        title=title,
+    )
 
 
 def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -> Axes:

@@ -18,7 +18,7 @@ from learncast.dynamics import mode_equation
 from learncast.dynamics.modes import Modes, modes_of
 from learncast.dynamics.response import check_network
 from learncast.dynamics.response_bootstrap import bounds
-from learncast.dynamics.response_modes import has_one_response, solution_of
+from learncast.dynamics.response_modes import ResponseModes, has_one_response, solution_of
 from learncast.dynamics.response_trials import seed_of
 from learncast.dynamics.solution import LearningTime, checked_times, worst_status
 from learncast.errors import InvalidSpec
@@ -121,6 +121,11 @@ class Curriculum:
         return None if self.replicas is None else ends_of(self.replicas.descent.sum(axis=0))
 
     @property
+    def direct_interval(self) -> tuple[float, float] | None:
+        """The same of direct training."""
+        return None if self.replicas is None else ends_of(self.replicas.direct)
+
+    @property
     def speedup_interval(self) -> tuple[float, float] | None:
         """The same of the flow steps saved: sharper than the difference of two intervals."""
         if self.replicas is None:
@@ -168,7 +173,7 @@ class Curriculum:
         """What may be promised."""
         if not exact(self.assumptions):
             return "outside"
-        return "exact" if self.replicas is None else "response"
+        return "response" if any(isinstance(m, ResponseModes) for m in self.modes) else "exact"
 
     @cached_property
     def why(self) -> Explanation | None:

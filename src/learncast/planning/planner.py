@@ -1,11 +1,11 @@
-"""The plan: which intermediate task to train first, and when to stop it."""
+"""The plan: which intermediate tasks to train first, when to stop them, and what that saves."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,142 +13,90 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from learncast.assumptions import Assumption, exact, require
+from learncast.assumptions import Assumption
+from learncast.dynamics.exact import LEARNABLE
+from learncast.dynamics.learning_problem import checked_learn
 from learncast.dynamics.modes import Modes, modes_of
-from learncast.dynamics.response_modes import solution_of
+from learncast.dynamics.response import check_network
+from learncast.dynamics.response_modes import has_one_response
+from learncast.dynamics.response_trials import seed_of
+from learncast.dynamics.sampled_modes import with_replicas
 from learncast.dynamics.solution import LearningTime
-from learncast.errors import InvalidSpec
+from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.curriculum import Curriculum, Stage, difference, follow_modes, ratio
-from learncast.planning.passage import Problem
-from learncast.planning.stopping import best_stop
+from learncast.networks.two_layer import TwoLayer
+from learncast.planning import wording
+from learncast.planning.candidate import Candidate
+from learncast.planning.curriculum import Curriculum, Stage, difference, ratio
+from learncast.planning.mode_planner import ModePlanner
+from learncast.planning.rules import Terms, checked_pool, checked_terms
+from learncast.planning.terrain import FlowTerrain, PooledTerrain, ResponseTerrain, Terrain
+from learncast.planning.terrain_planner import TerrainPlanner
 from learncast.progress import Progress, silent
 from learncast.tasks.task import Task
-from learncast.trajectory import STEPS, Provenance, Status, described, save_dataset, spec_hash
-from learncast.validation import FloatArray, between, count, positive
+from learncast.trajectory import STEPS, Provenance, described, save_dataset, spec_hash
+from learncast.validation import count, one_of
 
-#: Residual up to which a plan that is not strict still uses a candidate; 10% anisotropy costs 2-8% of the time.
-USABLE = 0.1
+#: How a plan may be found.
+WAYS = ("auto", "modes", "two-layer", "flow")
+
+#: What stops are multiplied by to see how much their moment matters.
+FACTORS = (0.5, 0.75, 0.9, 1.1, 1.25, 1.5)
+
+#: Candidates that are offered as alternatives, beside direct training and the first task learned in full.
+MOST_ALTERNATIVES = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
-    """One intermediate task with its best stop.
+class Alternative:
+    """Another plan, and what it costs more than the recommended one.
 
     Attributes
     ----------
-    curriculum : Curriculum
-        The candidate to its best stop, then the target; the target alone when no stop of it saves time.
-    stop_steps : float
-        Flow steps to spend on it; 0 when direct training is at least as fast.
-    accuracy : float
-        Accuracy on the candidate at that stop (worst mode).
+    name : str
+        In words.
+    total : float
+        Its cost; steps where nothing else is priced.
+    extra : float
+        What it costs more.
     """
 
-    task: Task
-    modes: Modes
-    stop_steps: float
-    accuracy: float
+    name: str
+    stages: tuple[Stage, ...]
     flow_steps: float
     descent_steps: float
-    direct: LearningTime
-    target_modes: Modes
-    network: LinearRNN | Activated
-    learning_rate: float
-    assumptions: tuple[Assumption, ...]
+    total: float
+    extra: float
 
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """95% confidence interval of the flow steps at this stop; None where nothing was measured."""
-        return None if self.target_modes.replicas is None else self.curriculum.interval
 
-    @property
-    def speedup_interval(self) -> tuple[float, float] | None:
-        """The same of the flow steps saved."""
-        return None if self.target_modes.replicas is None else self.curriculum.speedup_interval
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """What stopping a stage earlier or later than planned does.
 
-    @property
-    def helps(self) -> bool:
-        """Whether some stop of this task saves time."""
-        return self.stop_steps > 0 and self.flow_steps < self.direct.flow_steps
+    Attributes
+    ----------
+    stage : int
+    factor : float
+        Length of that stage, as a multiple of the planned one.
+    steps : float
+        Its flow steps then.
+    flow_steps, total, extra : float
+        Flow steps and cost of the whole then, and what it costs more than the plan.
+    """
 
-    @property
-    def usable(self) -> bool:
-        """Whether the theory speaks about this task well enough to recommend it."""
-        return all(a.measured <= max(a.allowed, USABLE) for a in self.assumptions)
-
-    @property
-    def holds(self) -> bool:
-        """Whether every condition of the theory is met."""
-        return exact(self.assumptions)
-
-    @property
-    def status(self) -> Status:
-        """How the forecast came out."""
-        failed = {a.name for a in self.assumptions if a.condition.binding and not a.holds}
-        if failed - {"stable_learning_rate"} or math.isnan(self.flow_steps):
-            return Status.outside_theory
-        if math.isinf(self.flow_steps):
-            return Status.not_learned
-        return Status.diverged if failed or math.isinf(self.descent_steps) else Status.ok
-
-    @property
-    def speedup_steps(self) -> float:
-        """Flow steps saved against direct training."""
-        return difference(self.direct.flow_steps, self.flow_steps)
-
-    @property
-    def speedup_ratio(self) -> float:
-        """Direct training time over this curriculum's."""
-        return ratio(self.direct.flow_steps, self.flow_steps)
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The stages that carry it out."""
-        target = Stage(self.target_modes.task, accuracy=self.direct.accuracy)
-        return (self.first_stage, target) if self.helps else (target,)
-
-    @property
-    def first_stage(self) -> Stage:
-        """Training on the candidate to its stop: by accuracy where one accuracy says it, else by steps."""
-        if 0.0 <= self.accuracy <= 1.0 and self.stop_steps > 0:
-            return Stage(self.task, accuracy=self.accuracy)
-        return Stage(self.task, steps=self.stop_steps)
-
-    @cached_property
-    def curriculum(self) -> Curriculum:
-        """The stages followed exactly."""
-        modes = (self.modes, self.target_modes) if self.helps else (self.target_modes,)
-        return follow_modes(self.stages, modes, self.network, self.learning_rate)
-
-    @cached_property
-    def why(self) -> dict[str, Any]:
-        """The terms of eq. (16) at the best stop, and a sentence."""
-        if not self.usable:
-            failed = next(a for a in self.assumptions if a.measured > max(a.allowed, USABLE))
-            return {"sentence": f"{failed.name} fails ({failed.measured:.2g}): {failed.condition.otherwise}"}
-        pair = follow_modes(
-            (self.first_stage, Stage(self.target_modes.task, accuracy=self.direct.accuracy)),
-            (self.modes, self.target_modes),
-            self.network,
-            self.learning_rate,
-        )
-        assert pair.why is not None
-        found = pair.why.as_dict()
-        if not self.helps:
-            target = self.target_modes.task.name
-            found["sentence"] = (
-                f"no stop of {self.task.name} saves time: train {target} directly"
-                if math.isfinite(self.direct.flow_steps)
-                else f"no stop of {self.task.name} makes {target} learnable"
-            )
-        return found
+    stage: int
+    task: str
+    factor: float
+    steps: float
+    flow_steps: float
+    total: float
+    extra: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """Which intermediate task to train first and when to stop it, ranked against training directly.
+    """Which intermediate tasks to train first and when to stop them, ranked against training directly.
 
     Attributes
     ----------
@@ -156,19 +104,29 @@ class Plan:
     direct : LearningTime
         Training on the target alone.
     candidates : tuple of Candidate
-        Best first; those the theory cannot speak about last.
+        Each alone before the target, best first; those the theory cannot speak about last.
     best : Curriculum
         The recommended stages; the target alone when nothing helps.
-    assumptions : tuple of Assumption
-        Conditions of the theory for the recommended stages, as measured.
+    total, direct_total : float
+        Cost of the recommended stages and of the target alone; flow steps where nothing else is priced.
+    lower_bound : float
+        What any plan that meets the terms costs at least; nan where no bound is known.
+    proof : str
+        How good the recommendation is: a key of `learncast.planning.schedule.PROOFS`.
     """
 
     target: Task
     direct: LearningTime
     candidates: tuple[Candidate, ...]
     best: Curriculum
-    network: LinearRNN | Activated
+    total: float
+    direct_total: float
+    lower_bound: float
+    proof: str
+    network: LinearRNN | TwoLayer | Activated
     learning_rate: float
+    terms: Terms
+    planner: ModePlanner | TerrainPlanner
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -181,9 +139,106 @@ class Plan:
         return self.best.interval
 
     @property
+    def saving_interval(self) -> tuple[float, float] | None:
+        """The same of the flow steps saved."""
+        return self.best.speedup_interval
+
+    @property
     def forecast_class(self) -> str:
         """What may be promised."""
         return self.best.forecast_class
+
+    @property
+    def pretrains(self) -> bool:
+        """Whether anything is trained before the target."""
+        return len(self.best.outcomes) > 1
+
+    @property
+    def saving(self) -> float:
+        """Cost saved against training the target alone."""
+        return difference(self.direct_total, self.total)
+
+    @property
+    def saving_ratio(self) -> float:
+        """Cost of training the target alone over the plan's."""
+        return ratio(self.direct_total, self.total)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The recommended stages, for `follow` or `learncast.simulate.train`."""
+        return tuple(o.stage for o in self.best.outcomes)
+
+    def cost_of(self, curriculum: Curriculum) -> float:
+        """What stages cost under the terms of this plan."""
+        places = {id(c): k for k, c in enumerate(self.pool)}
+        outcomes = [o for o in curriculum.outcomes if o.flow_steps > 0 or o is curriculum.outcomes[-1]]
+        steps = sum(o.flow_steps * float(self.terms.cost[places.get(id(o.stage.task), -1)]) for o in outcomes)
+        return float(steps + self.terms.switch_cost * (len(outcomes) - 1))
+
+    @property
+    def pool(self) -> tuple[Task, ...]:
+        """The candidates in the order they were given."""
+        if isinstance(self.planner, ModePlanner):
+            return tuple(m.task for m in self.planner.pool)
+        return self.planner.terrain.tasks[:-1]
+
+    @cached_property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """Other plans, the best first: direct training, the first task learned in full, the next candidates."""
+        first = self.best.outcomes[0].stage.task
+        last = Stage(self.target, accuracy=self.terms.accuracy)
+        found: list[tuple[str, Curriculum]] = []
+        if self.pretrains:
+            found.append((f"train {self.target.name} directly", self.planner.follow([last])))
+            full = self.planner.follow([Stage(first, accuracy=self.terms.accuracy), last])
+            found.append((f"{first.name} to {wording.percent(self.terms.accuracy)}, then {self.target.name}", full))
+        others = [c for c in self.candidates if c.helps and c.usable and not (self._only(c))]
+        for c in others[:MOST_ALTERNATIVES]:
+            found.append((f"{c.task.name} to {wording.percent(c.accuracy)}, then {self.target.name}", c.curriculum))
+        rows = [
+            Alternative(
+                name,
+                tuple(o.stage for o in way.outcomes),
+                way.flow_steps,
+                way.descent_steps,
+                self.cost_of(way),
+                self.cost_of(way) - self.total,
+            )
+            for name, way in found
+        ]
+        return tuple(sorted(rows, key=lambda a: (math.isnan(a.total), a.total)))
+
+    def _only(self, candidate: Candidate) -> bool:
+        """Whether the recommended plan is this candidate's own."""
+        before = self.best.outcomes[:-1]
+        return len(before) == 1 and before[0].stage.task is candidate.task
+
+    @cached_property
+    def sensitivity(self) -> tuple[Shift, ...]:
+        """What if a stage is stopped earlier or later, the others being as long as planned?"""
+        found = []
+        planned = [o.flow_steps for o in self.best.outcomes[:-1]]
+        for k, outcome in enumerate(self.best.outcomes[:-1]):
+            for factor in FACTORS:
+                steps = [t * (factor if j == k else 1.0) for j, t in enumerate(planned)]
+                stages = [Stage(o.stage.task, steps=t) for o, t in zip(self.best.outcomes[:-1], steps, strict=True)]
+                way = self.planner.follow([*stages, Stage(self.target, accuracy=self.terms.accuracy)])
+                total = self.cost_of(way)
+                found.append(
+                    Shift(k, outcome.stage.task.name, factor, steps[k], way.flow_steps, total, total - self.total)
+                )
+        return tuple(found)
+
+    @cached_property
+    def summary(self) -> str:
+        """The answer in one paragraph of plain words."""
+        return wording.paragraph(self)
+
+    def training_loop(self, **options: Any) -> Any:
+        """A schedule for a training loop of your own; see `learncast.planning.training_loop.TrainingLoop`."""
+        from learncast.planning.training_loop import training_loop_of
+
+        return training_loop_of(self.best, **options)
 
     @cached_property
     def dataset(self) -> xr.Dataset:
@@ -195,6 +250,7 @@ class Plan:
             "descent_steps": ("descent_steps", "predicted descent steps of both", STEPS),
             "speedup_steps": ("speedup_steps", "flow steps saved against direct training", STEPS),
             "speedup_ratio": ("speedup_ratio", "direct flow steps over these", "1"),
+            "total": ("total", "cost of candidate and target together", "cost"),
         }
         variables: dict[str, Any] = {
             name: (
@@ -204,43 +260,53 @@ class Plan:
             )
             for name, (attribute, text, units) in columns.items()
         }
-        variables["direct_steps"] = (
-            (),
-            self.direct.flow_steps,
-            described("direct flow steps", STEPS),
-        )
-        if self.best.replicas is not None:
+        variables["direct_steps"] = ((), self.direct.flow_steps, described("direct flow steps", STEPS))
+        variables["direct_total"] = ((), self.direct_total, described("cost of direct training", "cost"))
+        variables["plan_total"] = ((), self.total, described("cost of the recommended plan", "cost"))
+        if self.candidates and self.best.replicas is not None:
             variables |= self._interval_variables()
+        stages = {
+            "stage_steps": ([o.flow_steps for o in self.best.outcomes], "flow steps of the stage", STEPS),
+            "stage_accuracy": ([o.accuracy for o in self.best.outcomes], "accuracy at its end", "1"),
+        }
+        for name, (values, text, units) in stages.items():
+            variables[name] = ("stage", np.array(values, dtype=float), described(text, units))
         return xr.Dataset(
             variables,
             coords={
                 "candidate": ("candidate", np.array([c.task.name for c in self.candidates], dtype=str)),
                 "status": ("candidate", np.array([c.status.name for c in self.candidates], dtype=str)),
+                "stage_task": ("stage", np.array([o.stage.task.name for o in self.best.outcomes], dtype=str)),
             },
             attrs={
                 "target": self.target.name,
                 "learning_rate": self.learning_rate,
-                "accuracy": self.direct.accuracy,
+                "accuracy": self.terms.accuracy,
+                "goal": self.terms.goal,
+                "proof": self.proof,
+                "summary": self.summary,
             },
         )
 
     def _interval_variables(self) -> dict[str, Any]:
         """Ends of the intervals, for the dataset."""
         found: dict[str, Any] = {}
+        unknown = (math.nan, math.nan)
         for k, end in enumerate(("low", "high")):
             note = f"{end} end of its interval"
             for name, attribute in (("flow_steps", "interval"), ("speedup_steps", "speedup_interval")):
-                values = np.array([getattr(c, attribute)[k] for c in self.candidates], dtype=float)
+                values = np.array([(getattr(c, attribute) or unknown)[k] for c in self.candidates], dtype=float)
                 found[f"{name}_{end}"] = ("candidate", values, described(f"{name.replace('_', ' ')}, {note}", STEPS))
-            assert self.direct.interval is not None
-            found[f"direct_steps_{end}"] = ((), self.direct.interval[k], described(f"direct steps, {note}", STEPS))
+            alone = (self.direct.interval or self.best.direct_interval or unknown)[k]
+            found[f"direct_steps_{end}"] = ((), alone, described(f"direct steps, {note}", STEPS))
         return found
 
     @property
     def provenance(self) -> Provenance:
         """Where the numbers come from."""
+        own = self.best.provenance
         digest = spec_hash(self.target.hash, *(c.task.hash for c in self.candidates), self.learning_rate)
-        return Provenance("theory", ("curriculum2025", "proca2025", "saxe2014"), digest)
+        return Provenance(own.kind, own.citations, digest, own.seed)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the ranking to NetCDF."""
@@ -259,19 +325,32 @@ class Plan:
 def plan(
     target: Task,
     candidates: Sequence[Task],
-    network: LinearRNN | Activated,
+    network: LinearRNN | TwoLayer | Activated,
     *,
     learning_rate: float,
     accuracy: float = 0.99,
+    goal: str | None = None,
     max_stages: int = 2,
+    costs: Any = 1.0,
+    switch_cost: float = 0.0,
+    least_accuracy: Any = None,
+    most_accuracy: Any = None,
+    most_excess_loss: Any = None,
+    learn: tuple[str, ...] | None = None,
+    by: str = "auto",
     strict: bool = True,
     progress: Progress = silent,
     rng: np.random.Generator | int = 0,
 ) -> Plan:
-    """Find the intermediate task and the stop that reach the target soonest.
+    """Find the intermediate tasks and the stops that reach the target soonest, or at the least cost.
 
-    Each candidate is tried as one stage before the target, with its optimal stop: exact for one mode, and for several
-    modes that share a stop.
+    Where every task and the network fall apart into common modes, stops are exact, and longer schedules exact (one
+    mode) or certified (several). Tasks of any geometry on a two-layer network, or on a linear RNN that is one, go
+    through its exact flow; any other linear network, start or choice of learned weights through the integrated flow;
+    nonlinear units of fixed recurrence through their measured responses. These are searched, and the result says so.
+
+    Recorded tasks are resampled: stops are those that are best on average over resampled statistics, and what is saved
+    carries an interval.
 
     Parameters
     ----------
@@ -279,110 +358,151 @@ def plan(
         What must be learned in the end.
     candidates : sequence of Task
         Tasks that may be trained first.
-    network : LinearRNN or Activated
-        The network before training; ReLU units must share one response (one recurrence, one sign, one output).
+    network : LinearRNN, TwoLayer or Activated
+        The network before training.
     learning_rate : float
     accuracy : float
         Accuracy the target must reach; 1 is reached at infinite time only.
+    goal : {"modes", "loss"}, optional
+        Whether every mode must be that accurate (the default where there are modes) or the loss as a whole.
     max_stages : int
-        2 allows one candidate before the target; 1 trains the target directly.
+        Stages at most, the target included; 1 trains the target directly.
+    costs : float or (candidates + 1,)
+        Cost of a step on each candidate and, last, on the target.
+    switch_cost : float
+        Cost of each change of task, in the same unit.
+    least_accuracy, most_accuracy : float or (candidates,), optional
+        Accuracy on its own task at which a candidate's stage may stop; nan where it is free.
+    most_excess_loss : (candidates,), optional
+        Excess loss of each candidate allowed at the end: a limit on what is forgotten. A candidate's place in the
+        ranking minds its own limit; the recommended plan minds all.
+    learn : tuple of str, optional
+        Weights that learn; input and output weights (both layers) by default.
+    by : {"auto", "modes", "two-layer", "flow"}
+        How to find it: the first of these whose conditions hold, or the one named.
     strict : bool
-        Raise when the target fails a condition of the theory, and recommend only candidates that meet all. Otherwise
-        candidates within a residual of 0.1 compete too, and the plan says which condition is not exact.
+        Raise when a condition of the theory fails, and recommend only candidates that meet all. Otherwise, with
+        ``by="modes"``, candidates within a residual of 0.1 compete too, and the plan says which condition is not exact.
     progress : callable
-        Called with the share of candidates done.
+        Called with the share of the work done.
     rng : numpy.random.Generator or int
-        Activated networks: generator or seed of the trials on which responses are measured, the same for every task.
+        Generator or seed of resampled statistics and of the trials on which responses are measured.
     """
-    rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
-    accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
-    if count("max_stages", max_stages, why="the target itself is one stage") > 2:
+    if not isinstance(network, LinearRNN | TwoLayer | Activated):
+        raise UnsupportedModel(
+            required="the network must be a LinearRNN, a TwoLayer or an Activated LinearRNN",
+            got=type(network).__name__,
+            why="a plan is made from a network's weights",
+            remedy="describe it as learncast.LinearRNN(...); for a torch module ask learncast.simulate.advise",
+        )
+    stages = count("max_stages", max_stages, why="the target itself is one stage")
+    pool = checked_pool(target, candidates) if stages > 1 else []
+    terms = checked_terms(
+        len(pool),
+        learning_rate=learning_rate,
+        accuracy=accuracy,
+        goal=goal or "modes",
+        max_stages=stages,
+        costs=costs if pool else 1.0,
+        switch_cost=switch_cost,
+        least_accuracy=least_accuracy if pool else None,
+        most_accuracy=most_accuracy if pool else None,
+        most_excess_loss=most_excess_loss if pool else None,
+    )
+    one_of("by", by, WAYS, why="these are the ways to plan")
+    planner = _planner(target, pool, network, terms, goal, learn, by, strict, seed_of(rng))
+    found = planner.ranked(progress)
+    return Plan(
+        target,
+        found.direct,
+        found.candidates,
+        found.best,
+        found.total,
+        found.direct_total,
+        found.lower_bound,
+        found.proof,
+        network,
+        terms.learning_rate,
+        planner.terms,
+        planner,
+    )
+
+
+def _planner(
+    target: Task,
+    pool: list[Task],
+    network: LinearRNN | TwoLayer | Activated,
+    terms: Terms,
+    goal: str | None,
+    learn: tuple[str, ...] | None,
+    by: str,
+    strict: bool,
+    seed: int,
+) -> ModePlanner | TerrainPlanner:
+    """Choose the way to plan whose conditions hold."""
+    usual = LEARNABLE.get(type(network))
+    fixed = learn is None or (usual is not None and set(learn) == set(usual))
+    if by in ("auto", "modes") and fixed and isinstance(network, LinearRNN | Activated):
+        modes = _modes([target, *pool], network, seed)
+        if modes is not None and (by == "modes" or _separate(modes)):
+            drawn = np.random.default_rng(seed)
+            with_spread = [with_replicas(m, drawn) for m in modes]
+            return ModePlanner(with_spread[0], tuple(with_spread[1:]), network, terms, strict)
+    if by == "modes":
         raise InvalidSpec(
-            required="max_stages must be 1 or 2",
-            got=f"{max_stages}",
-            why="a plan tries each candidate as one stage before the target",
-            remedy="use 2, or follow() for a longer curriculum of your own",
+            required='by="modes" needs a LinearRNN, or ReLU units of one response, of fixed recurrence',
+            got=type(network).__name__ if fixed else f"learn={learn!r}",
+            why="other problems do not fall apart into modes",
+            remedy='use by="auto"',
         )
-    pool = list(candidates) if max_stages == 2 else []
-    target_modes, *pool_modes = modes_of([target, *pool], network, rng=rng)
-    solution = solution_of(target_modes, network, rate)
-    if strict:
-        require(solution.assumptions)
-    direct = solution.time_to(accuracy)
-    found = _weighed(pool_modes, target_modes, direct, network, rate, progress)
-    ranked = tuple(sorted(found, key=lambda c: (not c.usable, _last(c.flow_steps), _last(c.descent_steps))))
-    chosen = next((c for c in ranked if c.helps and (c.holds if strict else c.usable)), None)
-    best = (
-        chosen.curriculum
-        if chosen
-        else follow_modes([Stage(target, accuracy=accuracy)], (target_modes,), network, rate)
-    )
-    return Plan(target, direct, ranked, best, network, rate)
-
-
-def _last(steps: float) -> float:
-    return math.inf if math.isnan(steps) else steps
-
-
-def _weighed(
-    pool: list[Modes],
-    target: Modes,
-    direct: LearningTime,
-    network: LinearRNN | Activated,
-    learning_rate: float,
-    progress: Progress,
-) -> list[Candidate]:
-    """Give every candidate its best stop, all at once."""
-    if not pool:
-        return []
-    start, tolerance = target.start, 1.0 - direct.accuracy
-    first = Problem(
-        np.stack([m.weighted_cross for m in pool]),
-        np.stack([m.weighted_input for m in pool]),
-        target.imbalance,
-    )
-    second = Problem(target.weighted_cross, target.weighted_input, target.imbalance)
-    stops, totals = best_stop(start, first, second, tolerance, progress=progress)
-    ends = first.strength(stops, start)
-    accuracies = np.array([m.accuracy(end).min() for m, end in zip(pool, ends, strict=True)])
-    descents = _descent_totals(start, first, second, stops, accuracies, tolerance, learning_rate)
-    return [
-        Candidate(
-            task=m.task,
-            modes=m,
-            stop_steps=float(stops[k]) / learning_rate,
-            accuracy=float(accuracies[k]),
-            flow_steps=float(totals[k]) / learning_rate,
-            descent_steps=float(descents[k]),
-            direct=direct,
-            target_modes=target,
-            network=network,
-            learning_rate=learning_rate,
-            assumptions=solution_of(m, network, learning_rate).assumptions,
+    if goal == "modes":
+        raise InvalidSpec(
+            required='goal must be "loss" where tasks have no common modes',
+            got='"modes"',
+            why="there is nothing else to be accurate",
+            remedy="leave goal out",
         )
-        for k, m in enumerate(pool)
-    ]
+    terms = replace(terms, goal="loss")
+    terrain = _terrain((*pool, target), network, terms, learn, fixed, by, seed)
+    return TerrainPlanner(terrain, terms, strict, seed)
 
 
-def _descent_totals(
-    start: FloatArray,
-    first: Problem,
-    second: Problem,
-    stops: FloatArray,
-    accuracies: FloatArray,
-    tolerance: float,
-    learning_rate: float,
-) -> FloatArray:
-    """Whole descent steps of both stages, the second from where the first's last whole step left off."""
-    many = np.broadcast_to(start, first.cross.shape)
-    by_accuracy = (accuracies >= 0) & (accuracies <= 1)
-    tolerances = np.where(by_accuracy, 1 - accuracies, 1.0)
-    steps, after = first.descent_arrival(many, tolerances, learning_rate)
-    if not by_accuracy.all():
-        whole = np.ceil(stops / learning_rate)
-        steps = np.where(by_accuracy, steps, whole)
-        after = np.where(by_accuracy[:, None], after, first.after_descent(many, whole, learning_rate))
-    used = stops > 0
-    steps, after = np.where(used, steps, 0.0), np.where(used[:, None], after, many)
-    rest, _ = second.descent_arrival(after, tolerance, learning_rate)
-    return steps + rest
+def _modes(tasks: list[Task], network: LinearRNN | Activated, seed: int) -> list[Modes] | None:
+    """The tasks taken apart; None for nonlinear units that share no response."""
+    if isinstance(network, Activated):
+        check_network(network)
+        if not has_one_response(network):
+            return None
+    return modes_of(tasks, network, rng=seed)
+
+
+def _separate(modes: list[Modes]) -> bool:
+    """Whether every task falls apart into the modes of one frame."""
+    return all(a.holds or not a.condition.binding for m in modes for a in m.assumptions)
+
+
+def _terrain(
+    tasks: tuple[Task, ...],
+    network: LinearRNN | TwoLayer | Activated,
+    terms: Terms,
+    learn: tuple[str, ...] | None,
+    fixed: bool,
+    by: str,
+    seed: int,
+) -> Terrain:
+    if isinstance(network, Activated):
+        if not fixed or by == "two-layer":
+            raise InvalidSpec(
+                required="nonlinear units are planned with a fixed recurrence, through their responses",
+                got=f"learn={learn!r}" if not fixed else 'by="two-layer"',
+                why="no theory tells how a nonlinear network learns its recurrence",
+                remedy="leave it out, or rank plans with learncast.simulate.advise",
+            )
+        return ResponseTerrain(tasks, network, terms.learning_rate, seed)
+    chosen = checked_learn(network, LEARNABLE[type(network)] if learn is None else learn)
+    if fixed and by in ("auto", "two-layer"):
+        pooled = PooledTerrain(tasks, network, terms.learning_rate, chosen)
+        unstable = {"stable_learning_rate", "regular_orientation"}
+        if by == "two-layer" or all(a.holds or a.name in unstable for a in pooled.assumptions):
+            return pooled
+    return FlowTerrain(tasks, network, terms.learning_rate, chosen)

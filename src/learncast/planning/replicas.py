@@ -35,11 +35,8 @@ def replicated(
     rules: Sequence[tuple[float | None, float | None]], modes: tuple[Modes, ...], learning_rate: float
 ) -> ReplicaSteps | None:
     """Follow stages, each to an accuracy or for steps, in every bootstrap replica of measured statistics at once."""
-    measured = [m.replicas for m in modes]
-    problems = [
-        Problem(*replicas, m.imbalance) for m, replicas in zip(modes, measured, strict=True) if replicas is not None
-    ]
-    if len(problems) < len(modes):
+    problems = replica_problems(modes)
+    if problems is None:
         return None
     start = np.broadcast_to(modes[-1].start, problems[0].cross.shape)
     flow = descent = start
@@ -61,6 +58,23 @@ def replicated(
     if last is not None:
         direct = problems[-1].arrival(start, 1.0 - last)[0] / learning_rate
     return ReplicaSteps(np.stack(flows), np.stack(descents), direct)
+
+
+def replica_problems(modes: Sequence[Modes]) -> list[Problem] | None:
+    """Each task in every replica, (replicas, modes); a task that is known exactly is the same in all of them.
+
+    None where every task is known exactly.
+    """
+    measured = [m.replicas for m in modes]
+    number = max((len(r[0]) for r in measured if r is not None), default=0)
+    if number == 0:
+        return None
+    found = []
+    for m, replicas in zip(modes, measured, strict=True):
+        cross, power = (m.weighted_cross[None], m.weighted_input[None]) if replicas is None else replicas
+        shape = (number, len(m))
+        found.append(Problem(np.broadcast_to(cross, shape), np.broadcast_to(power, shape), m.imbalance))
+    return found
 
 
 def ends_of(replicas: FloatArray) -> tuple[float, float]:

@@ -36,6 +36,11 @@ class IntegratedCurriculum(Curriculum):
     passages: tuple[Passage, ...] = ()
 
     @property
+    def forecast_class(self) -> str:
+        """What may be promised."""
+        return "response"
+
+    @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """A flow on measured statistics assumes nothing more."""
         return ()

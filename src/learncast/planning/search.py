@@ -12,21 +12,21 @@ import numpy as np
 from learncast.assumptions import exact, require
 from learncast.dynamics.modes import Modes, modes_of
 from learncast.dynamics.response_modes import solution_of
-from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.branching import Found, explored, settled
 from learncast.planning.course import Course
 from learncast.planning.optimal import cheapest_path
-from learncast.planning.rules import accuracy_limits, checked_costs, checked_switch_cost
+from learncast.planning.rules import Terms, checked_pool, checked_terms
 from learncast.planning.schedule import Schedule, ScheduledStage
 from learncast.progress import Progress, silent
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
-from learncast.validation import between, count, one_of, positive, real_array
+from learncast.validation import count, positive
 
-#: What accuracy may be asked of: every mode, or the loss as a whole.
-GOALS = ("modes", "loss")
+#: Gap between a schedule and its lower bound at which a search is content, and boxes after which it gives up.
+GAP = 1e-6
+MOST_BOXES = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,11 @@ class Setting:
     max_stages: int
     gap: float
     max_boxes: int
+
+    @property
+    def paired(self) -> Setting:
+        """The same with one stage before the target."""
+        return replace(self, max_stages=2)
 
     def limited(self, task: int, most_loss: float) -> Setting:
         """The same with a limit on the excess loss of one task at the end."""
@@ -64,8 +69,8 @@ def best_schedule(
     most_accuracy: Any = None,
     most_excess_loss: Any = None,
     strict: bool = True,
-    gap: float = 1e-6,
-    max_boxes: int = 20_000,
+    gap: float = GAP,
+    max_boxes: int = MOST_BOXES,
     progress: Progress = silent,
     rng: np.random.Generator | int = 0,
 ) -> Schedule:
@@ -221,80 +226,63 @@ def setting_of(
     rng: np.random.Generator | int,
 ) -> Setting:
     """Validate what `best_schedule` is given, and take the tasks apart into modes."""
-    rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
-    tolerance = 1.0 - between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
-    by_loss = one_of("goal", goal, GOALS, why="it says what must be accurate") == "loss"
-    stages = count("max_stages", max_stages, why="the target itself is one stage")
-    pool = _checked_pool(target, candidates)
-    number = len(pool)
-    price = checked_costs(costs, number + 1)
-    least, most = accuracy_limits(least_accuracy, most_accuracy, number)
-    most_loss = _loss_limits(most_excess_loss, number)
+    pool = checked_pool(target, candidates)
+    terms = checked_terms(
+        len(pool),
+        learning_rate=learning_rate,
+        accuracy=accuracy,
+        goal=goal,
+        max_stages=max_stages,
+        costs=costs,
+        switch_cost=switch_cost,
+        least_accuracy=least_accuracy,
+        most_accuracy=most_accuracy,
+        most_excess_loss=most_excess_loss,
+    )
     target_modes, *pool_modes = modes_of([target, *pool], network, rng=rng)
     if strict:
-        require(solution_of(target_modes, network, rate).assumptions)
-    keep = [k for k, m in enumerate(pool_modes) if not strict or exact(solution_of(m, network, rate).assumptions)]
-    every = (*(pool_modes[k] for k in keep), target_modes)
+        require(solution_of(target_modes, network, terms.learning_rate).assumptions)
+    keep = [
+        k
+        for k, m in enumerate(pool_modes)
+        if not strict or exact(solution_of(m, network, terms.learning_rate).assumptions)
+    ]
+    return setting_from(terms, pool_modes, target_modes, keep, network, gap=gap, max_boxes=max_boxes)
+
+
+def setting_from(
+    terms: Terms,
+    pool: Sequence[Modes],
+    target: Modes,
+    keep: Sequence[int],
+    network: LinearRNN | Activated,
+    *,
+    gap: float = GAP,
+    max_boxes: int = MOST_BOXES,
+) -> Setting:
+    """The setting of some of the candidates, already taken apart into modes."""
+    every = (*(pool[k] for k in keep), target)
+    rows = list(keep)
     course = Course(
         cross=np.stack([m.weighted_cross for m in every]),
         power=np.stack([m.weighted_input for m in every]),
-        cost=price[[*keep, number]],
-        imbalance=target_modes.imbalance,
-        start=target_modes.start,
-        tolerance=tolerance,
-        by_loss=by_loss,
-        switch_cost=checked_switch_cost(switch_cost) * rate,
-        least=np.append(least[keep], -np.inf),
-        most=np.append(most[keep], 1.0),
-        most_loss=np.append(most_loss[keep], np.inf),
+        cost=terms.cost[[*rows, len(pool)]],
+        imbalance=target.imbalance,
+        start=target.start,
+        tolerance=1.0 - terms.accuracy,
+        by_loss=terms.goal == "loss",
+        switch_cost=terms.switch_cost * terms.learning_rate,
+        least=np.append(terms.least[rows], -np.inf),
+        most=np.append(terms.most[rows], 1.0),
+        most_loss=np.append(terms.most_loss[rows], np.inf),
     )
     return Setting(
         course,
         every,
-        tuple(m.task.name for k, m in enumerate(pool_modes) if k not in keep),
+        tuple(m.task.name for k, m in enumerate(pool) if k not in keep),
         network,
-        rate,
-        stages,
+        terms.learning_rate,
+        terms.max_stages,
         positive("gap", gap, why="a proof down to the last digit would never end"),
         count("max_boxes", max_boxes, why="a search must look somewhere"),
     )
-
-
-def _checked_pool(target: Task, candidates: Sequence[Task]) -> list[Task]:
-    pool = list(candidates)
-    if not pool:
-        raise InvalidSpec(
-            required="there must be at least one candidate",
-            got="none",
-            why="without one the only schedule is the target itself",
-            remedy="offer a task to train first, or forecast the target with solve()",
-        )
-    for k, task in enumerate(pool):
-        if task.hash == target.hash:
-            raise InvalidSpec(
-                required="candidates must differ from the target",
-                got=f"candidate {k}, {task.name!r}, which is the target",
-                why="the target is always part of a schedule",
-                remedy="remove it from the candidates",
-            )
-    return pool
-
-
-def _loss_limits(most_excess_loss: Any, tasks: int) -> Any:
-    given = np.asarray(np.full(tasks, np.nan) if most_excess_loss is None else most_excess_loss, dtype=float)
-    if given.shape != (tasks,):
-        raise InvalidSpec(
-            required=f"most_excess_loss must be one number for each of the {tasks} candidates",
-            got=f"shape {given.shape}",
-            why="what may be forgotten differs between tasks",
-            remedy="match the candidates; nan where a task has no limit",
-        )
-    if (given < 0).any():
-        raise InvalidSpec(
-            required="most_excess_loss must not be negative",
-            got=f"{float(np.nanmin(given)):g}",
-            why="an excess loss is measured from the minimum",
-            remedy="choose limits from 0 on",
-        )
-    finite = np.where(np.isfinite(given), given, 0.0)
-    return np.where(np.isfinite(given), real_array("most_excess_loss", finite), np.inf)

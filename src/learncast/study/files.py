@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.one_step import from_pairs
+from learncast.tasks.tables import SUFFIXES, from_table
 from learncast.tasks.task import Task
 
 
@@ -35,9 +36,21 @@ def tables_from(source: Path, *, why: str) -> dict[str, Any]:
         ) from error
 
 
-def task_from_file(path: Path, *, name: str, centre: bool = False) -> Task:
-    """Build a task from recorded trials (inputs, targets) or from statistics in an .npz file."""
-    arrays = arrays_from(path, "data")
+def task_from_file(path: Path, *, name: str, centre: bool = False, layout: Mapping[str, Any] | None = None) -> Task:
+    """Build a task from recorded trials (inputs, targets) or from statistics in a file of arrays, or from a table.
+
+    `layout` holds the keywords of `from_table` that say how a table is read.
+    """
+    if path.suffix.lower() in SUFFIXES and path.is_file():
+        return from_table(path, name=name, centre=centre, **(layout or {}))
+    arrays = arrays_from(path, "data", others=SUFFIXES)
+    if layout:
+        raise InvalidSpec(
+            required=f"{', '.join(layout)} belong to a table ({' or '.join(SUFFIXES)})",
+            got=f"data = {path.name!r}",
+            why="a file of arrays names its inputs and targets itself",
+            remedy=f"leave {'it' if len(layout) == 1 else 'them'} out",
+        )
     if {"inputs", "targets"} <= arrays.keys():
         if arrays["inputs"].ndim == 2:
             return from_pairs(arrays["inputs"], arrays["targets"], name=name, centre=centre)
@@ -75,8 +88,11 @@ def _weights(path: Path, wanted: tuple[str, ...]) -> list[Any]:
     return [arrays[key] for key in wanted]
 
 
-def arrays_from(path: Path, key: str) -> dict[str, Any]:
-    """The named arrays of an .npz or .safetensors file; `key` is the word of the study that names it."""
+def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The named arrays of an .npz or .safetensors file; `key` is the word of the study that names it.
+
+    `others` are further kinds that it might have been.
+    """
     if not path.is_file():
         raise InvalidSpec(
             required=f"the file that {key} names must exist",
@@ -87,7 +103,7 @@ def arrays_from(path: Path, key: str) -> dict[str, Any]:
     readers: dict[str, Callable[[Path], dict[str, Any]]] = {".npz": _read_npz, ".safetensors": _read_safetensors}
     if path.suffix not in readers:
         raise InvalidSpec(
-            required=f"{key} must be a file of kind {' or '.join(readers)}",
+            required=f"{key} must be a file of kind {' or '.join((*readers, *others))}",
             got=path.name,
             why="other kinds cannot be read",
             remedy="convert it, e.g. with np.savez",

@@ -70,15 +70,30 @@ class TrainingSection(Section):
     learning_rate: float = Field(gt=0)
     batch: int = Field(default=1000, ge=1)
     accuracy: float = Field(default=0.99, ge=0, le=1)
-    max_stages: int = Field(default=2, ge=1, le=2)
+    max_stages: int = Field(default=2, ge=1, le=8)
+    goal: Literal["modes", "loss"] | None = None
+    switch_cost: float = Field(default=0.0, ge=0)
     learn: list[Literal["input", "recurrent", "output", "first", "second"]] | None = None
     horizons: list[Annotated[int, Field(ge=1)]] = []
 
 
-class FamilySection(Section):
-    """What every family of tasks shares."""
+#: What a plan is told of a task, beside the task itself.
+RULES = ("cost", "least_accuracy", "most_accuracy", "most_excess_loss")
+
+
+class NamedSection(Section):
+    """What every task shares: its name, and what a plan is told of it."""
 
     name: str | None = None
+    cost: float = Field(default=1.0, gt=0)
+    least_accuracy: float | None = Field(default=None, ge=0, le=1)
+    most_accuracy: float | None = Field(default=None, ge=0, le=1)
+    most_excess_loss: float | None = Field(default=None, ge=0)
+
+
+class FamilySection(NamedSection):
+    """What every family of tasks shares."""
+
     steps: int = Field(default=50, ge=1)
     mixing: list[list[float]] | None = None
     targets: Annotated[Literal["end", "every_step"], BeforeValidator(underscored)] = "end"
@@ -102,20 +117,18 @@ class LeakyIntegrationSection(FamilySection):
     gain: PerChannel = 1.0
 
 
-class StaticSection(Section):
+class StaticSection(NamedSection):
     """A static task given by its correlations."""
 
-    name: str | None = None
     family: Literal["static"]
     cross_correlation: list[list[float]]
     input_correlation: list[list[float]] | None = None
     reversed: bool = False
 
 
-class HierarchySection(Section):
+class HierarchySection(NamedSection):
     """A tree of items, possibly revised."""
 
-    name: str | None = None
     family: Literal["hierarchy"]
     depth: int = Field(default=3, ge=1, le=12)
     form: Literal["signed", "membership"] = "signed"
@@ -124,10 +137,9 @@ class HierarchySection(Section):
     reversed: bool = False
 
 
-class SensorySection(Section):
+class SensorySection(NamedSection):
     """A sensory task: one of `learncast.tasks.sensory`, with its own parameters."""
 
-    name: str | None = None
     family: Literal["sensory"]
     task: str
     steps: int = Field(default=10, ge=1)
@@ -135,13 +147,17 @@ class SensorySection(Section):
     reversed: bool = False
 
 
-class DataSection(Section):
-    """A task recorded in a file."""
+class DataSection(NamedSection):
+    """A task recorded in a file; trial, step, inputs, targets and at say how to read a table."""
 
-    name: str | None = None
     data: str
     centre: bool = False
     reversed: bool = False
+    trial: str | None = None
+    step: str | None = None
+    inputs: Annotated[list[str] | None, BeforeValidator(lambda v: [v] if isinstance(v, str) else v)] = None
+    targets: Annotated[list[str] | None, BeforeValidator(lambda v: [v] if isinstance(v, str) else v)] = None
+    at: Annotated[Literal["end", "every_step"] | None, BeforeValidator(underscored)] = None
 
 
 TaskSection = (
@@ -213,7 +229,21 @@ class StudySection(Section):
             raise ValueError("a study needs a [target] (to forecast or plan for) or a [[sequence]] (to forget)")
         if self.candidates and self.target is None:
             raise ValueError("[[candidates]] need a [target]")
+        self._check_rules()
         return self
+
+    def _check_rules(self) -> None:
+        """Rules of a plan stand where a plan looks for them."""
+        if self.target is not None:
+            for key in RULES[1:]:
+                if getattr(self.target, key) is not None:
+                    raise ValueError(f"{key} belongs to [[candidates]]; the target's accuracy stands in [training]")
+        for stage in self.sequence:
+            for key in RULES:
+                if key in stage.task.model_fields_set:
+                    raise ValueError(
+                        f"{key} belongs to [[candidates]], not to a [[sequence]]: nothing is planned there"
+                    )
 
 
 def task_name(section: TaskSection, index: int, *, stage: bool = False) -> str:

@@ -19,6 +19,7 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.study.files import network_from_file, tables_from, task_from_file, two_layer_from_file
 from learncast.study.problems import first_problem, located
 from learncast.study.sections import (
+    RULES,
     DataSection,
     HierarchySection,
     NetworkSection,
@@ -120,6 +121,26 @@ class Study:
         return isinstance(self.weights, LinearRNN) and set(self.learn) == {"input", "output"}
 
     @property
+    def plan_rules(self) -> dict[str, Any]:
+        """What the file asks of a plan, as keywords of `learncast.plan`."""
+        training, candidates = self.section.training, self.section.candidates
+        found: dict[str, Any] = {
+            "learning_rate": self.learning_rate,
+            "accuracy": self.accuracy,
+            "goal": training.goal,
+            "max_stages": self.max_stages,
+            "switch_cost": training.switch_cost,
+            "learn": None if training.learn is None else tuple(training.learn),
+        }
+        if candidates and self.section.target is not None:
+            found["costs"] = [section.cost for section in (*candidates, self.section.target)]
+        for key in RULES[1:]:
+            values = [getattr(section, key) for section in candidates]
+            if any(value is not None for value in values):
+                found[key] = [math.nan if value is None else value for value in values]
+        return found
+
+    @property
     def recurrent_network(self) -> LinearRNN | Activated:
         """The network, where the question needs a recurrent one."""
         if not isinstance(self.weights, LinearRNN):
@@ -186,7 +207,10 @@ class Study:
             tables[key] = [self._absolute(table) for table in tables[key]]
         tables["target"] = self._absolute(tables["target"])
         tables["training"]["horizons"] = tables["training"]["horizons"] or None
-        tables["sequence"] = [{"train_steps": s["train_steps"], **s["task"]} for s in tables["sequence"]]
+        tables["sequence"] = [
+            {"train_steps": s["train_steps"], **{key: v for key, v in s["task"].items() if key not in RULES}}
+            for s in tables["sequence"]
+        ]
         return to_toml({key: value for key, value in without_none(tables).items() if value != []})
 
     def _absolute(self, table: Any) -> Any:
@@ -202,7 +226,8 @@ class Study:
         name = section.name or name
         with located(self.source, key):
             if isinstance(section, DataSection):
-                task = task_from_file(self.folder / section.data, name=name, centre=section.centre)
+                layout = section.model_dump(include={"trial", "step", "inputs", "targets", "at"}, exclude_none=True)
+                task = task_from_file(self.folder / section.data, name=name, centre=section.centre, layout=layout)
             elif isinstance(section, StaticSection):
                 task = static(section.cross_correlation, section.input_correlation, name=name)
             elif isinstance(section, HierarchySection):
@@ -210,7 +235,7 @@ class Study:
             elif isinstance(section, SensorySection):
                 task = _sensory(section, name)
             else:
-                keywords = section.model_dump(exclude={"family", "name"})
+                keywords = section.model_dump(exclude={"family", "name", *RULES})
                 return FAMILIES[section.family].build(**keywords, name=name)
             return reversed(task, name=name) if section.reversed else task
 

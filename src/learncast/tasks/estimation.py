@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec
-from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Sampled
+from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Sampled
+from learncast.tasks.recording import BlockSums, Recording, blocks_that_fit
 from learncast.validation import FloatArray, count, real_array
 
 #: Numbers in one chunk of trials: 16 MB of float64, of which a few copies live at a time.
@@ -23,6 +24,7 @@ class Estimate:
     cross: Covariance
     target: Covariance
     trials: int
+    recording: Recording
 
 
 def estimate(inputs: Any, targets: Any, *, centre: bool, chunk: int | None) -> Estimate:
@@ -34,11 +36,22 @@ def estimate(inputs: Any, targets: Any, *, centre: bool, chunk: int | None) -> E
     x, y = _layout(inputs, targets)
     trials, n, m = x.shape[0], x.shape[1] * x.shape[2], y.shape[1] * y.shape[2]
     rows = max(1, CHUNK_SIZE // (n + m)) if chunk is None else count("chunk", chunk, why="it counts trials")
-    means = _means(x, y, rows) if centre else (np.zeros(n), np.zeros(m))
-    if trials < n + m and 8 * trials * (n + m) <= MEMORY_LIMIT:
-        left, right = _chunk(x, y, slice(0, trials), means)
-        left, right = left.reshape(x.shape), right.reshape(y.shape)
-        return Estimate(Sampled(left, left), Sampled(left, right), Sampled(right, right), trials)
+    if kept_as_trials(trials, n + m):
+        return sampled(*_chunk(x, y, slice(0, trials)), x.shape[1:], y.shape[1:], centre=centre)
+    check_size(trials, n, m)
+    sums = BlockSums(x.shape[1:], y.shape[1:], centred=centre, size=-(-trials // blocks_that_fit(n + m)))
+    for start in range(0, trials, rows):
+        sums.add(np.concatenate(_chunk(x, y, slice(start, start + rows)), axis=1))
+    return summed(sums)
+
+
+def kept_as_trials(trials: int, values: int) -> bool:
+    """Whether so many trials of so many values are smaller than their second moments, and fit in memory."""
+    return trials < values and 8 * trials * values <= MEMORY_LIMIT
+
+
+def check_size(trials: int, n: int, m: int) -> None:
+    """Refuse second moments that do not fit in memory."""
     if 8 * (n + m) ** 2 > MEMORY_LIMIT:
         raise InvalidSpec(
             required=f"the statistics of {trials} trials must fit in {MEMORY_LIMIT / 2**30:.3g} GiB",
@@ -46,17 +59,24 @@ def estimate(inputs: Any, targets: Any, *, centre: bool, chunk: int | None) -> E
             why="they would exhaust memory",
             remedy="shorten or down-sample the trials, or reduce the channels",
         )
-    total = np.zeros((n + m, n + m))
-    for start in range(0, trials, rows):
-        both = np.concatenate(_chunk(x, y, slice(start, start + rows), means), axis=1)
-        total += both.T @ both
-    total /= trials
-    return Estimate(
-        Dense(total[:n, :n].reshape(x.shape[1:] * 2)),
-        Dense(total[:n, n:].reshape(x.shape[1:] + y.shape[1:])),
-        Dense(total[n:, n:].reshape(y.shape[1:] * 2)),
-        trials,
-    )
+
+
+def sampled(
+    left: FloatArray, right: FloatArray, inputs: tuple[int, int], targets: tuple[int, int], *, centre: bool
+) -> Estimate:
+    """The moments of flat trials, kept as the trials themselves."""
+    if centre:
+        left, right = left - left.mean(axis=0), right - right.mean(axis=0)
+    left, right = left.reshape(-1, *inputs), right.reshape(-1, *targets)
+    both = Sampled(left, left), Sampled(left, right), Sampled(right, right)
+    return Estimate(*both, len(left), Recording(centre))
+
+
+def summed(sums: BlockSums) -> Estimate:
+    """The moments of trials that were summed up, with the sums of their blocks where several fit."""
+    blocks = sums.blocks()
+    kept = blocks if len(blocks) > 1 else None
+    return Estimate(*blocks.cut(blocks.moment()), blocks.trials, Recording(blocks.centred, kept))
 
 
 def _layout(inputs: Any, targets: Any) -> tuple[Any, Any]:
@@ -116,17 +136,7 @@ def _array_like(value: Any) -> Any:
     return np.asarray(value)
 
 
-def _chunk(x: Any, y: Any, rows: slice, means: tuple[FloatArray, FloatArray]) -> tuple[FloatArray, FloatArray]:
+def _chunk(x: Any, y: Any, rows: slice) -> tuple[FloatArray, FloatArray]:
     left = real_array("inputs", x[rows], first=rows.start)
     right = real_array("targets", y[rows] if y.shape[1] > 1 else y[rows, 0], first=rows.start)
-    return left.reshape(len(left), -1) - means[0], right.reshape(len(right), -1) - means[1]
-
-
-def _means(x: Any, y: Any, rows: int) -> tuple[FloatArray, FloatArray]:
-    n, m = x.shape[1] * x.shape[2], y.shape[1] * y.shape[2]
-    zero = np.zeros(n), np.zeros(m)
-    sums = [np.zeros(n), np.zeros(m)]
-    for start in range(0, len(x), rows):
-        for total, part in zip(sums, _chunk(x, y, slice(start, start + rows), zero), strict=True):
-            total += part.sum(axis=0)
-    return sums[0] / len(x), sums[1] / len(x)
+    return left.reshape(len(left), -1), right.reshape(len(right), -1)

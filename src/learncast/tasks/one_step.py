@@ -9,6 +9,7 @@ import numpy as np
 
 from learncast.errors import InvalidSpec
 from learncast.tasks.covariance import Covariance, Dense, Kronecker, Sampled
+from learncast.tasks.recording import Recording
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray, real_array
 
@@ -63,7 +64,14 @@ def reversed(task: Task, *, name: str | None = None) -> Task:
         task.target_covariance,
         name=name or f"{task.name}, reversed",
         trials=task.trials,
+        recording=_flipped(task.recording),
     )
+
+
+def _flipped(recording: Recording | None) -> Recording | None:
+    if recording is None or recording.blocks is None:
+        return recording
+    return Recording(recording.centred, recording.blocks.with_targets_times(-1.0))
 
 
 def _scaled(covariance: Covariance, factor: float) -> Covariance:

@@ -12,7 +12,8 @@ import numpy as np
 
 from learncast.errors import InvalidSpec
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled
-from learncast.tasks.estimation import estimate
+from learncast.tasks.estimation import Estimate, estimate
+from learncast.tasks.recording import Recording
 from learncast.tasks.sampling import Sampler, sampler
 from learncast.trajectory import spec_hash
 from learncast.validation import FloatArray, frozen, real_array, suggestion
@@ -50,6 +51,15 @@ class Task:
     name : str
         What to call it in tables and figures.
 
+    Attributes
+    ----------
+    trials : int or None
+        Trials that the statistics were estimated from.
+    recipe : Recipe or None
+        The family call that made it.
+    recording : Recording or None
+        What was kept of recorded trials, from which `tasks.resampled` tells the sampling error.
+
     Notes
     -----
     The second moments are taken about zero, since a linear network without bias sees no mean.
@@ -61,6 +71,7 @@ class Task:
     name: str = "task"
     trials: int | None = None
     recipe: Recipe | None = field(default=None)
+    recording: Recording | None = field(default=None)
 
     def __init__(
         self,
@@ -78,7 +89,7 @@ class Task:
         if target is not None:
             _check_symmetric("target_covariance", target)
         _check_positive(inputs, cross, target)
-        self._fill(inputs, cross, target, name, None, None)
+        self._fill(inputs, cross, target, name)
 
     def _fill(
         self,
@@ -86,8 +97,9 @@ class Task:
         cross: Covariance,
         target: Covariance | None,
         name: str,
-        trials: int | None,
-        recipe: Recipe | None,
+        trials: int | None = None,
+        recipe: Recipe | None = None,
+        recording: Recording | None = None,
     ) -> None:
         for key, value in (
             ("input_covariance", inputs),
@@ -96,6 +108,7 @@ class Task:
             ("name", name),
             ("trials", trials),
             ("recipe", recipe),
+            ("recording", recording),
         ):
             object.__setattr__(self, key, value)
 
@@ -109,11 +122,19 @@ class Task:
         name: str,
         trials: int | None = None,
         recipe: Recipe | None = None,
+        recording: Recording | None = None,
     ) -> Task:
         """Make a task whose statistics are valid by construction, skipping the checks."""
         task = object.__new__(cls)
-        task._fill(inputs, cross, target, name, trials, recipe)
+        task._fill(inputs, cross, target, name, trials, recipe, recording)
         return task
+
+    @classmethod
+    def estimated(cls, found: Estimate, *, name: str) -> Task:
+        """Make a task of statistics that were estimated from trials."""
+        return cls.trusted(
+            found.input, found.cross, found.target, name=name, trials=found.trials, recording=found.recording
+        )
 
     @classmethod
     def from_samples(
@@ -141,8 +162,7 @@ class Task:
         chunk : int, optional
             Trials read at a time; chosen to keep temporaries below 64 MB.
         """
-        statistics = estimate(inputs, targets, centre=centre, chunk=chunk)
-        return cls.trusted(statistics.input, statistics.cross, statistics.target, name=name, trials=statistics.trials)
+        return cls.estimated(estimate(inputs, targets, centre=centre, chunk=chunk), name=name)
 
     @property
     def steps(self) -> int:
@@ -216,6 +236,7 @@ class Task:
             name=name,
             trials=self.trials,
             recipe=self.recipe,
+            recording=self.recording,
         )
 
     @cached_property

@@ -1,0 +1,161 @@
+"""A curriculum traced over a terrain: stage after stage, without modes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from learncast.assumptions import Assumption
+from learncast.dynamics.solution import LearningTime, Solution, checked_times
+from learncast.planning.curriculum import Curriculum, Stage, StageOutcome
+from learncast.planning.explanation import Explanation
+from learncast.planning.replicas import ReplicaSteps
+from learncast.planning.terrain import Terrain
+from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, spec_hash
+from learncast.validation import FloatArray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TracedCurriculum(Curriculum):
+    """A curriculum of a network whose tasks have no common modes, or whose recurrence learns.
+
+    Accuracies are those of the loss: a task is learned when the excess loss is (1 - accuracy)^2 of what a network that
+    answers nothing has.
+
+    Attributes
+    ----------
+    terrain : Terrain
+    places : tuple of int
+        Each stage's task in the terrain.
+    courses : tuple of Solution
+        Training on each stage.
+    """
+
+    terrain: Terrain | None = None
+    places: tuple[int, ...] = ()
+    courses: tuple[Solution, ...] = ()
+
+    @property
+    def ground(self) -> Terrain:
+        """The terrain it was traced over."""
+        assert self.terrain is not None
+        return self.terrain
+
+    def with_replicas(self, replicas: ReplicaSteps, ends: Sequence[tuple[float, float]]) -> TracedCurriculum:
+        """The same with the steps that resampled statistics take, and the intervals of its stages."""
+        outcomes = tuple(replace(o, interval=pair) for o, pair in zip(self.outcomes, ends, strict=True))
+        return replace(self, outcomes=outcomes, replicas=replicas)
+
+    @cached_property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """Conditions of the terrain's solutions."""
+        return self.ground.assumptions
+
+    @property
+    def forecast_class(self) -> str:
+        """What may be promised."""
+        return self.ground.forecast_class
+
+    @property
+    def why(self) -> Explanation | None:
+        """None: the three terms are of one mode."""
+        return None
+
+    @property
+    def provenance(self) -> Provenance:
+        """Where the numbers come from."""
+        parts = [(o.stage.task.hash, repr(o.stage.accuracy), repr(o.stage.steps)) for o in self.outcomes]
+        digest = spec_hash(*parts, self.ground.start.hash, self.learning_rate)
+        return Provenance(self.ground.kind, self.ground.citations, digest)
+
+    def at(self, times: Any) -> Trajectory:
+        """Strengths along the target's modes and losses, at times in gradient steps of the flow."""
+        steps = checked_times(times)
+        ends = np.cumsum([o.flow_steps for o in self.outcomes])
+        index = np.minimum(np.searchsorted(ends, steps, side="left"), len(ends) - 1)
+        begins = np.concatenate([[0.0], ends[:-1]])
+        ground, target = self.ground, self.ground.target
+        rows: list[FloatArray] = []
+        loss, target_loss = np.empty(len(steps)), np.empty(len(steps))
+        for n, (time, k) in enumerate(zip(steps, index, strict=True)):
+            network = self.courses[k].network_at(time - begins[k] if math.isfinite(time) else time)
+            rows.append(ground.strength(network))
+            loss[n], target_loss[n] = ground.excess(self.places[k], network), ground.excess(target, network)
+        strength = np.stack(rows)
+        dataset = xr.Dataset(
+            {
+                "strength": (("time", "mode"), strength, described("strength along the target's modes", "1")),
+                "excess_loss": ("time", loss, described("excess loss of the task in training", "target^2")),
+                "target_excess_loss": ("time", target_loss, described("excess loss of the target task", "target^2")),
+            },
+            coords={
+                "time": ("time", steps, described("training time", STEPS)),
+                "mode": ("mode", np.arange(strength.shape[1])),
+                "stage": ("time", index, described("stage in training", "1")),
+            },
+            attrs={
+                "learning_rate": self.learning_rate,
+                "stages": " | ".join(o.stage.task.name for o in self.outcomes),
+            },
+        )
+        return Trajectory(dataset, self.provenance)
+
+
+def trace(
+    stages: Sequence[Stage], places: Sequence[int], terrain: Terrain, *, direct: LearningTime | None = None
+) -> TracedCurriculum:
+    """Follow stages over a terrain; `places` are their tasks in it.
+
+    Descent is counted step by step on the same statistics, each stage from where the last whole step left off. The
+    target's direct training is followed too, unless it is given.
+    """
+    descent = True
+    terrain = terrain.precise
+    flow = whole = terrain.start
+    outcomes, courses = [], []
+    for stage, place in zip(stages, places, strict=True):
+        course = terrain.course(place, flow)
+        steps = stage.steps if stage.steps is not None else terrain.steps_to(place, flow, _asked(stage), course)
+        after = course.network_at(steps) if math.isfinite(steps) else flow
+        counted = math.nan
+        if descent and math.isfinite(steps):
+            counted, whole = terrain.counted(place, whole, steps=stage.steps, accuracy=stage.accuracy)
+            descent = math.isfinite(counted)
+        accuracy = terrain.accuracy(place, after)
+        status = Status.diverged if math.isinf(counted) else terrain.status(steps)
+        ends = terrain.strength(flow), terrain.strength(after)
+        outcomes.append(StageOutcome(stage, float(steps), counted, *ends, accuracy, status))
+        courses.append(course)
+        flow = after
+    if direct is None and stages[-1].accuracy is not None:
+        first, whole_steps = outcomes[0].flow_steps, outcomes[0].descent_steps
+        alone = len(stages) == 1
+        direct = (
+            LearningTime(stages[-1].accuracy, np.array([first]), np.array([whole_steps]), (outcomes[0].status,))
+            if alone
+            else direct_time(terrain, stages[-1].accuracy)
+        )
+    return TracedCurriculum(
+        tuple(outcomes), direct, (), terrain.learning_rate, None, terrain, tuple(places), tuple(courses)
+    )
+
+
+def direct_time(terrain: Terrain, accuracy: float) -> LearningTime:
+    """Training on the target alone."""
+    steps = terrain.steps_to(terrain.target, terrain.start, accuracy)
+    counted = math.nan
+    if math.isfinite(steps):
+        counted, _ = terrain.counted(terrain.target, terrain.start, steps=None, accuracy=accuracy)
+    status = Status.diverged if math.isinf(counted) else terrain.status(steps)
+    return LearningTime(accuracy, np.array([steps]), np.array([counted]), (status,))
+
+
+def _asked(stage: Stage) -> float:
+    assert stage.accuracy is not None  # a stage has one rule or the other
+    return stage.accuracy

@@ -1,0 +1,184 @@
+"""Tasks from trial-based environments, as neurogym makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.tasks.task import Task
+from learncast.validation import FloatArray, count, one_of, real_array, suggestion
+
+
+def from_environment(
+    environment: Any,
+    *,
+    trials: int,
+    seed: int,
+    name: str | None = None,
+    steps: int | None = None,
+    at: str = "every_step",
+    centre: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> Task:
+    """Estimate a task from trials of an environment: observations are inputs, the ground truth is the target.
+
+    The environment must follow the interface of neurogym's `TrialEnv`: `new_trial()` draws a trial, `ob` (steps,
+    channels) and `gt` (steps) or (steps, channels) then hold it whole. It is reset and seeded here, so the same seed
+    gives the same trials; an environment that was passed in is left after its last trial, since a copy of it could
+    share its random stream. Ground truth that numbers classes (a discrete action space) becomes one-hot targets.
+
+    Trials of unequal length are aligned at their end, where answers are asked for: shorter ones begin with steps
+    without input or target, longer ones lose their beginning. A linear network that starts at rest stays at rest over
+    such steps, so they change neither its output nor its loss.
+
+    Parameters
+    ----------
+    environment : str or environment
+        An id such as "PerceptualDecisionMaking-v0", which needs the neurogym package, or an environment.
+    trials : int
+    seed : int
+    name : str, optional
+        What to call it; the environment's name by default.
+    steps : int, optional
+        Length of every trial; the longest drawn by default.
+    at : {"every_step", "end"}
+        When the target is asked for.
+    centre : bool
+        As in `Task.from_samples`.
+    options : mapping, optional
+        Keywords of the environment, where it is given by its id.
+    """
+    trials = count("trials", trials, least=2, why="covariances cannot be estimated from one trial")
+    seed = count("seed", seed, least=0, why="it numbers a random stream")
+    one_of("at", at, ("every_step", "end"), why="targets come at one of these times")
+    steps = None if steps is None else count("steps", steps, why="a trial has at least one step")
+    made = _made(environment, options)
+    drawn = _trials(made, trials, seed)
+    length = max(len(x) for x, _ in drawn) if steps is None else steps
+    inputs = np.stack([_aligned(x, length) for x, _ in drawn])
+    targets = np.stack([_aligned(y, length) for _, y in drawn])
+    default = environment if isinstance(environment, str) else type(_core(made)).__name__
+    wanted = targets[:, -1] if at == "end" else targets
+    return Task.from_samples(inputs, wanted, name=name or default, centre=centre)
+
+
+def _made(environment: Any, options: Mapping[str, Any] | None) -> Any:
+    """The environment of an id, or the one given."""
+    if not isinstance(environment, str):
+        if options:
+            raise InvalidSpec(
+                required="options belong to an environment that is given by its id",
+                got=f"options with {type(environment).__name__}",
+                why="this one is made already",
+                remedy="leave them out, or give the id",
+            )
+        return environment
+    if find_spec("neurogym") is None:
+        raise InvalidSpec(
+            required="neurogym must be installed to make an environment from its id",
+            got="no such package",
+            why=f"{environment!r} is one of its environments",
+            remedy="pip install 'learncast[neurogym]', or pass an environment of your own",
+        )
+    try:
+        neurogym = import_module("neurogym")
+    except ImportError as error:  # it loads torch without asking for it to be installed
+        raise InvalidSpec(
+            required="neurogym must load",
+            got=f"{type(error).__name__}: {error}",
+            why="a package that it needs is missing",
+            remedy="pip install 'learncast[neurogym]', which brings it",
+        ) from error
+    known = tuple(import_module("gymnasium").registry)  # neurogym enters its environments there when it loads
+    if environment not in known:
+        raise InvalidSpec(
+            required="an environment's id must be registered",
+            got=repr(environment),
+            why="it cannot be made otherwise",
+            remedy=suggestion(environment, known) or "see gymnasium.registry after importing neurogym",
+        )
+    return neurogym.make(environment, **(options or {}))
+
+
+def _core(environment: Any) -> Any:
+    return getattr(environment, "unwrapped", environment)
+
+
+def _trials(environment: Any, trials: int, seed: int) -> list[tuple[FloatArray, FloatArray]]:
+    """Inputs and targets of every trial, each of its own length."""
+    core = _core(environment)
+    if not all(callable(getattr(core, key, None)) for key in ("new_trial", "reset", "seed")):
+        raise UnsupportedModel(
+            required="an environment must have new_trial, reset and seed, as neurogym's TrialEnv has",
+            got=type(core).__name__,
+            why="whole trials with their ground truth are read from it",
+            remedy="use a trial-based environment, or collect trials yourself and use tasks.from_batches",
+        )
+    core.seed(seed)  # neurogym's own stream, which its reset draws from and does not seed
+    environment.reset(seed=seed)
+    core.seed(seed)
+    draw, classes = _outermost(environment).new_trial, _classes(core)
+    found = []
+    for k in range(trials):
+        draw()
+        found.append(_read(core, classes, k))
+    return found
+
+
+def _outermost(environment: Any) -> Any:
+    """The outermost wrapper that draws trials in its own way."""
+    while not hasattr(type(environment), "new_trial"):
+        environment = environment.env
+    return environment
+
+
+def _classes(core: Any) -> tuple[int, int] | None:
+    """Number of classes and the first one, where the ground truth numbers them."""
+    space = getattr(core, "action_space", None)
+    number = getattr(space, "n", None)
+    return None if number is None else (int(number), int(getattr(space, "start", 0)))
+
+
+def _read(core: Any, classes: tuple[int, int] | None, k: int) -> tuple[FloatArray, FloatArray]:
+    observed, truth = getattr(core, "ob", None), getattr(core, "gt", None)
+    if observed is None or truth is None:
+        raise UnsupportedModel(
+            required="every trial must have observations ob and ground truth gt",
+            got=f"none in trial {k} of {type(core).__name__}",
+            why="targets are the ground truth",
+            remedy="use an environment that builds both in new_trial, such as those tagged 'supervised' in neurogym",
+        )
+    x = real_array(f"observations of trial {k}", observed)
+    y = real_array(f"ground truth of trial {k}", truth)
+    if x.ndim == 0 or y.ndim == 0 or len(x) != len(y) or len(x) == 0:
+        raise InvalidSpec(
+            required=f"observations and ground truth of trial {k} must have the same steps",
+            got=f"shapes {x.shape} and {y.shape}",
+            why="each target belongs to a step",
+            remedy="check the environment's new_trial",
+        )
+    x, y = x.reshape(len(x), -1), y.reshape(len(y), -1)
+    return x, y if classes is None else _one_hot(y, *classes, k)
+
+
+def _one_hot(numbers: FloatArray, classes: int, first: int, k: int) -> FloatArray:
+    placed = numbers[:, 0] - first
+    if numbers.shape[1] != 1 or ((placed < 0) | (placed >= classes) | (placed != np.round(placed))).any():
+        raise InvalidSpec(
+            required=f"ground truth of trial {k} must be one class from {first} to {first + classes - 1} at each step",
+            got=f"values from {numbers.min():g} to {numbers.max():g}, {numbers.shape[1]} a step",
+            why="the action space has these classes",
+            remedy="check the environment's action space",
+        )
+    return np.eye(classes)[placed.astype(int)]
+
+
+def _aligned(values: FloatArray, length: int) -> FloatArray:
+    """The last steps of a trial, after steps of zeros where it is shorter."""
+    kept = values[-length:]
+    return np.concatenate([np.zeros((length - len(kept), values.shape[1])), kept])

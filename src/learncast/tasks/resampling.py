@@ -1,0 +1,126 @@
+"""The sampling error of recorded tasks, told by drawing their trials again."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learncast.errors import InvalidSpec
+from learncast.tasks.covariance import Sampled
+from learncast.tasks.recording import BLOCK_MEMORY, Blocks, Recording
+from learncast.tasks.task import Task
+from learncast.validation import FloatArray
+
+
+class StandardErrors(NamedTuple):
+    """Standard error of every entry of a task's statistics, in the shapes of its covariances written out."""
+
+    input: FloatArray
+    cross: FloatArray
+    target: FloatArray
+
+
+def resampled(task: Task, rng: np.random.Generator) -> Task:
+    """Draw a bootstrap replicate of a recorded task.
+
+    Where a task keeps its trials (fewer of them than values in a trial) trials are drawn with replacement. Otherwise it
+    keeps the second moments of up to 64 blocks of consecutive trials, and these are drawn: trials that depend on their
+    neighbours then stay together, and a replicate costs one weighted sum. A recording that was centred is centred
+    again on each replicate's own mean. The spread of whatever is computed from replicates is its sampling error; with
+    B blocks that error is itself known to about 1 / sqrt(2 B).
+
+    Parameters
+    ----------
+    task : Task
+        From `Task.from_samples`, `from_pairs`, `from_batches`, `from_table` or `from_environment`.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    Task
+        Under the same name, of as many trials (with blocks of unequal length, nearly as many).
+    """
+    recording = task.recording or Recording(centred=False)
+    if isinstance(task.cross_covariance, Sampled):
+        chosen = rng.integers(task.cross_covariance.trials, size=task.cross_covariance.trials)
+        parts = [_drawn(part, chosen, recording.centred) for part in _parts(task)]
+        return Task.trusted(
+            parts[0],
+            parts[1],
+            parts[2] if task.target_covariance is not None else None,
+            name=task.name,
+            trials=len(chosen),
+            recording=recording,
+        )
+    blocks = _blocks(task)
+    repeats = rng.multinomial(len(blocks), np.full(len(blocks), 1 / len(blocks))).astype(float)
+    inputs, cross, target = blocks.cut(blocks.moment(repeats))
+    return Task.trusted(
+        inputs,
+        cross,
+        target,
+        name=task.name,
+        trials=int(repeats @ blocks.counts),
+        recording=Recording(recording.centred),
+    )
+
+
+def standard_errors(task: Task) -> StandardErrors:
+    """Standard error of every statistic of a recorded task, without drawing anything.
+
+    From kept trials the error of a mean of products; from blocks the error of a mean over blocks.
+    """
+    if isinstance(task.cross_covariance, Sampled):
+        found = [_product_error(part) for part in _parts(task)]
+        return StandardErrors(found[0], found[1], found[2])
+    blocks = _blocks(task)
+    inputs, cross, target = blocks.cut(blocks.deviations())
+    return StandardErrors(inputs.values, cross.values, target.values)
+
+
+def _parts(task: Task) -> list[Sampled]:
+    cross = task.cross_covariance
+    assert isinstance(cross, Sampled)
+    target = task.target_covariance if task.target_covariance is not None else Sampled(cross.right, cross.right)
+    parts = [part for part in (task.input_covariance, cross, target) if isinstance(part, Sampled)]
+    if len(parts) < 3 or len({part.trials for part in parts}) > 1:
+        raise _not_recorded(task)
+    return parts
+
+
+def _drawn(part: Sampled, chosen: NDArray[np.int64], centred: bool) -> Sampled:
+    left, right = part.left[chosen], part.right[chosen]
+    if centred:
+        left, right = left - left.mean(axis=0), right - right.mean(axis=0)
+    return Sampled(left, right)
+
+
+def _product_error(part: Sampled) -> FloatArray:
+    squares = Sampled(part.left**2, part.right**2).dense()
+    # Round-off may leave the variance of an exactly constant product below 0.
+    return np.sqrt(np.maximum(squares - part.dense() ** 2, 0.0) / (part.trials - 1))
+
+
+def _blocks(task: Task) -> Blocks:
+    if task.recording is None:
+        raise _not_recorded(task)
+    if task.recording.blocks is None:
+        raise InvalidSpec(
+            required="a task must keep its trials or blocks of them to be drawn again",
+            got=f"task {task.name!r} of {task.steps} steps, {task.inputs} inputs and {task.outputs} outputs, which "
+            "keeps its mean statistics alone",
+            why=f"it is a replicate itself, or its blocks would take more than {BLOCK_MEMORY / 2**20:.0f} MB",
+            remedy="draw from the recorded task, or shorten or down-sample the trials",
+        )
+    return task.recording.blocks
+
+
+def _not_recorded(task: Task) -> InvalidSpec:
+    return InvalidSpec(
+        required="a task must come from recorded trials to be drawn again",
+        got=f"task {task.name!r}, made of given statistics or a family",
+        why="its statistics are exact as they stand: they have no sampling error",
+        remedy="build it with Task.from_samples, tasks.from_batches or tasks.from_table",
+    )
