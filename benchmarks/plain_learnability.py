@@ -89,12 +89,10 @@ class Windows:
         zeroth = (logs[:, lag + 1 :] - logs[:, 1 : last - lag]).exp()
         if steps.shown is None or steps.output is None:
             return zeroth * (1 + ratios[:, lag + 1 :] - ratios[:, 1 : last - lag])
-        zeroth = zeroth * steps.shown[:, lag:]
         if lag == 1:
-            return zeroth
-        inner = zeroth * (1 + ratios[:, lag + 1 :] - ratios[:, 2 : last - lag + 1])
-        short = (logs[:, lag : last - 1] - logs[:, 1 : last - lag]).exp()
-        return inner + steps.output[:, lag:] * steps.shown[:, lag - 1 : -1] * short
+            return zeroth * steps.shown[:, lag:]
+        inner = steps.shown[:, lag:] * (1 + ratios[:, lag + 1 :] - ratios[:, 2 : last - lag + 1])
+        return zeroth * (inner + steps.output[:, lag:] * steps.shown[:, lag - 1 : -1] / steps.keep[:, lag:])
 
 
 def total_answer(cell: nn.Module, x: Tensor, generator: torch.Generator) -> Tensor:

@@ -10,31 +10,27 @@ import numpy as np
 import pytest
 from scipy.stats import levy_stable
 
-from learncast.learnability.decay import (
-    Exponential,
-    Logarithmic,
-    PowerLaw,
-    fit_decay,
-    predicted_window,
-    required_by_envelope,
-    requirement_bounds,
-    window_bounds,
-)
-from learncast.learnability.detection import (
+from learncast.learnability.aggregation import aggregated
+from learncast.learnability.decay import fit_decay
+from learncast.learnability.decay_law import Exponential, Logarithmic, PowerLaw
+from learncast.learnability.detection import detect, detect_projected
+from learncast.learnability.lag_window import window_of
+from learncast.learnability.sample_requirement import (
     INFORMATION,
-    SignPilot,
     binary_entropy,
-    cross_fitted,
-    detect,
-    detect_projected,
     envelope_floor,
     least_ratio,
-    matched_statistic,
     mean_alignment,
     required_sequences,
     sample_exponent,
     signal_to_noise,
-    window_of,
+)
+from learncast.learnability.unit_signs import SignPilot, cross_fitted, matched_statistic
+from learncast.learnability.window_forecast import (
+    predicted_window,
+    required_by_envelope,
+    requirement_bounds,
+    window_bounds,
 )
 
 GOLDEN = {
@@ -258,6 +254,50 @@ def test_scores_of_flips_are_those_of_a_plain_loop(noise):
 
 
 @pytest.mark.equation("livi2025 Eq. (29)")
+def test_flips_in_single_precision_are_those_in_double():
+    contributions = 1e-60 * correlated(np.random.default_rng(1), 64, 6)  # below the range of single precision
+    one, two = (
+        detect(LAGS, contributions, rng=np.random.default_rng(2), precision=precision, nulls=50)
+        for precision in (np.float32, np.float64)
+    )
+    np.testing.assert_array_equal(one.statistic, two.statistic)
+    np.testing.assert_array_equal(one.score, two.score)
+    # Sums of 64 x 6 numbers rounded to 6e-8; a sign may differ where a sum is as close to 0 as that.
+    np.testing.assert_allclose(one.null_score, two.null_score, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(one.null_mean, two.null_mean, rtol=0, atol=1e-4 * np.abs(two.null_mean).max())
+    assert one.critical == pytest.approx(two.critical, rel=1e-4)
+
+
+def test_directions_are_detected_one_by_one():
+    rng = np.random.default_rng(4)
+    contributions = normal(rng, 240, 6) + np.array([0.3, 0.3, 0.3, 0.0, 0.0, 0.0])
+    found = detect(LAGS, contributions, rng=rng, directions=2, nulls=19)
+    for k, units in enumerate((slice(0, 3), slice(3, 6))):
+        # Contributions belong to the mean over two directions, hence twice.
+        statistic, mean, score = plainly(2 * contributions[:, :, units])
+        noise = aggregated(statistic.T)
+        scale = np.where(noise.finite_variance, statistic.std(axis=0, ddof=1) / 2**0.5, noise.estimates[0].scale)
+        expected = {"mean": mean, "score": score, "index": noise.index, "scale": scale}
+        for name, value in expected.items():
+            # Sums of 240 x 3 numbers in double precision, and a fit to them.
+            np.testing.assert_allclose(getattr(found.by_direction, name)[k], value, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(found.by_direction.mean.mean(axis=0), found.mean, rtol=1e-12)
+    # 0.3 sqrt(240 x 3) = 8 standard errors expected at each: none falls short by 5 in a million seeds.
+    assert (found.by_direction.score[0] > 3).all()
+    # 4.5 standard errors at 32 lags of noise alone: a false alarm in fewer than one of 4000 seeds.
+    assert (np.abs(found.by_direction.score[1]) < 4.5).all()
+    streamed = contributions.reshape(240, len(LAGS), 2, 3).sum(axis=3)
+    fixed = detect_projected(LAGS, streamed, rng=rng, nulls=19)
+    np.testing.assert_allclose(fixed.by_direction.mean, 2 * streamed.mean(axis=0).T, rtol=1e-12, atol=1e-15)
+
+
+def test_a_single_direction_is_the_whole():
+    rng = np.random.default_rng(5)
+    found = detect(LAGS, normal(rng, 128, 3), rng=rng, nulls=19)
+    for name in ("mean", "score", "index", "scale"):
+        np.testing.assert_allclose(getattr(found.by_direction, name), [getattr(found, name)], rtol=1e-12)
+
+
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("units", [1, 8])
 def test_sign_flipped_sequences_show_no_window(noise, units):

@@ -18,6 +18,7 @@ from learncast.learnability import cells
 from learncast.learnability.base_rate import base_rates, parameter_rates
 from learncast.learnability.contribution import projected_gradients, unit_contributions
 from learncast.learnability.jacobian import one_step_jacobians
+from learncast.learnability.lag_walk import walk_lags
 from learncast.learnability.recurrent_layer import recurrent_layers
 from learncast.learnability.replay_capture import capture, replays
 from learncast.learnability.sensitivity import sensitivities, unit_directions
@@ -359,3 +360,50 @@ def test_single_precision_agrees_with_double(kind):
     assert single.effective == pytest.approx(double.effective, rel=1e-4)
     for one, two in zip(fields, exact, strict=True):
         assert (one - two).abs().max() < 1e-4 * two.abs().max()
+
+
+class Precision:
+    """Notes in which precision a walk was finished."""
+
+    def begin(self, some, dtype):
+        self.dtype = dtype
+
+    def take(self, row, lag, total):
+        pass
+
+    def end(self, kept, scale):
+        pass
+
+
+@pytest.mark.parametrize("swing", [1.0, 15.0])
+@pytest.mark.parametrize("kind", [cells.ConstGate, cells.DiagGate, cells.PaperGRU, cells.LSTM])
+def test_a_walk_in_single_precision_is_that_in_double(kind, swing):
+    # Inputs fifteen times as large drive gates to either end: the product of 100 of them leaves single precision.
+    x = swing * torch.randn(3, 128, 3, generator=torch.Generator().manual_seed(8))
+    cell = kind(3, 6, generator=torch.Generator().manual_seed(0), **({} if kind is cells.ConstGate else {"gate": None}))
+    (replay,) = replays(cell, x)
+    note = Precision()
+    walk_lags(replay, [1, 100], [note], order=1, auxiliary=False)
+    wild = swing > 1 and kind is not cells.ConstGate
+    assert note.dtype == (torch.float64 if wild else torch.float32)
+    answers = torch.randn(2, 128, 3, 6, generator=torch.Generator().manual_seed(1))
+    deltas = torch.randn(3, 128, 6, generator=torch.Generator().manual_seed(2))
+    lags = [1, 2, 5, 30, 100]
+    means = mean_transport(replay, lags)
+    found = unit_contributions(replay, lags, sensitivities=answers, deltas=deltas)
+    for row, (lag, zeroth, total) in enumerate(transport_factors(replay, lags)):
+        # 100 factors rounded to 6e-8 each, and as much again when they are divided by their mean.
+        assert means.zeroth[row] == pytest.approx(zeroth.abs().mean((0, 1)).numpy(), rel=2e-5)
+        assert means.total[row] == pytest.approx(total.abs().mean((0, 1)).numpy(), rel=2e-5)
+        terms = total * deltas.transpose(0, 1)[lag:].double() * answers[:, : 128 - lag].double()
+        assert np.abs(found[:, :, row] - terms.mean(1).numpy()).max() <= 2e-5 * float(terms.abs().mean(1).max())
+
+
+def test_very_small_errors_are_not_lost_in_single_precision():
+    (replay,) = replays(cells.DiagGate(3, 4, generator=torch.Generator().manual_seed(0)), torch.ones(2, 40, 3))
+    answers = torch.randn(1, 40, 2, 4, generator=torch.Generator().manual_seed(1))
+    deltas = torch.randn(2, 40, 4, generator=torch.Generator().manual_seed(2))
+    one = unit_contributions(replay, [1, 20], sensitivities=answers, deltas=deltas)
+    # Their product, 1e-48, is below its range; rounding of the factors themselves is 6e-8.
+    tiny = unit_contributions(replay, [1, 20], sensitivities=1e-24 * answers, deltas=1e-24 * deltas)
+    assert tiny == pytest.approx(1e-48 * one, rel=1e-4, abs=1e-6 * np.abs(1e-48 * one).max())

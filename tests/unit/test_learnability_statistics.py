@@ -4,28 +4,17 @@ import numpy as np
 import pytest
 
 from learncast.errors import InvalidSpec
-from learncast.learnability.decay import (
-    Exponential,
-    Logarithmic,
-    PowerLaw,
-    TemperedPowerLaw,
-    fit_decay,
-    predicted_window,
-    requirement_bounds,
-    window_bounds,
-)
-from learncast.learnability.detection import (
-    SignPilot,
-    binary_entropy,
-    cross_fitted,
-    detect,
-    detect_projected,
-    least_ratio,
-    mean_alignment,
-    window_of,
-)
-from learncast.learnability.tail_index import aggregated, fit_tail_index, stable_quantiles
+from learncast.learnability.aggregation import aggregated
+from learncast.learnability.decay import fit_decay
+from learncast.learnability.decay_law import Exponential, Logarithmic, PowerLaw, TemperedPowerLaw
+from learncast.learnability.detection import detect, detect_projected
+from learncast.learnability.lag_window import window_of
+from learncast.learnability.sample_requirement import binary_entropy, least_ratio, mean_alignment
+from learncast.learnability.stable_quantile import stable_quantiles
+from learncast.learnability.tail_index import fit_tail_index
 from learncast.learnability.time_scales import unit_time_scales
+from learncast.learnability.unit_signs import SignPilot, cross_fitted
+from learncast.learnability.window_forecast import predicted_window, requirement_bounds, window_bounds
 from learncast.trajectory import Status
 
 LAGS = np.arange(1.0, 41.0)
@@ -111,7 +100,8 @@ def test_what_detection_refuses():
     assert "0 lags instead of 5" in refused(lambda: detect(lags, [], rng=rng))
     assert "39 sequences after 40" in refused(lambda: detect(lags, [c[:, :3], c[:-1, 3:]], rng=rng))
     assert "each of the 40 sequences" in refused(lambda: detect(lags, c, rng=rng, total=np.ones(39)))
-    assert "2 dimensions" in refused(lambda: detect_projected(lags, c, rng=rng))
+    assert "2 directions must be equally many" in refused(lambda: detect(lags, c[:, :, :1], rng=rng, directions=2))
+    assert "2 or 3 dimensions" in refused(lambda: detect_projected(lags, c[0, 0], rng=rng))
     assert "at least one batch" in refused(lambda: SignPilot().signs)
     found = detect(lags, c, rng=rng)
     assert "did you mean 'total'" in refused(lambda: found.windows(100, noise="totals"))

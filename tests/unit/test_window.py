@@ -14,10 +14,10 @@ from torch import nn, optim
 
 from learncast import learnability
 from learncast.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
-from learncast.learnability.detection import THRESHOLD
 from learncast.learnability.learnability_window import LearnabilityWindow
 from learncast.learnability.monitor import WindowMonitor, lightning_callback
 from learncast.learnability.rehearsal import KINDS, build_model, build_optimizer
+from learncast.learnability.sample_requirement import THRESHOLD
 from learncast.learnability.sequences import checked_sequences, half_squared_error
 from learncast.learnability.validity import CONDITIONS
 
@@ -82,6 +82,7 @@ def test_every_variable_has_a_name_and_units(found):
         "lag": len(LAGS),
         "unit": UNITS,
         "sample_size": 9,
+        "direction": 1,
         "noise": 2,
         "side": 2,
     }
@@ -221,6 +222,29 @@ def test_layers_are_told_apart():
     assert found.summary().count("\n") == 1
     assert found.summary().startswith("Layer 0: With 128 sequences")
     assert "2 layers" in repr(found)
+
+
+DIRECTIONAL = ("signal", "score", "tail_index", "scale")
+
+
+@pytest.mark.parametrize("memory", [2**28, 0])
+def test_every_direction_is_there(memory, tmp_path):
+    model, optimizer = trained()
+    found = learnability.window(model, *data(), optimizer=optimizer, memory=memory, **QUICK | {"directions": 3})
+    for name in DIRECTIONAL:
+        each = found[f"{name}_by_direction"]
+        assert each.dims == ("layer", "direction", "lag")
+        assert each.sizes["direction"] == 3
+        assert each.attrs["units"] == found[name].attrs["units"]
+    # A mean of three sums, in another order.
+    pooled = found["signal_by_direction"].mean("direction")
+    np.testing.assert_allclose(pooled, found["signal"], rtol=1e-9, atol=1e-12 * float(np.abs(found["signal"]).max()))
+    same(LearnabilityWindow.load(found.save(tmp_path / "window.nc")), found, rtol=0)
+
+
+def test_a_single_direction_is_the_answer(found):
+    for name in DIRECTIONAL:
+        np.testing.assert_allclose(found[f"{name}_by_direction"].isel(direction=0), found[name], rtol=1e-12)
 
 
 def test_saved_and_loaded_again(found, tmp_path):

@@ -178,9 +178,16 @@ def _tables(found: LearnabilityWindow, index: int) -> list[Table]:
             f"Lag by lag{of}",
             ("lag", "envelope", "gates", "signal", "score", "index", "needs", "status"),
             rows,
-            [f"A signal is told from 0 by a score above {float(here['critical_score']):.3g}."],
+            [
+                f"A signal is told from 0 by a score above {float(here['critical_score']):.3g}; too few: these sequences "
+                "do not tell it, or not its noise."
+            ],
         ),
     ]
+
+
+#: Statuses in a word or two: a table has eight columns to fit into 80 characters.
+_SHORT = {"too_few_samples": "too few", "outside_theory": "outside", "not_learned": "never"}
 
 
 def _lag_row(here: xr.Dataset) -> tuple[str, ...]:
@@ -192,7 +199,7 @@ def _lag_row(here: xr.Dataset) -> tuple[str, ...]:
         f"{float(here['score']):.2f}",
         shown(float(here["tail_index"])),
         whole(np.ceil(float(here["required_sequences"].sel(noise="per_lag")))),
-        str(here["status"].values),
+        _SHORT.get(str(here["status"].values), str(here["status"].values).replace("_", " ")),
     )
 
 

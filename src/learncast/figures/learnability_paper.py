@@ -139,7 +139,7 @@ def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     ax.axhline(2.0, **_FIT)
     ax.set_xticks(range(len(cells)), [str(cell) for cell in cells])
     ax.legend(frameon=False, fontsize=7.5, loc="lower center", bbox_to_anchor=(0.5, -0.25), ncols=2)
-    return label(ax, x="", y="tail index over lags", title=title)
+    return label(ax, x="", y="tail index (one point per lag)", title=title)
 
 
 def noise_scales_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -156,8 +156,8 @@ def noise_scales_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
         one = dataset[["scale", "envelope"]].sel(cell=cell).mean("seed")
         scale, envelope = one["scale"], one["envelope"]
         ax.plot(one["lag"], scale, color=COLOURS[k], linewidth=1.8, label=str(cell))
-        ax.plot(one["lag"], envelope * float(scale[0] / envelope[0]), **{**_FIT, "color": COLOURS[k]},
-                label="envelope, to scale" if k == 0 else None)  # fmt: skip
+        ax.plot(one["lag"], envelope * float(scale[0] / envelope[0]), **{**_FIT, "color": COLOURS[k]})
+    ax.plot([], [], **{**_FIT, "color": "0.4"}, label="envelope, to scale")
     ax.set_yscale("log")
     ax.legend(frameon=False, fontsize=7.5)
     return label(ax, x="lag (steps)", y="noise scale (change per gradient)", title=title)

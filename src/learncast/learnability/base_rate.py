@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, optim
 
 from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.learnability.replay import Replay, Term, affine
+from learncast.learnability.affine_map import Term, affine
+from learncast.learnability.replay import Replay
 
 KNOWN: tuple[type[optim.Optimizer], ...] = (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop)
 

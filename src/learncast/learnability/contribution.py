@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from learncast.errors import InvalidSpec
-from learncast.learnability.jacobian import push_forward
-from learncast.learnability.lag_walk import walk_lags
+from learncast.learnability.jacobian import step_maps
+from learncast.learnability.lag_walk import sum_over_steps, walk_lags
 from learncast.learnability.replay import Replay
 from learncast.learnability.sensitivity import state_sensitivities
 from learncast.learnability.transport_factor import check_order, checked_lags
 from learncast.validation import FloatArray
+
+#: Largest of a set of numbers of which products in single precision are safe.
+_ORDINARY = 1e4
 
 
 @torch.no_grad()
@@ -65,23 +68,38 @@ class Contributions:
         self, replay: Replay, lags: list[int], *, sensitivities: Tensor, deltas: Tensor, rates: Tensor | float
     ) -> None:
         self._steps, batch, width = replay.hidden.shape
-        self._blame, self._sensitivities, self._rates = _blame(replay, deltas), sensitivities, rates
+        self._blame, self._sensitivities, self._rates, self._lags = _blame(replay, deltas), sensitivities, rates, lags
         self._found = torch.zeros(len(sensitivities), batch, len(lags), width, dtype=torch.float64)
-        self._some, self._targets = slice(0), self._blame
-        self._sources: list[Tensor] = []
+        self._some, self._unit = slice(0), 1.0
+        self._part = self._targets = self._carried = self._sources = self._found
 
-    def begin(self, some: slice) -> None:
+    def begin(self, some: slice, dtype: torch.dtype) -> None:
         """Sequences come next."""
-        self._some, self._targets = some, self._blame[:, some].double()
-        rates = self._rates
-        weights = rates[:, some].double().nan_to_num(0.0) if isinstance(rates, Tensor) else rates
-        self._sources = [one[:, some].double() * weights for one in self._sensitivities]
+        # Contiguous: rows a fixed power of two apart would crowd into a few lines of the cache.
+        sources = self._sensitivities[:, :, some].to(dtype).contiguous()
+        if isinstance(self._rates, Tensor):
+            sources = sources * self._rates[:, some].to(dtype).nan_to_num(0.0)
+        self._some = some
+        self._targets, blamed = _in_own_unit(self._blame[:, some].to(dtype).contiguous())
+        self._sources, answered = _in_own_unit(sources)
+        self._unit = blamed * answered * (1.0 if isinstance(self._rates, Tensor) else self._rates)
+        _, *shape = self._targets.shape
+        self._carried = torch.empty_like(self._targets)
+        self._part = self._targets.new_empty(len(sources), len(self._lags), *shape)
 
-    def take(self, row: int, lag: int, zeroth: Tensor, total: Tensor) -> None:
+    def take(self, row: int, lag: int, total: Tensor) -> None:
         """Add one lag."""
-        carried, number = total * self._targets[lag:], self._steps - lag
+        number = self._steps - lag
+        carried = torch.mul(total, self._targets[lag:], out=self._carried[:number])
         for j, source in enumerate(self._sources):
-            self._found[j, self._some, row] = (carried * source[:number]).sum(0).div_(number).cpu()
+            sum_over_steps(self._part[j, row], carried, source[:number])
+
+    def end(self, kept: Tensor, scale: Tensor | None) -> None:
+        """Count the sequences in."""
+        number = self._steps - torch.tensor(self._lags, dtype=torch.float64, device=self._part.device)
+        each = self._unit / number[:, None, None]
+        found = self._part * (each if scale is None else scale * each)
+        self._found[:, self._some] = found.transpose(1, 2).cpu()
 
     @property
     def found(self) -> FloatArray:
@@ -111,26 +129,40 @@ def projected_gradients(replay: Replay, *, directions: Mapping[str, Tensor], del
     -----
     Implements: livi2025 Eq. (3)
     """
-    blame = _blame(replay, deltas)
-    immediate = state_sensitivities(replay, directions)
-    width = replay.hidden.shape[2]
-    bare = _bare(replay)
-    answer = immediate[:, :1]
-    total = (answer[..., :width] * blame[:1]).sum((1, 3), dtype=torch.float64)
-    for t in range(1, replay.hidden.shape[0]):
-        now = slice(t, t + 1)
-        answer = push_forward(bare.take(steps=now), answer) + immediate[:, now]
-        total += (answer[..., :width] * blame[now]).sum((1, 3), dtype=torch.float64)
-    return total.cpu().numpy()
+    return forward_gradients(replay, state_sensitivities(replay, directions), deltas)
 
 
-def _bare(replay: Replay) -> Replay:
-    """Only what acts on states: cutting it into steps is then cheap."""
-    paths = tuple(replace(path, terms=()) for path in replay.paths if path.recurrent is not None)
-    shown = replay.expression
-    if shown is not None:
-        shown = replace(shown, output=replace(shown.output, terms=()))
-    return replace(replay, paths=paths, expression=shown, gates={})
+@torch.no_grad()
+def forward_gradients(replay: Replay, answers: Tensor, deltas: Tensor) -> FloatArray:
+    """As `projected_gradients`, from the immediate answers of the whole state, which are used up.
+
+    Parameters
+    ----------
+    replay : Replay
+    answers : (directions, time, batch, states) tensor
+        From `learncast.learnability.sensitivity.state_sensitivities`; afterwards it holds the total answers.
+    deltas : (batch, time, hidden) tensor
+    """
+    blame = _blame(replay, deltas).contiguous()
+    before, *later = answers.unbind(1)
+    for step, now in zip(step_maps(replay)[1:], later, strict=True):
+        step(before, now)
+        before = now
+    shown = answers[..., : replay.hidden.shape[2]]
+    found = blame.new_empty(len(answers), *blame.shape[1:])
+    for total, one in zip(found, shown, strict=True):
+        sum_over_steps(total, one, blame)
+    return found.sum(2, dtype=torch.float64).cpu().numpy()
+
+
+def _in_own_unit(values: Tensor) -> tuple[Tensor, float]:
+    """Values of ordinary size, and what they are measured in: products of very small ones must not vanish."""
+    low, high = (float(end) for end in torch.aminmax(values))
+    largest = max(-low, high)
+    if largest == 0 or not math.isfinite(largest) or 1 / _ORDINARY < largest < _ORDINARY:
+        return values, 1.0
+    unit = math.ldexp(1.0, math.frexp(largest)[1])  # a power of two: nothing is rounded
+    return values / unit, unit
 
 
 def _blame(replay: Replay, deltas: Tensor) -> Tensor:

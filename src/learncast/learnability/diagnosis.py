@@ -9,11 +9,12 @@ import numpy as np
 from torch import Tensor, nn, optim
 
 from learncast.errors import InvalidSpec
-from learncast.learnability.detection import METHODS, THRESHOLD
+from learncast.learnability.detection import METHODS
 from learncast.learnability.evidence import Evidence
 from learncast.learnability.learnability_window import LearnabilityWindow
 from learncast.learnability.recurrent_layer import recurrent_layers
 from learncast.learnability.replay_capture import capture
+from learncast.learnability.sample_requirement import THRESHOLD
 from learncast.learnability.sequences import Sequences, checked_loss, checked_sequences
 from learncast.learnability.transport_factor import check_order
 from learncast.learnability.window_dataset import LayerFinding, window_dataset
@@ -74,7 +75,8 @@ def window(
     method : {"sound", "paper"}
         ``"paper"`` follows the published rule, which finds windows in pure noise; it is here to be compared with.
     directions : int
-        Random directions on which gradients are projected.
+        Random directions on which gradients are projected. The answer is about the mean of their statistics; each
+        is in the result too.
     chunk : int, optional
         Sequences held at a time; by default so many that one array of states has about a million numbers.
     nulls : int
@@ -104,7 +106,9 @@ def window(
     Notes
     -----
     One pass over the data, no files. Memory is a few dozen arrays of a chunk, plus what `memory` allows. A chunk costs
-    one forward pass, one replay by matrix products, ``directions`` products per lag, and one scan over time.
+    one forward pass, one replay by matrix products, ``directions`` products per lag, and one scan over time. A model in
+    single precision is followed in single precision where no product of gates leaves its range. Mean transport is then
+    right to about 1e-5; tail indices far below 1 need a model in double precision.
     """
     seed = count("seed", seed, least=0, why="it names a stream of random numbers")
     data = checked_sequences(model, inputs, targets, seed=seed, batch_first=batch_first)

@@ -10,15 +10,16 @@ from torch import Tensor, optim
 
 from learncast.errors import InvalidSpec
 from learncast.learnability.base_rate import base_rates, parameter_rates
-from learncast.learnability.contribution import Contributions, projected_gradients
-from learncast.learnability.detection import Detection, SignPilot, detect, detect_projected, matched_statistic
+from learncast.learnability.contribution import Contributions, forward_gradients
+from learncast.learnability.detection import Detection, detect, detect_projected
 from learncast.learnability.lag_walk import walk_lags
 from learncast.learnability.recurrent_layer import RecurrentLayer
 from learncast.learnability.replay import Replay
-from learncast.learnability.sensitivity import sensitivities, unit_directions
+from learncast.learnability.sensitivity import sensitivities, state_sensitivities, unit_directions, whole_state
 from learncast.learnability.sequences import STREAM
 from learncast.learnability.transport import Transport, TransportMeans, mean_transport, pooled
 from learncast.learnability.transport_exact import exact_transport
+from learncast.learnability.unit_signs import SignPilot
 from learncast.validation import FloatArray
 
 #: Units whose exact transport is followed when a layer has more.
@@ -37,7 +38,8 @@ class Evidence:
     sequences : int
         How many there will be.
     directions : int
-        Random directions on which gradients are projected. Their units count as separate units of one statistic.
+        Random directions on which gradients are projected. Their units count as separate units of one statistic, the
+        mean over directions.
     signs : {"crossed", "pilot"}
         Keep every contribution, for signs from the other half of the sequences; or take signs from the first half and
         keep only the statistic of the second.
@@ -71,8 +73,8 @@ class Evidence:
         self._transport: Transport | None = None
         self._pilot, self._pilots = SignPilot(), sequences // 2 if signs == "pilot" else 0
         tested = sequences - self._pilots
-        width = (directions * layer.hidden_size,) if signs == "crossed" else ()
-        self._kept = np.empty((tested, len(lags), *width))
+        self._kept = np.empty((tested, len(lags), directions * (layer.hidden_size if signs == "crossed" else 1)))
+        self._number = directions
         self._total = np.empty(tested)
         self.residual, self.blamed = 0.0, False
         self._exact, self._both = exact, np.zeros((2, len(lags)))
@@ -104,14 +106,16 @@ class Evidence:
         if some.start < self._exact:
             self._check(replay, rates, min(some.stop, self._exact) - some.start)
         first = max(0, min(self._pilots, some.stop) - some.start)  # sequences of this chunk that belong to the pilot
-        k, batch, lags, units = found.shape
-        found = found.transpose(1, 2, 0, 3).reshape(batch, lags, k * units) / k
+        batch = found.shape[1]
         if first:
-            self._pilot.add(found[:first])
+            self._pilot.add(self._meant(found[:, :first]))
         if first < batch:
             rows = slice(some.start + first - self._pilots, some.stop - self._pilots)
-            self._kept[rows] = self._reduced(found[first:])
-            self._total[rows] = self._projected(replay, deltas, slice(first, batch))
+            if self.signs == "crossed":
+                self._meant(found, self._kept[rows])
+            else:
+                self._kept[rows] = self._reduced(self._meant(found[:, first:]))
+            self._total[rows] = self._projected(replay.take(slice(first, batch)), answers[:, :, first:], deltas[first:])
 
     def _check(self, replay: Replay, rates: Tensor | float, number: int) -> None:
         """Count the envelopes of the first `number` sequences in, as it is used and to all orders."""
@@ -130,19 +134,31 @@ class Evidence:
         """Envelope as it is used and to all orders, on the same sequences, (2, lags)."""
         return self._both / self._exact if self._exact else None
 
-    def _reduced(self, contributions: FloatArray) -> FloatArray:
-        return contributions if self.signs == "crossed" else matched_statistic(contributions, self._pilot.signs)
+    def _meant(self, found: FloatArray, kept: FloatArray | None = None) -> FloatArray:
+        """Contributions to the mean over directions, (sequences, lags, directions x units), into `kept` if given."""
+        k, batch, lags, units = found.shape
+        kept = np.empty((batch, lags, k * units)) if kept is None else kept
+        np.divide(found.transpose(1, 2, 0, 3), k, out=kept.reshape(batch, lags, k, units))
+        return kept
 
-    def _projected(self, replay: Replay, deltas: Tensor, some: slice) -> FloatArray:
+    def _reduced(self, contributions: FloatArray) -> FloatArray:
+        """Their signed sum over the units of each direction."""
+        batch, lags, _ = contributions.shape
+        signs = self._pilot.signs.reshape(lags, self._number, -1)
+        return np.einsum("nlkq,lkq->nlk", contributions.reshape(batch, lags, self._number, -1), signs)
+
+    def _projected(self, replay: Replay, answers: Tensor, deltas: Tensor) -> FloatArray:
         """The step of each sequence's gradient, a mean over its steps, along the normalised sum of all directions."""
         summed = {name: value.sum(0, keepdim=True) for name, value in self._directions.items()}
         length = torch.cat([value.double().flatten() for value in summed.values()]).norm()
-        one = {name: value / length.to(value) for name, value in summed.items()}
-        if self._rates is not None:
+        if self._rates is None:
+            # The answer to a sum of directions is the sum of their answers, which are known.
+            immediate = whole_state(replay, answers.sum(0, keepdim=True), summed).div_(length)
+        else:
             # Along w an optimiser with rates Lambda moves by w^T Lambda g.
-            one = {name: value * self._rates[name] for name, value in one.items()}
-        part = projected_gradients(replay.take(some), directions=one, deltas=deltas[some])[0]
-        return part / replay.hidden.shape[0]
+            weighed = {name: value / length.to(value) * self._rates[name] for name, value in summed.items()}
+            immediate = state_sensitivities(replay, weighed)
+        return forward_gradients(replay, immediate, deltas)[0] / replay.hidden.shape[0]
 
     def detection(self, *, method: str, nulls: int) -> Detection:
         """Which lags have a signal."""
@@ -156,4 +172,6 @@ class Evidence:
         options: dict[str, Any] = {"rng": self._rng, "total": self._total, "nulls": nulls}
         if self.signs == "pilot":
             return detect_projected(self.lags, self._kept, **options)
+        single = self.layer.parameters[self.layer.recurrent_weights].dtype == torch.float32
+        options |= {"directions": self._number, "precision": np.float32 if single else np.float64}
         return detect(self.lags, self._kept, method=method, **options)

@@ -27,10 +27,12 @@ class LearnabilityWindow:
     Attributes
     ----------
     dataset : xarray.Dataset
-        Over (layer, lag, unit, sample_size, noise), each variable with ``units`` and ``long_name``: the envelope and
-        its parts, the signal and noise of every lag, the sequences it needs, windows and what they would be without any
-        signal, the decay of the envelope, and the time scale of every unit. ``noise`` says what a signal competes
-        with: ``"per_lag"`` the noise of its own lag, as published, or ``"total"`` that of the whole gradient.
+        Over (layer, lag, unit, sample_size, direction, noise, side), each variable with ``units`` and ``long_name``:
+        the envelope and its parts, the signal and noise of every lag, the sequences it needs, windows and what they
+        would be without any signal, the decay of the envelope, and the time scale of every unit. ``noise`` says what a
+        signal competes with: ``"per_lag"`` the noise of its own lag, as published, or ``"total"`` that of the whole
+        gradient. Signal, score, tail index and scale are those of the mean over directions; those of each direction
+        are in ``signal_by_direction`` and so on.
     provenance : Provenance
         Where the numbers come from.
     """

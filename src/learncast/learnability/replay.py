@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -11,56 +11,7 @@ import torch
 from torch import Tensor
 
 from learncast.errors import InvalidSpec
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Term:
-    """One summand of an affine map: rows of a parameter acting on a feature.
-
-    Parameters
-    ----------
-    name : str
-        The parameter's name in the model.
-    rows : slice
-        Its rows that belong to the map.
-    feature : (time, batch, columns) tensor, optional
-        What the rows act on; None for a bias.
-    elementwise : bool
-        The parameter scales the feature instead of multiplying it as a matrix.
-    """
-
-    name: str
-    rows: slice
-    feature: Tensor | None
-    elementwise: bool = False
-
-
-def affine(terms: tuple[Term, ...], values: Mapping[str, Tensor], *, square: Callable[[Tensor], Tensor]) -> Tensor:
-    """The affine map with `values` in the place of its parameters and each feature passed through `square`.
-
-    Only the base rate needs squared features; the pre-activation and its directional derivative pass `unchanged`.
-    """
-    products = [term for term in terms if term.feature is not None]
-    shift = sum((values[term.name][term.rows] for term in terms if term.feature is None), torch.zeros(()))
-    total: Tensor | None = None
-    for term in products:
-        assert term.feature is not None
-        feature, value = square(term.feature), values[term.name][term.rows]
-        if term.elementwise:
-            part = feature * value + shift
-            total = part if total is None else total + part
-        elif total is None:
-            flat, start = feature.reshape(-1, feature.shape[2]), shift.to(value)
-            total = torch.addmm(start.expand(value.shape[0]), flat, value.t()).view(*feature.shape[:2], -1)
-        else:
-            total.view(-1, total.shape[2]).addmm_(feature.reshape(-1, feature.shape[2]), value.t())
-    assert total is not None
-    return total
-
-
-def unchanged(feature: Tensor) -> Tensor:
-    """The feature itself."""
-    return feature
+from learncast.learnability.affine_map import Term
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,11 +101,12 @@ class Path:
 
     def apply(self, change: Tensor) -> Tensor:
         """E v: the change of the new state."""
+        return self.slope * self._before_slope(change)
+
+    def _before_slope(self, change: Tensor) -> Tensor:
         if self.relay is not None:
             change = self.relay.apply(change)
-        if self.norm is not None:
-            change = self.norm.apply(change)
-        return self.slope * change
+        return change if self.norm is None else self.norm.apply(change)
 
     def squares(self, weights: Tensor) -> Tensor:
         """(E o E) v: the squared entries of E, weighted and summed."""
@@ -169,6 +121,28 @@ class Path:
         if self.recurrent is None:
             return torch.zeros_like(change)
         return self.apply((change if self.gain is None else change * self.gain) @ self.recurrent.t())
+
+    def add_push(self, change: Tensor, found: Tensor) -> None:
+        """Add `push` of a change to `found`, in place."""
+        if self.recurrent is None:
+            return
+        inner = (change if self.gain is None else change * self.gain) @ self.recurrent.t()
+        found.addcmul_(self.slope, self._before_slope(inner))
+
+    def steps(self) -> list[Path]:
+        """The path of every step, without its terms; time is cut away from all tensors."""
+        number = self.slope.shape[0]
+        gains: Sequence[Tensor | None] = [None] * number if self.gain is None else self.gain.unbind()
+        norms: Sequence[Normalisation | None] = [None] * number
+        if self.norm is not None:
+            norms = [
+                Normalisation(*pair) for pair in zip(self.norm.unit.unbind(), self.norm.scale.unbind(), strict=True)
+            ]
+        relays: Sequence[Relay | None] = [None] * number
+        if self.relay is not None:
+            relays = [Relay(self.relay.weights, gain) for gain in self.relay.gain.unbind()]
+        cuts = zip(self.slope.unbind(), gains, norms, relays, strict=True)
+        return [Path((), slope, self.recurrent, gain, norm, relay) for slope, gain, norm, relay in cuts]
 
     def diagonal(self) -> Tensor:
         """How much every unit changes itself through this path, (time, batch, hidden)."""

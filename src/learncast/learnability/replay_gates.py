@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from learncast.learnability.replay import Expression, Normalisation, Path, Relay, Replay, Term, affine, unchanged
+from learncast.learnability.affine_map import Term, affine, unchanged
+from learncast.learnability.replay import Expression, Normalisation, Path, Relay, Replay
 
 if TYPE_CHECKING:
     from learncast.learnability.recurrent_layer import RecurrentLayer

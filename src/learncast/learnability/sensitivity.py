@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from learncast.learnability.affine_map import affine, unchanged
 from learncast.learnability.recurrent_layer import RecurrentLayer
-from learncast.learnability.replay import Path, Replay, affine, unchanged
+from learncast.learnability.replay import Path, Replay
 from learncast.validation import count
 
 
@@ -62,7 +63,12 @@ def sensitivities(replay: Replay, directions: Mapping[str, Tensor]) -> Tensor:
 @torch.no_grad()
 def state_sensitivities(replay: Replay, directions: Mapping[str, Tensor]) -> Tensor:
     """As `sensitivities`, of the whole state: for an LSTM the hidden units followed by the cells."""
-    answers = sensitivities(replay, directions)
+    return whole_state(replay, sensitivities(replay, directions), directions)
+
+
+@torch.no_grad()
+def whole_state(replay: Replay, answers: Tensor, directions: Mapping[str, Tensor]) -> Tensor:
+    """`state_sensitivities`, when the `sensitivities` are known."""
     if replay.expression is None:
         return answers
     output = torch.stack([_answer((replay.expression.output,), values) for values in _one_by_one(directions)])

@@ -2,25 +2,34 @@
 
 A symmetric stable variable has the characteristic function exp(i location t - |scale t|^index): index 2 is a normal
 variable of variance 2 scale^2, and below 2 the variance is infinite. An index below 2 fitted to a sample is not
-evidence of infinite variance (a product of two normal variables gives about 1.3): see `aggregated`.
+evidence of infinite variance (a product of two normal variables gives about 1.3): see `aggregation`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import make_interp_spline
-from scipy.special import gamma
 
 from learncast.errors import InvalidSpec
+from learncast.learnability.characteristic_function import (
+    BLOCK,
+    GLS_POINTS,
+    KOGON_WILLIAMS_POINTS,
+    LEAST_INDEX,
+    covariances,
+    efficient_weights,
+    empirical_characteristic,
+    log_log,
+    ordinary_weights,
+    phase_weights,
+)
+from learncast.learnability.stable_quantile import quantile_errors, quantile_fit
 from learncast.trajectory import Status
-from learncast.validation import FloatArray, count, one_of, real_array
+from learncast.validation import FloatArray, one_of, real_array
 
 #: Fewer samples give no answer: at this number the index is known to about +-0.3 (95%).
 MINIMUM_SAMPLES = 100
@@ -28,64 +37,12 @@ METHODS = ("gls", "kogon_williams", "mcculloch")
 #: Normal quantile of a two-sided 95% interval.
 TWO_SIDED = 1.959963984540054
 
-#: Standard errors by which the index of blocks must exceed that of single values: a stable sample does so by chance
-#: in 1 of 700 cases.
-_RISE = 3.0
-_SPACING = 0.1
-_GLS_POINTS, _KOGON_WILLIAMS_POINTS = 12, 10
 #: Largest index at which weights are evaluated, per iteration: the start is too rough to trust weights made for
 #: 2, which annihilate all smooth noise and magnify a misfit.
 _WEIGHT_CAPS = (1.9, 2.0)
 #: Errors shrink faster than any power of the sample size as the index reaches 2, where the leading order says
 #: nothing; intervals use the error at this index from there on, and cover more than they promise.
 _ERROR_CAP = 1.99
-_LEAST_INDEX = 0.3
-#: Share of each variance added to the weights' covariance, which is nearly singular at index 2.
-_RIDGE = 1e-8
-#: Complex numbers held at a time: half a megabyte, which stays in a core's cache.
-_BLOCK = 2**15
-
-# Index, the 0.75 and 0.95 quantiles at scale 1 and the densities there, by inverting exp(-|t|^index) numerically.
-# Beyond 2 the inverse is no density, but its quantiles continue smoothly: an estimate need not be clipped at 2.
-_QUANTILES = (
-    (0.70, 1.09006422004, 16.2351624618, 0.106388205265, 0.00205521451204),
-    (0.75, 1.06520050781, 13.1632390697, 0.116146935554, 0.00272382693408),
-    (0.80, 1.04553473533, 10.9562456606, 0.125600196684, 0.00350345944596),
-    (0.85, 1.02994624516, 9.31794028866, 0.134687576868, 0.00439673082908),
-    (0.90, 1.01758340756, 8.06790236476, 0.1433474695, 0.00540639996341),
-    (0.95, 1.00777952635, 7.09160937002, 0.151520463208, 0.0065358553692),
-    (1.00, 1.0, 6.31375151468, 0.159154943092, 0.00778959736376),
-    (1.05, 0.993809579855, 5.68327470766, 0.166213555395, 0.00917374022126),
-    (1.10, 0.988852331566, 5.16464608437, 0.172678370229, 0.01069656377),
-    (1.15, 0.984838895545, 4.73256771884, 0.178552784094, 0.0123691404896),
-    (1.20, 0.981537200396, 4.36867543084, 0.183859582192, 0.0142060474427),
-    (1.25, 0.978764368319, 4.05941924525, 0.188636192377, 0.0162261222846),
-    (1.30, 0.976378940326, 3.79466740803, 0.192928926452, 0.0184530966515),
-    (1.35, 0.974273414787, 3.56676242326, 0.196787732674, 0.0209156684793),
-    (1.40, 0.97236740321, 3.36986050644, 0.200262237873, 0.0236461128273),
-    (1.45, 0.970601671526, 3.19944461273, 0.203399202174, 0.0266760918595),
-    (1.50, 0.968933181714, 3.05194097324, 0.206241152721, 0.0300287425522),
-    (1.55, 0.967331109167, 2.92440683771, 0.208825857493, 0.0337084195752),
-    (1.60, 0.965773727223, 2.81429280615, 0.211186330114, 0.0376926960925),
-    (1.65, 0.964246016719, 2.71929672958, 0.213351132614, 0.041931666104),
-    (1.70, 0.962737857524, 2.63730698101, 0.215344819482, 0.0463554900324),
-    (1.75, 0.961242674466, 2.56640414963, 0.217188426387, 0.0508862683069),
-    (1.80, 0.959756431402, 2.50488148079, 0.218899948784, 0.0554491000796),
-    (1.85, 0.958276888607, 2.45125748651, 0.220494782552, 0.0599793403761),
-    (1.90, 0.956803057547, 2.40427221861, 0.221986115081, 0.0644257310211),
-    (1.95, 0.955334802695, 2.36286993313, 0.223385264475, 0.0687505185904),
-    (2.00, 0.953872552409, 2.32617430735, 0.224701969447, 0.0729279106914),
-    (2.05, 0.952417090418, 2.29346156388, 0.225944634719, 0.0769418952914),
-    (2.10, 0.950969406738, 2.26413487417, 0.227120537516, 0.080784030028),
-    (2.15, 0.949530592259, 2.23770168351, 0.228236000729, 0.0844514900861),
-    (2.20, 0.948101765365, 2.21375446977, 0.229296537861, 0.0879454700435),
-    (2.25, 0.946684021934, 2.19195483548, 0.230306974311, 0.091269935877),
-    (2.30, 0.945278402349, 2.17202055715, 0.231271548895, 0.0944306813906),
-    (2.35, 0.943885870812, 2.15371513318, 0.23219399893, 0.0974346318417),
-    (2.40, 0.942507303466, 2.13683938311, 0.233077631664, 0.100289340236),
-    (2.45, 0.94114348279, 2.12122470327, 0.233925384358, 0.103002629837),
-    (2.50, 0.939795096357, 2.10672764751, 0.234739874948, 0.105582345588),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,29 +80,6 @@ class TailIndex:
     method: str
 
 
-@dataclass(frozen=True, eq=False)
-class Aggregation:
-    """Tail indices of means over blocks of growing size.
-
-    Attributes
-    ----------
-    sizes : tuple of int
-        Values per block.
-    estimates : tuple of TailIndex
-        One per size; `too_few_samples` where too few blocks are left.
-    finite_variance : array of bool
-        Whether the index is 2 already for single values, or rises to it: then means concentrate as N^(-1/2) and the
-        index to use is 2.
-    index : array
-        The index to use: 2 where the variance is finite, else the estimate from single values.
-    """
-
-    sizes: tuple[int, ...]
-    estimates: tuple[TailIndex, ...]
-    finite_variance: NDArray[np.bool_]
-    index: FloatArray
-
-
 def fit_tail_index(values: Any, *, method: str = "gls") -> TailIndex:
     """Estimate index, scale and location of symmetric stable samples along the last axis.
 
@@ -174,7 +108,7 @@ def fit_tail_index(values: Any, *, method: str = "gls") -> TailIndex:
     rows = x.reshape(-1, n) if n else np.empty((int(np.prod(lead)), 0))
     found = np.full((3, len(rows)), np.nan)
     if n >= MINIMUM_SAMPLES:
-        step = max(1, _BLOCK // n)
+        step = max(1, BLOCK // n)
         with np.errstate(all="ignore"):  # a sample without an estimate comes out as nan, which the status explains
             for first in range(0, len(rows), step):
                 found[:, first : first + step] = _ESTIMATORS[method](rows[first : first + step])
@@ -182,210 +116,46 @@ def fit_tail_index(values: Any, *, method: str = "gls") -> TailIndex:
     return _packaged(index, scale, location, n, method)
 
 
-def aggregated(values: Any, *, sizes: tuple[int, ...] = (1, 4, 16), method: str = "gls") -> Aggregation:
-    """Estimate the tail index of block means, and whether it rises to 2.
-
-    Means of truly stable values keep their index; those of values with a finite variance, however heavy their tails
-    look, approach 2. The variance counts as finite when the interval of single values reaches 2, or when the index
-    of the largest usable blocks lies more than 3 standard errors above that of single values and has either come to
-    where its interval reaches 2 or lost at least half of the distance to 2. A sample too small to decide keeps its own
-    index, which asks for more data rather than less.
-
-    Parameters
-    ----------
-    values : (..., samples)
-        Independent samples along the last axis, cut into consecutive blocks; a remainder is left out.
-    sizes : tuple of int
-        Block sizes, growing from 1.
-    method : str
-        As for `fit_tail_index`.
-    """
-    x = real_array("values", values)
-    sizes = tuple(count("sizes", size, why="a block holds whole samples") for size in sizes)
-    if not sizes or sizes[0] != 1 or any(b <= a for a, b in pairwise(sizes)):
-        raise InvalidSpec(
-            required="sizes must grow from 1",
-            got=str(sizes),
-            why="the index of blocks is compared with that of single values",
-            remedy="use sizes such as (1, 4, 16)",
-        )
-    estimates = tuple(fit_tail_index(_block_means(x, size), method=method) for size in sizes)
-    usable = [estimate for estimate in estimates if estimate.samples >= MINIMUM_SAMPLES]
-    single, largest = estimates[0], usable[-1] if usable else estimates[0]
-    with np.errstate(invalid="ignore"):
-        already = single.index_interval[..., 1] >= 2
-        # Both errors at the index of single values: that of blocks shrinks near 2, where chance may have taken it.
-        error = single.index_error * np.sqrt(1 + single.samples / max(largest.samples, 1))
-        risen = largest.index - single.index > _RISE * error
-        arrived = (largest.index_interval[..., 1] >= 2) | (2 - largest.index <= (2 - single.index) / 2)
-    finite = np.asarray(already | (risen & arrived))
-    return Aggregation(sizes, estimates, finite, np.where(finite, 2.0, single.index))
-
-
-def stable_quantiles(index: Any) -> tuple[FloatArray, FloatArray]:
-    """The 0.75 and 0.95 quantiles at scale 1, for an index from 0.7 to 2.5; nan outside."""
-    rows = _table().quantiles(np.asarray(index, dtype=np.float64))
-    return rows[..., 0], rows[..., 1]
-
-
-def _block_means(x: FloatArray, size: int) -> FloatArray:
-    blocks = x.shape[-1] // size
-    return np.asarray(x[..., : blocks * size].reshape(*x.shape[:-1], blocks, size).mean(axis=-1))
-
-
-@dataclass(frozen=True)
-class _Table:
-    """Splines through the table; nan outside it."""
-
-    quantiles: Callable[[FloatArray], FloatArray]  # index -> quantiles and densities
-    index: Callable[[FloatArray], FloatArray]  # log of (q95 - q05) / (q75 - q25) -> index
-    ratios: tuple[float, float]
-
-
-@cache
-def _table() -> _Table:
-    table = np.array(_QUANTILES)
-    ratio = np.log(table[:, 2] / table[:, 1])
-    forward = make_interp_spline(table[:, 0], table[:, 1:], k=5)
-    inverse = make_interp_spline(ratio[::-1], table[::-1, 0], k=5)  # the ratio falls as the index grows
-    return _Table(
-        lambda index: forward(index, extrapolate=False),
-        lambda value: inverse(value, extrapolate=False),
-        (float(ratio[-1]), float(ratio[0])),
-    )
-
-
-def _mcculloch(x: FloatArray, *, within: bool = False) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Index from the ratio of two quantile ranges, scale from one; `within` moves the index into the table."""
-    q05, q25, q50, q75, q95 = np.quantile(x, (0.05, 0.25, 0.5, 0.75, 0.95), axis=-1)
-    table = _table()
-    ratio = np.log((q95 - q05) / (q75 - q25))
-    index = table.index(np.clip(ratio, *table.ratios) if within else ratio)
-    return index, (q75 - q25) / (2 * table.quantiles(index)[..., 0]), q50
-
-
 def _kogon_williams(x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    _, scale, location = _mcculloch(x, within=True)
-    phi = _characteristic((x - location[:, None]) / scale[:, None], _KOGON_WILLIAMS_POINTS)
-    weights, phase_weights = _ordinary_weights()
-    level, index = (_log_log(phi, x.shape[-1]) @ weights).T
+    _, scale, location = quantile_fit(x, within=True)
+    phi = empirical_characteristic((x - location[:, None]) / scale[:, None], KOGON_WILLIAMS_POINTS)
+    weights, phase_weights = ordinary_weights()
+    level, index = (log_log(phi, x.shape[-1]) @ weights).T
     return index, scale * np.exp((level - np.log(2)) / index), location + scale * (np.angle(phi) @ phase_weights)
 
 
 def _gls(x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    index, scale, location = _mcculloch(x, within=True)
+    index, scale, location = quantile_fit(x, within=True)
     for cap in _WEIGHT_CAPS:
         # On the grid of the current scale: the grid is best at scale 1, and the weights are made for it.
-        phi = _characteristic((x - location[:, None]) / scale[:, None], _GLS_POINTS)
-        weights, _ = _efficient_weights(np.clip(np.nan_to_num(index, nan=cap), _LEAST_INDEX, cap))
-        level, index = np.einsum("kp,kpj->jk", _log_log(phi, x.shape[-1]), weights)
-        location = location + scale * np.einsum("kp,kp->k", np.angle(phi), _phase_weights(index, cap))
+        phi = empirical_characteristic((x - location[:, None]) / scale[:, None], GLS_POINTS)
+        weights, _ = efficient_weights(np.clip(np.nan_to_num(index, nan=cap), LEAST_INDEX, cap))
+        level, index = np.einsum("kp,kpj->jk", log_log(phi, x.shape[-1]), weights)
+        location = location + scale * np.einsum("kp,kp->k", np.angle(phi), phase_weights(index, cap))
         scale = scale * np.exp((level - np.log(2)) / index)
     return index, scale, location
 
 
-_ESTIMATORS = {"gls": _gls, "kogon_williams": _kogon_williams, "mcculloch": _mcculloch}
-
-
-def _characteristic(y: FloatArray, points: int) -> NDArray[np.complex128]:
-    """Mean of exp(i k t y) at t = 0.1 and k = 1 ... points, (rows, points): powers of one exponential."""
-    total = np.zeros((len(y), points), dtype=np.complex128)
-    for first in range(0, y.shape[1], _BLOCK):
-        angle = _SPACING * y[:, first : first + _BLOCK]
-        base = np.empty(angle.shape, dtype=np.complex128)
-        np.cos(angle, out=base.real)
-        np.sin(angle, out=base.imag)
-        power = base.copy()
-        for k in range(points):
-            total[:, k] += power.sum(axis=1)
-            power *= base
-    return total / y.shape[1]
-
-
-def _log_log(phi: NDArray[np.complex128], n: int) -> FloatArray:
-    """log(-log |phi|^2) = log 2 scale^index + index log t, from the unbiased |phi|^2."""
-    return np.asarray(np.log(-np.log((n * np.abs(phi) ** 2 - 1) / (n - 1))), dtype=np.float64)
-
-
-def _grid(points: int) -> FloatArray:
-    return _SPACING * np.arange(1.0, points + 1)
-
-
-def _design(points: int) -> FloatArray:
-    return np.stack([np.ones(points), np.log(_grid(points))], axis=-1)
-
-
-def _covariances(index: FloatArray, points: int) -> tuple[FloatArray, FloatArray]:
-    """Covariance, times n, of log(-log |phi|^2) and of the phase at scale 1, (..., points, points)."""
-    t = _grid(points)
-    alpha = np.asarray(index)[..., None, None]
-    sums, gaps = np.exp(-((t[:, None] + t) ** alpha)), np.exp(-(np.abs(t[:, None] - t) ** alpha))
-    phi = np.exp(-(t**alpha))
-    slope = phi * t**alpha  # d phi / d log(-log phi), up to sign
-    both = np.swapaxes(phi, -1, -2) * phi
-    log_log = ((sums + gaps) / 2 - both) / (np.swapaxes(slope, -1, -2) * slope)
-    phase = (gaps - sums) / (2 * both)
-    eye = _RIDGE * np.eye(points)
-    return log_log * (1 + eye), phase * (1 + eye)
-
-
-def _efficient_weights(index: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Best linear weights of the log-log values, (..., points, 2), and n times the covariance they reach."""
-    X = _design(_GLS_POINTS)
-    whitened = np.linalg.solve(_covariances(index, _GLS_POINTS)[0], np.broadcast_to(X, (*index.shape, *X.shape)))
-    covariance = np.linalg.inv(X.T @ whitened)
-    return whitened @ covariance, covariance
-
-
-def _phase_weights(index: FloatArray, cap: float) -> FloatArray:
-    """Best linear weights of the phases, (..., points), for the slope of a line through the origin."""
-    t = _grid(_GLS_POINTS)
-    capped = np.clip(np.nan_to_num(index, nan=cap), _LEAST_INDEX, cap)
-    whitened = np.linalg.solve(_covariances(capped, _GLS_POINTS)[1], t[:, None])[..., 0]
-    return whitened / (whitened @ t)[..., None]
-
-
-@cache
-def _ordinary_weights() -> tuple[FloatArray, FloatArray]:
-    t = _grid(_KOGON_WILLIAMS_POINTS)
-    return np.asarray(np.linalg.pinv(_design(len(t))).T, dtype=np.float64), t / (t @ t)
+_ESTIMATORS = {"gls": _gls, "kogon_williams": _kogon_williams, "mcculloch": quantile_fit}
 
 
 @cache
 def _error_profile(method: str) -> FloatArray:
     """Rows: index, then sqrt(n) times the standard errors of index, log scale and location / scale."""
-    index = np.linspace(0.71 if method == "mcculloch" else _LEAST_INDEX, _ERROR_CAP, 340)  # inside the table
+    index = np.linspace(0.71 if method == "mcculloch" else LEAST_INDEX, _ERROR_CAP, 340)  # inside the table
     if method == "mcculloch":
-        return np.stack([index, *_quantile_errors(index)])
+        return np.stack([index, *quantile_errors(index)])
     if method == "gls":
-        weights, covariance = _efficient_weights(index)
-        lines = _phase_weights(index, _ERROR_CAP)
-        phase = _covariances(index, _GLS_POINTS)[1]
+        weights, covariance = efficient_weights(index)
+        lines = phase_weights(index, _ERROR_CAP)
+        phase = covariances(index, GLS_POINTS)[1]
     else:
-        weights, lines = _ordinary_weights()
-        log_log, phase = _covariances(index, _KOGON_WILLIAMS_POINTS)
+        weights, lines = ordinary_weights()
+        log_log, phase = covariances(index, KOGON_WILLIAMS_POINTS)
         covariance = weights.T @ log_log @ weights
     location = np.einsum("...p,...pq,...q->...", lines, phase, lines)
     variances = covariance[..., 1, 1], covariance[..., 0, 0] / index**2, location
     return np.stack([index, *np.sqrt(variances)])
-
-
-def _quantile_errors(index: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Errors of the quantile estimates to first order, from the covariance of five sample quantiles."""
-    table = _table()
-    q75, q95, f75, f95 = np.moveaxis(table.quantiles(index), -1, 0)
-    p = np.array([0.05, 0.25, 0.75, 0.95])
-    f = np.stack([f95, f75, f75, f95], axis=-1)
-    joint = (np.minimum(p[:, None], p) - np.outer(p, p)) / (f[:, :, None] * f[:, None, :])
-    step = 1e-4
-    ratio = np.log(q95 / q75)
-    slope = (table.index(ratio + step) - table.index(ratio - step)) / (2 * step)
-    outer, inner = np.array([-1.0, 0, 0, 1]), np.array([0.0, -1, 1, 0])
-    to_index = slope[:, None] * (outer / (2 * q95)[:, None] - inner / (2 * q75)[:, None])
-    bend = (table.quantiles(index + step) - table.quantiles(index - step))[:, 0] / (2 * step * q75)
-    to_scale = inner / (2 * q75)[:, None] - bend[:, None] * to_index
-    index_error, scale_error = (np.sqrt(np.einsum("ki,kij,kj->k", g, joint, g)) for g in (to_index, to_scale))
-    return index_error, scale_error, np.pi / (2 * gamma(1 + 1 / index))  # the median: 1 / (2 density at 0)
 
 
 def _packaged(index: FloatArray, scale: FloatArray, location: FloatArray, n: int, method: str) -> TailIndex:

@@ -13,7 +13,7 @@ from torch import Tensor, nn, optim
 
 from learncast.errors import InvalidSpec
 from learncast.learnability.base_rate import base_rates, parameter_rates
-from learncast.learnability.lag_walk import walk_lags
+from learncast.learnability.lag_walk import sum_over_steps, walk_lags
 from learncast.learnability.replay import Replay
 from learncast.learnability.replay_capture import capture
 from learncast.learnability.transport_factor import check_order, checked_lags
@@ -133,22 +133,33 @@ class TransportMeans:
         self, replay: Replay, lags: list[int], rates: Tensor | float | None, *, from_start: bool = False
     ) -> None:
         self._replay, self._lags, self._rates, self._from_start = replay, lags, rates, from_start
-        rows = 3 if isinstance(rates, Tensor) else 2
-        self._sums = torch.zeros(rows, len(lags), replay.hidden.shape[2], dtype=torch.float64)
+        self._rows = 3 if isinstance(rates, Tensor) else 2
+        self._sums = torch.zeros(self._rows, len(lags), replay.hidden.shape[2], dtype=torch.float64)
+        self._part = self._size = torch.empty(0, 0, 0)
         self._weights: Tensor | None = None
 
-    def begin(self, some: slice) -> None:
+    def begin(self, some: slice, dtype: torch.dtype) -> None:
         """Sequences come next."""
+        like = self._replay.hidden[:, some]
         if isinstance(self._rates, Tensor):
-            self._weights = self._rates[:, some].double().nan_to_num(0.0)
+            self._weights = self._rates[:, some].to(dtype).nan_to_num(0.0)
+        if self._size.shape[1:] != like.shape[1:] or self._size.dtype != dtype:
+            steps, *shape = like.shape
+            self._size = like.new_empty((steps + 1, *shape), dtype=dtype)
+            self._part = like.new_empty((self._rows, len(self._lags), *shape), dtype=dtype)
 
-    def take(self, row: int, lag: int, zeroth: Tensor, total: Tensor) -> None:
+    def take(self, row: int, lag: int, total: Tensor) -> None:
         """Add one lag."""
-        size = total.abs()
-        found = [(zeroth if self._replay.gated else zeroth.abs()).sum((0, 1)), size.sum((0, 1))]
+        size = torch.abs(total, out=self._size[: total.shape[0]])
+        torch.sum(size, 0, out=self._part[1, row])
         if self._weights is not None:
-            found.append(size.mul_(self._weights[: size.shape[0]]).sum((0, 1)))
-        self._sums[:, row] += torch.stack(found).cpu()
+            sum_over_steps(self._part[2, row], size, self._weights[: size.shape[0]])
+
+    def end(self, kept: Tensor, scale: Tensor | None) -> None:
+        """Count the sequences in."""
+        self._part[0] = kept
+        part = self._part.double() if scale is None else self._part * scale
+        self._sums += part.sum(2).cpu()
 
     @property
     def transport(self) -> Transport:

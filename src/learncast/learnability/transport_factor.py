@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,8 +14,11 @@ from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.learnability.replay import Replay
 from learncast.validation import count
 
-#: Elements per array that stay in a core's cache while all lags pass over them.
-_CACHED = 1 << 17
+#: Bytes per array that stay in a core's cache while all lags pass over them.
+_CACHED = 1 << 20
+#: Single precision reaches from e^-87 to e^88. While single factors and sums of their products stay within e^+-20,
+#: products that leave out one factor stay below e^40, one mixing makes it e^60, and what vanishes does not matter.
+_RANGE = math.exp(20.0)
 
 
 @torch.no_grad()
@@ -49,7 +53,7 @@ def transport_factors(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StepFactors:
-    """What every step multiplies, time first and in double precision, so that windows are products.
+    """What every step multiplies, time first, so that windows are products.
 
     Parameters
     ----------
@@ -59,6 +63,8 @@ class StepFactors:
         An LSTM's last step: what it shows of the cell, and what comes back through the weights.
     reset : tensor, optional
         Reset gates, when auxiliary envelopes are wanted.
+    level : (batch, hidden) tensor, optional
+        What `keep` and `mix` are measured in; 1 if left out.
     """
 
     keep: Tensor
@@ -66,14 +72,23 @@ class StepFactors:
     shown: Tensor | None = None
     recalled: Tensor | None = None
     reset: Tensor | None = None
+    level: Tensor | None = None
 
     @classmethod
-    def of(cls, replay: Replay, *, order: int = 1, auxiliary: bool = False, from_start: bool = False) -> StepFactors:
+    def of(
+        cls,
+        replay: Replay,
+        *,
+        order: int = 1,
+        auxiliary: bool = False,
+        from_start: bool = False,
+        dtype: torch.dtype = torch.float64,
+    ) -> StepFactors:
         """Read them off a replay."""
         first = 0 if from_start else 1
 
         def cut(values: Tensor) -> Tensor:
-            return values[first:].double().contiguous()
+            return values[first:].to(dtype).contiguous()
 
         mix = cut(replay.mixing) if order else None
         keep = cut(replay.retention)
@@ -98,6 +113,40 @@ class StepFactors:
         before = torch.cat([torch.zeros_like(e[:1]), e[:-1]])
         loop = torch.addcmul(cut(replay.expression.output.diagonal()), e, mix)
         return cls(keep, mix * before, shown, loop.mul_(before))
+
+    def balanced(self) -> StepFactors | None:
+        """The same, measured in the geometric mean of each unit's retention: products then hardly vanish or explode.
+
+        None when a single factor is out of the range in which single precision is safe.
+        """
+        level = self.keep.log().mean(0).exp_()
+        keep, mix = self.keep / level, None
+        low, high = (float(end) for end in torch.aminmax(keep))
+        if not 1 / _RANGE < low <= high < _RANGE:
+            return None
+        if self.mix is not None:
+            mix = self.mix / level
+            low, high = (float(end) for end in torch.aminmax(mix))
+            if not max(-low, high) < _RANGE:
+                return None
+        return replace(self, keep=keep, mix=mix, level=level)
+
+    def within_range(self, kept: Tensor) -> bool:
+        """Whether sums of products of these factors show that none that matters was lost to a lack of range."""
+        if self.level is None:
+            return True
+        kept = kept if self.shown is None else kept / self.shown.mean(0)
+        low, high = (float(end) for end in torch.aminmax(kept))
+        return 1 / _RANGE < low <= high < _RANGE
+
+    def scale(self, lags: list[int]) -> Tensor | None:
+        """What the factors of each lag are measured in, (lags, batch, hidden) in double precision; None for 1."""
+        if self.level is None:
+            return None
+        steps = torch.tensor(lags, dtype=torch.float64, device=self.level.device)
+        if self.shown is not None:
+            steps = steps - 1  # the last step of an LSTM shows the cell, and is not measured in the level
+        return (self.level.double().log() * steps[:, None, None]).exp_()
 
     def factors(self, lags: list[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Lag, gamma0 and gamma of each lag in turn; see `transport_factors`."""
@@ -129,7 +178,7 @@ class StepFactors:
 def cached_parts(replay: Replay) -> Iterator[tuple[slice, Replay]]:
     """The replay in parts of few enough sequences for a core's cache."""
     steps, batch, width = replay.hidden.shape
-    each = max(1, _CACHED // (steps * width))
+    each = max(1, _CACHED // (steps * width * replay.hidden.element_size()))
     replay.retention, replay.mixing  # noqa: B018  (one pass over all sequences is cheaper than one per part)
     for begin in range(0, batch, each):
         some = slice(begin, begin + each)

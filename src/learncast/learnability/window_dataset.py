@@ -10,12 +10,14 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from learncast.learnability.decay import Decay, fit_decay, predicted_window
-from learncast.learnability.detection import NOISES, Detection, sample_exponent
-from learncast.learnability.tail_index import MINIMUM_SAMPLES, TWO_SIDED, aggregated
+from learncast.learnability.decay import Decay, fit_decay
+from learncast.learnability.detection import NOISES, Detection
+from learncast.learnability.sample_requirement import sample_exponent
+from learncast.learnability.tail_index import MINIMUM_SAMPLES, TWO_SIDED
 from learncast.learnability.time_scales import unit_time_scales
 from learncast.learnability.transport import Transport
 from learncast.learnability.validity import Validity
+from learncast.learnability.window_forecast import predicted_window
 from learncast.trajectory import Status, described
 from learncast.validation import FloatArray
 
@@ -53,13 +55,18 @@ class LayerFinding:
 def window_dataset(
     findings: Sequence[LayerFinding], sizes: FloatArray, *, sequences: int, method: str, order: int
 ) -> xr.Dataset:
-    """One Dataset over (layer, lag, unit, sample_size, noise, law, condition)."""
+    """One Dataset over (layer, lag, unit, sample_size, direction, noise, side)."""
     parts = [_layer(finding, sizes) for finding in findings]
-    whole = xr.concat(parts, "layer", join="outer", combine_attrs="no_conflicts")
+    # A single layer is spared the work of aligning labels, which takes longer than a small diagnosis.
+    whole = parts[0].expand_dims("layer") if len(parts) == 1 else _stacked(parts)
     whole["layer"] = ("layer", np.arange(len(parts)), described("recurrent layer, the lowest first", "1"))
     whole["sequences"] = ((), sequences, described("sequences diagnosed", SEQUENCES))
     whole.attrs = {"method": method, "order": order}
     return whole
+
+
+def _stacked(parts: list[xr.Dataset]) -> xr.Dataset:
+    return xr.concat(parts, "layer", join="outer", combine_attrs="no_conflicts")
 
 
 def _layer(finding: LayerFinding, sizes: FloatArray) -> xr.Dataset:
@@ -76,6 +83,7 @@ def _layer(finding: LayerFinding, sizes: FloatArray) -> xr.Dataset:
         "time_scale": _named("unit", scales.time_scale, "time scale of each unit's effective rate", LAG),
         "time_scale_status": _named("unit", _names(scales.status), "how each time scale came out", "1"),
         **_signal(finding),
+        **_directions(finding.detection),
         **_windows(finding, sizes, decay),
         **_decay(decay, transport.lags),
         **_exact(finding),
@@ -86,6 +94,11 @@ def _layer(finding: LayerFinding, sizes: FloatArray) -> xr.Dataset:
         "unit": ("unit", np.arange(transport.total.shape[1]), described("hidden unit", "1")),
         "sample_size": ("sample_size", sizes.astype(np.int64), described("number of sequences", SEQUENCES)),
         "noise": ("noise", list(NOISES), described("what the signal competes with", "1")),
+        "direction": (
+            "direction",
+            np.arange(len(finding.detection.by_direction.mean)),
+            described("random direction of the recurrent parameters", "1"),
+        ),
         "side": ("side", ["low", "high"], described("end of a 95% interval", "1")),
     }
     return xr.Dataset(variables, coordinates)
@@ -93,8 +106,7 @@ def _layer(finding: LayerFinding, sizes: FloatArray) -> xr.Dataset:
 
 def _signal(finding: LayerFinding) -> dict[str, Any]:
     found = finding.detection
-    margin = TWO_SIDED * found.standard_error
-    index, scale = _intervals(found)
+    margin, noise = TWO_SIDED * found.standard_error, found.noise
     required = np.stack([found.required(finding.threshold, noise=noise) for noise in NOISES])
     return {
         "signal": _named("lag", found.mean, "mean of the matched statistic", RATE),
@@ -103,9 +115,9 @@ def _signal(finding: LayerFinding) -> dict[str, Any]:
         "score": _named("lag", found.score, "signal over its standard error", "1"),
         "critical_score": _named((), found.critical, "score above which a signal is told from 0", "1"),
         "tail_index": _named("lag", found.index, "tail index of the noise between sequences", "1"),
-        "tail_index_interval": _named(("lag", "side"), index, "95% interval of the tail index", "1"),
+        "tail_index_interval": _named(("lag", "side"), noise.index_interval, "95% interval of the tail index", "1"),
         "scale": _named("lag", found.scale, "scale of the noise between sequences", RATE),
-        "scale_interval": _named(("lag", "side"), scale, "95% interval of the scale", RATE),
+        "scale_interval": _named(("lag", "side"), noise.scale_interval, "95% interval of the scale", RATE),
         "total_tail_index": _named((), found.total_index, "tail index of the whole gradient's noise", "1"),
         "total_scale": _named((), found.total_scale, "scale of the whole gradient's noise", RATE),
         "status": _named("lag", _names(found.status), "how each lag came out", "1"),
@@ -114,25 +126,14 @@ def _signal(finding: LayerFinding) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _intervals(found: Detection) -> tuple[FloatArray, FloatArray]:
-    """Of index and scale; where blocks of sequences show a finite variance, of the blocks and of the deviation."""
-    values = found.statistic.T
-    blocks = aggregated(values)
-    single = blocks.estimates[0]
-    if found.method == "paper":
-        return single.index_interval, single.scale_interval
-    usable = [estimate for estimate in blocks.estimates if estimate.samples >= MINIMUM_SAMPLES]
-    largest = usable[-1] if usable else single
-    centred = values - values.mean(-1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        spread = centred / np.abs(centred).max(-1, keepdims=True)
-        kurtosis = (spread**4).mean(-1) / (spread**2).mean(-1) ** 2
-    margin = TWO_SIDED * found.scale * np.sqrt(np.maximum(kurtosis - 1, 0) / (4 * values.shape[-1]))
-    normal = np.stack([found.scale - margin, found.scale + margin], -1)
-    finite = blocks.finite_variance[:, None]
-    return np.where(finite, largest.index_interval, single.index_interval), np.where(
-        finite, normal, single.scale_interval
-    )
+def _directions(found: Detection) -> dict[str, Any]:
+    each, grid = found.by_direction, ("direction", "lag")
+    return {
+        "signal_by_direction": _named(grid, each.mean, "signal along one direction; signal is their mean", RATE),
+        "score_by_direction": _named(grid, each.score, "that signal over its standard error", "1"),
+        "tail_index_by_direction": _named(grid, each.index, "tail index of the noise along one direction", "1"),
+        "scale_by_direction": _named(grid, each.scale, "scale of the noise along one direction", RATE),
+    }
 
 
 def _windows(finding: LayerFinding, sizes: FloatArray, decay: Decay) -> dict[str, Any]:
