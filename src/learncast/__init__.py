@@ -35,6 +35,7 @@ _HOME = {
     "Stage": "planning.curriculum",
     "Status": "trajectory",
     "Task": "tasks.task",
+    "TrainingLoop": "planning.training_loop",
     "Trajectory": "trajectory",
     "TwoLayer": "networks.two_layer",
     "UnsupportedModel": "errors",
@@ -66,6 +67,7 @@ _HOME = {
     "tangent_kernel": "dynamics.representation",
     "tangent_kernel_summary": "dynamics.representation",
     "time_to_learn": "planning.timing",
+    "training_loop_of": "planning.training_loop",
 }
 _ROOMS = ("figures", "learnability", "papers", "simulate", "tasks")
 #: Rooms that need torch.
@@ -142,5 +144,6 @@ if TYPE_CHECKING:
     from learncast.planning.schedule import Schedule
     from learncast.planning.search import best_schedule
     from learncast.planning.timing import printed_time, time_to_learn
+    from learncast.planning.training_loop import TrainingLoop, training_loop_of
     from learncast.tasks.task import Task
     from learncast.trajectory import Provenance, Status, Trajectory

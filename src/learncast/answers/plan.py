@@ -170,8 +170,18 @@ def _stages_table(found: Plan) -> Table:
         for o in best.outcomes
     ]
     rows.append(("total", "", shown(best.flow_steps), descended(best.descent_steps, best.status), best.status.name))
-    notes = [f"How good it is: {found.proof}. {PROOFS[found.proof].capitalize()}."] if found.candidates else []
+    notes = [_proof(found)] if found.candidates else []
     return Table("Do this", ("stage", "stop at accuracy", "flow steps", "descent steps", "status"), rows, notes)
+
+
+def _proof(found: Plan) -> str:
+    """How good the plan is, in a sentence."""
+    if found.proof != "best found":
+        return f"How good it is: {found.proof}. {PROOFS[found.proof].capitalize()}."
+    if math.isnan(found.lower_bound):
+        return "How good it is: the best of the plans that were tried. Nothing is proved: a better one may exist."
+    gap = (found.total - found.lower_bound) / found.total if found.total > 0 else 0.0
+    return f"How good it is: best found. A better plan may exist, by {gap:.1%} of the cost at most."
 
 
 def _ranking_table(found: Plan) -> Table:
@@ -284,9 +294,9 @@ def draw_plan(found: Plan) -> Figure:
     if found.candidates:
         ranking(found.dataset, axes[1], title="Candidates before the target")
         chosen = next((k for k, c in enumerate(found.candidates) if c.task is found.best.outcomes[0].stage.task), 0)
-        name, portrait = found.candidates[chosen].task.name, stop_portrait(found, chosen)
-        stop_curve(portrait, axes[2], title=f"How much the stop of {name} matters")
-        stop_map(portrait, axes[3], title=f"When to stop {name}")
+        portrait = stop_portrait(found, chosen)
+        stop_curve(portrait, axes[2], title="One candidate's stop, and what it costs")
+        stop_map(portrait, axes[3], title="The same for other accuracies")
     return figure
 
 

@@ -20,7 +20,7 @@ from learncast.validation import FloatArray
 _BATCH = 512
 
 #: Orders whose best samples are refined before boxes are opened.
-_SEEDS = 3
+_SEEDS = 24
 
 #: Rounds that pin the best schedule down to the last digits.
 _FINEST = 36

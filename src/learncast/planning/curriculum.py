@@ -24,6 +24,7 @@ from learncast.dynamics.solution import LearningTime, checked_times, worst_statu
 from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
 from learncast.planning.explanation import Explanation, explain
 from learncast.planning.passage import Problem
 from learncast.planning.replicas import ReplicaSteps, ends_of, replicated
@@ -323,13 +324,18 @@ class Curriculum:
 
 def follow(
     stages: Sequence[Stage],
-    network: LinearRNN | Activated,
+    network: LinearRNN | TwoLayer | Activated,
     *,
     learning_rate: float,
+    learn: tuple[str, ...] | None = None,
+    by: str = "auto",
     strict: bool = True,
     rng: np.random.Generator | int = 0,
 ) -> Curriculum:
     """Forecast training on several tasks in sequence, exactly.
+
+    Tasks that share the modes of one frame are followed mode by mode. Others are followed by the exact flow of a
+    two-layer network where that holds, and by the integrated flow when asked for; accuracies are then of the loss.
 
     An `Activated` network is followed through its measured responses, with confidence intervals: in closed form where
     its ReLU units share one response, integrated otherwise.
@@ -338,10 +344,14 @@ def follow(
     ----------
     stages : sequence of Stage
         In order; the last is the target, against whose direct training the speedup is measured.
-    network : LinearRNN or Activated
+    network : LinearRNN, TwoLayer or Activated
         The network before training.
     learning_rate : float
         Step size of gradient descent.
+    learn : tuple of str, optional
+        Weights that learn; input and output weights (both layers) by default. Others need ``by="flow"``.
+    by : {"auto", "modes", "two-layer", "flow"}
+        How to follow them: by modes or the two-layer flow, whichever is exact, or the way that is named.
     strict : bool
         Raise when a condition of the theory fails for any stage.
     rng : numpy.random.Generator or int
@@ -365,6 +375,13 @@ def follow(
         rng = seed_of(rng)
         if not has_one_response(network):
             return follow_integrated(stages, network, rate, rng)
+    else:
+        from learncast.planning.traced_curriculum import traced  # it builds on this module
+
+        found = traced(stages, network, rate, learn, by, strict)
+        if found is not None:
+            return found
+        assert isinstance(network, LinearRNN)
     target, *rest = modes_of([stages[-1].task, *(s.task for s in stages[:-1])], network, rng=rng)
     if isinstance(network, Activated) and not all(exact(m.assumptions) for m in (*rest, target)):
         return follow_integrated(stages, network, rate, rng)

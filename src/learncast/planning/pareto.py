@@ -16,7 +16,7 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.branching import lattice_of, orders_of
 from learncast.planning.course import Course
 from learncast.planning.schedule import Schedule
-from learncast.planning.search import Setting, setting_of, solved
+from learncast.planning.search import MOST_BOXES, Setting, setting_of, solved
 from learncast.progress import Progress, silent
 from learncast.tasks.task import Task
 from learncast.trajectory import described
@@ -105,7 +105,7 @@ def forgetting_front(
     most_accuracy: Any = None,
     strict: bool = True,
     gap: float = 1e-3,
-    max_boxes: int = 20_000,
+    max_boxes: int = MOST_BOXES,
     progress: Progress = silent,
     rng: np.random.Generator | int = 0,
 ) -> Front:

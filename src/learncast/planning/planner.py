@@ -15,8 +15,7 @@ import xarray as xr
 
 from learncast.assumptions import Assumption
 from learncast.dynamics.exact import LEARNABLE
-from learncast.dynamics.learning_problem import checked_learn
-from learncast.dynamics.modes import Modes, modes_of
+from learncast.dynamics.modes import modes_of
 from learncast.dynamics.response import check_network
 from learncast.dynamics.response_modes import has_one_response
 from learncast.dynamics.response_trials import seed_of
@@ -31,15 +30,14 @@ from learncast.planning.candidate import Candidate
 from learncast.planning.curriculum import Curriculum, Stage, difference, ratio
 from learncast.planning.mode_planner import ModePlanner
 from learncast.planning.rules import Terms, checked_pool, checked_terms
-from learncast.planning.terrain import FlowTerrain, PooledTerrain, ResponseTerrain, Terrain
+from learncast.planning.terrain import ResponseTerrain, Terrain
 from learncast.planning.terrain_planner import TerrainPlanner
+from learncast.planning.traced_curriculum import WAYS, linear_terrain, separate
+from learncast.planning.training_loop import TrainingLoop, training_loop_of
 from learncast.progress import Progress, silent
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, Provenance, described, save_dataset, spec_hash
 from learncast.validation import count, one_of
-
-#: How a plan may be found.
-WAYS = ("auto", "modes", "two-layer", "flow")
 
 #: What stops are multiplied by to see how much their moment matters.
 FACTORS = (0.5, 0.75, 0.9, 1.1, 1.25, 1.5)
@@ -190,6 +188,7 @@ class Plan:
         found: list[tuple[str, Curriculum]] = []
         if self.pretrains:
             found.append((f"train {self.target.name} directly", self.planner.follow([last])))
+        if self.pretrains and first is not self.target:
             full = self.planner.follow([Stage(first, accuracy=self.terms.accuracy), last])
             found.append((f"{first.name} to {wording.percent(self.terms.accuracy)}, then {self.target.name}", full))
         others = [c for c in self.candidates if c.helps and c.usable and not (self._only(c))]
@@ -234,10 +233,8 @@ class Plan:
         """The answer in one paragraph of plain words."""
         return wording.paragraph(self)
 
-    def training_loop(self, **options: Any) -> Any:
-        """A schedule for a training loop of your own; see `learncast.planning.training_loop.TrainingLoop`."""
-        from learncast.planning.training_loop import training_loop_of
-
+    def training_loop(self, **options: Any) -> TrainingLoop:
+        """A schedule for a training loop of your own; options are those of `training_loop_of`."""
         return training_loop_of(self.best, **options)
 
     @cached_property
@@ -440,21 +437,17 @@ def _planner(
     seed: int,
 ) -> ModePlanner | TerrainPlanner:
     """Choose the way to plan whose conditions hold."""
-    usual = LEARNABLE.get(type(network))
-    fixed = learn is None or (usual is not None and set(learn) == set(usual))
-    if by in ("auto", "modes") and fixed and isinstance(network, LinearRNN | Activated):
-        modes = _modes([target, *pool], network, seed)
-        if modes is not None and (by == "modes" or _separate(modes)):
-            drawn = np.random.default_rng(seed)
-            with_spread = [with_replicas(m, drawn) for m in modes]
-            return ModePlanner(with_spread[0], tuple(with_spread[1:]), network, terms, strict)
-    if by == "modes":
-        raise InvalidSpec(
-            required='by="modes" needs a LinearRNN, or ReLU units of one response, of fixed recurrence',
-            got=type(network).__name__ if fixed else f"learn={learn!r}",
-            why="other problems do not fall apart into modes",
-            remedy='use by="auto"',
-        )
+    tasks = (*pool, target)
+    terrain: Terrain | None
+    if isinstance(network, Activated):
+        terrain = _response_terrain(tasks, network, terms, learn, by, seed)
+    else:
+        terrain = linear_terrain(tasks, network, terms.learning_rate, learn, by, otherwise_flow=True)
+    if terrain is None:
+        assert isinstance(network, LinearRNN | Activated)
+        drawn = np.random.default_rng(seed)
+        modes = [with_replicas(m, drawn) for m in modes_of([target, *pool], network, rng=seed)]
+        return ModePlanner(modes[0], tuple(modes[1:]), network, terms, strict)
     if goal == "modes":
         raise InvalidSpec(
             required='goal must be "loss" where tasks have no common modes',
@@ -462,47 +455,31 @@ def _planner(
             why="there is nothing else to be accurate",
             remedy="leave goal out",
         )
-    terms = replace(terms, goal="loss")
-    terrain = _terrain((*pool, target), network, terms, learn, fixed, by, seed)
-    return TerrainPlanner(terrain, terms, strict, seed)
+    return TerrainPlanner(terrain, replace(terms, goal="loss"), strict, seed)
 
 
-def _modes(tasks: list[Task], network: LinearRNN | Activated, seed: int) -> list[Modes] | None:
-    """The tasks taken apart; None for nonlinear units that share no response."""
-    if isinstance(network, Activated):
-        check_network(network)
-        if not has_one_response(network):
+def _response_terrain(
+    tasks: tuple[Task, ...], network: Activated, terms: Terms, learn: tuple[str, ...] | None, by: str, seed: int
+) -> Terrain | None:
+    """The responses of nonlinear units; None where they share one, which is a mode."""
+    fixed = learn is None or set(learn) == set(LEARNABLE[Activated])
+    if not fixed or by == "two-layer":
+        raise InvalidSpec(
+            required="nonlinear units are planned with a fixed recurrence, through their responses",
+            got=f"learn={learn!r}" if not fixed else 'by="two-layer"',
+            why="no theory tells how a nonlinear network learns its recurrence",
+            remedy="leave it out, or rank plans with learncast.simulate.advise",
+        )
+    check_network(network)
+    if by in ("auto", "modes") and has_one_response(network):
+        modes = modes_of([tasks[-1], *tasks[:-1]], network, rng=seed)
+        if by == "modes" or separate(modes):
             return None
-    return modes_of(tasks, network, rng=seed)
-
-
-def _separate(modes: list[Modes]) -> bool:
-    """Whether every task falls apart into the modes of one frame."""
-    return all(a.holds or not a.condition.binding for m in modes for a in m.assumptions)
-
-
-def _terrain(
-    tasks: tuple[Task, ...],
-    network: LinearRNN | TwoLayer | Activated,
-    terms: Terms,
-    learn: tuple[str, ...] | None,
-    fixed: bool,
-    by: str,
-    seed: int,
-) -> Terrain:
-    if isinstance(network, Activated):
-        if not fixed or by == "two-layer":
-            raise InvalidSpec(
-                required="nonlinear units are planned with a fixed recurrence, through their responses",
-                got=f"learn={learn!r}" if not fixed else 'by="two-layer"',
-                why="no theory tells how a nonlinear network learns its recurrence",
-                remedy="leave it out, or rank plans with learncast.simulate.advise",
-            )
-        return ResponseTerrain(tasks, network, terms.learning_rate, seed)
-    chosen = checked_learn(network, LEARNABLE[type(network)] if learn is None else learn)
-    if fixed and by in ("auto", "two-layer"):
-        pooled = PooledTerrain(tasks, network, terms.learning_rate, chosen)
-        unstable = {"stable_learning_rate", "regular_orientation"}
-        if by == "two-layer" or all(a.holds or a.name in unstable for a in pooled.assumptions):
-            return pooled
-    return FlowTerrain(tasks, network, terms.learning_rate, chosen)
+    if by == "modes":
+        raise UnsupportedModel(
+            required='by="modes" needs ReLU units of one recurrence and one sign',
+            got=f"{network.activation} units that share no response",
+            why="their learning is more than one mode",
+            remedy='use by="auto"',
+        )
+    return ResponseTerrain(tasks, network, terms.learning_rate, seed)

@@ -26,7 +26,7 @@ from learncast.validation import count, positive
 
 #: Gap between a schedule and its lower bound at which a search is content, and boxes after which it gives up.
 GAP = 1e-6
-MOST_BOXES = 20_000
+MOST_BOXES = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ def best_schedule(
     gap : float
         Relative gap between the schedule's cost and the lower bound at which the search is content.
     max_boxes : int
-        Boxes of durations to bound before giving up the proof; 20 000 take 10 modes some seconds.
+        Boxes of durations to bound before giving up the proof.
     progress : callable
         Called with the share of these boxes that is done.
     rng : numpy.random.Generator or int

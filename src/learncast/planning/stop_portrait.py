@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Stops and accuracies of a portrait in closed form, and of one that is integrated stop by stop.
 CLOSED = (161, 81)
-INTEGRATED = (17, 25)
+INTEGRATED = (21, 25)
 
 
 def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
@@ -39,7 +39,7 @@ def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
     chosen = plan.candidates[candidate]
     stops_number, accuracies_number = CLOSED if isinstance(plan.planner, ModePlanner) else INTEGRATED
     reach = max(2.0 * chosen.stop_steps, plan.direct.flow_steps if np.isfinite(plan.direct.flow_steps) else 0.0)
-    stops = np.linspace(0.0, reach or 1.0, stops_number)
+    stops = np.union1d(np.linspace(0.0, reach or 1.0, stops_number), [chosen.stop_steps])
     asked = plan.terms.accuracy
     far = 1.0 - min(0.1 * (1.0 - asked), 1e-4) if asked < 1 else asked
     # Even in the logarithm of what is left to learn.

@@ -11,14 +11,24 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from learncast.assumptions import Assumption
+from learncast.assumptions import Assumption, require
+from learncast.dynamics.exact import LEARNABLE
+from learncast.dynamics.learning_problem import checked_learn
+from learncast.dynamics.modes import Modes, modes_of
 from learncast.dynamics.solution import LearningTime, Solution, checked_times
+from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
 from learncast.planning.curriculum import Curriculum, Stage, StageOutcome
 from learncast.planning.explanation import Explanation
 from learncast.planning.replicas import ReplicaSteps
-from learncast.planning.terrain import Terrain
+from learncast.planning.terrain import FlowTerrain, LinearTerrain, PooledTerrain, Terrain
+from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, spec_hash
-from learncast.validation import FloatArray
+from learncast.validation import FloatArray, one_of
+
+#: How tasks in sequence may be followed.
+WAYS = ("auto", "modes", "two-layer", "flow")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,3 +169,72 @@ def direct_time(terrain: Terrain, accuracy: float) -> LearningTime:
 def _asked(stage: Stage) -> float:
     assert stage.accuracy is not None  # a stage has one rule or the other
     return stage.accuracy
+
+
+def traced(
+    stages: Sequence[Stage],
+    network: LinearRNN | TwoLayer,
+    learning_rate: float,
+    learn: tuple[str, ...] | None,
+    by: str,
+    strict: bool,
+) -> TracedCurriculum | None:
+    """Follow stages over a terrain where that is the way; None where modes are."""
+    one_of("by", by, WAYS, why="these are the ways to follow a curriculum")
+    if not isinstance(network, LinearRNN | TwoLayer):
+        raise UnsupportedModel(
+            required="the network must be a LinearRNN, a TwoLayer or an Activated LinearRNN",
+            got=type(network).__name__,
+            why="a curriculum is followed from a network's weights",
+            remedy="describe it as learncast.LinearRNN(...) or learncast.TwoLayer(first, second)",
+        )
+    tasks = [stage.task for stage in stages]
+    terrain = linear_terrain(tasks, network, learning_rate, learn, by)
+    if terrain is None:
+        return None
+    if strict:
+        require(terrain.assumptions)
+    return trace(stages, range(len(stages)), terrain)
+
+
+def linear_terrain(
+    tasks: Sequence[Task],
+    network: LinearRNN | TwoLayer,
+    learning_rate: float,
+    learn: tuple[str, ...] | None,
+    by: str,
+    *,
+    otherwise_flow: bool = False,
+) -> LinearTerrain | None:
+    """The terrain on which tasks are to be followed; None where their common modes tell.
+
+    Asked for "auto", tasks without common modes go by the two-layer flow where it is exact; else by modes after all,
+    which then says what fails, or by the integrated flow where `otherwise_flow` allows it.
+    """
+    usual = LEARNABLE.get(type(network), ())
+    fixed = learn is None or set(learn) == set(usual)
+    modal = isinstance(network, LinearRNN) and fixed
+    if by == "modes" and not modal:
+        raise InvalidSpec(
+            required='by="modes" needs a LinearRNN of fixed recurrence',
+            got=type(network).__name__ if fixed else f"learn={learn!r}",
+            why="other problems do not fall apart into modes",
+            remedy='use by="auto", or by="flow"',
+        )
+    if by in ("auto", "modes") and modal:
+        assert isinstance(network, LinearRNN)
+        if by == "modes" or separate(modes_of([tasks[-1], *tasks[:-1]], network)):
+            return None
+    chosen = checked_learn(network, usual if learn is None else learn)
+    if fixed and by in ("auto", "two-layer"):
+        pooled = PooledTerrain(tasks, network, learning_rate, chosen)
+        if by == "two-layer" or pooled.solved:
+            return pooled
+    if by == "auto" and modal and not otherwise_flow:
+        return None
+    return FlowTerrain(tasks, network, learning_rate, chosen)
+
+
+def separate(modes: Sequence[Modes]) -> bool:
+    """Whether every task falls apart into the modes of one frame."""
+    return all(a.holds or not a.condition.binding for m in modes for a in m.assumptions)

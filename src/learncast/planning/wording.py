@@ -87,7 +87,13 @@ def _recommendation(plan: Plan) -> str:
     said = []
     for k, o in enumerate(best.outcomes[:-1]):
         verb = "Pretrain on" if k == 0 else "then on"
-        said.append(f"{verb} {o.stage.task.name} until {percent(o.accuracy)} ({steps(o.flow_steps)})")
+        # So early that no accuracy tells when, steps do.
+        stop = (
+            f"until {percent(o.accuracy)} ({steps(o.flow_steps)})"
+            if o.accuracy >= 0.01
+            else f"for {steps(o.flow_steps)}"
+        )
+        said.append(f"{verb} {o.stage.task.name} {stop}")
     last = best.outcomes[-1]
     already = round(last.flow_steps) == 0
     end = f" and {target} is already learned" if already else f", then train {target} for {steps(last.flow_steps)}"
@@ -109,15 +115,17 @@ def _interval(plan: Plan) -> str:
 
 
 def _alternative(plan: Plan) -> str:
+    """What learning the first task in full would cost more."""
+    first = plan.best.outcomes[0].stage.task
     full = next(
-        (a for a in plan.alternatives if a.name.startswith(f"{plan.best.outcomes[0].stage.task.name} to ")), None
+        (a for a in plan.alternatives if a.stages[0].task is first and a.stages[0].accuracy == plan.terms.accuracy),
+        None,
     )
-    if not plan.pretrains or full is None or not math.isfinite(full.extra) or full.extra < 0.5:
+    if not plan.pretrains or first is plan.target or full is None or not math.isfinite(full.extra) or full.extra < 0.5:
         return ""
-    return (
-        f"Pretraining to {percent(plan.terms.accuracy)} would cost "
-        f"{f'{full.extra:,.4g}' if _priced(plan) else steps(full.extra)} more."
-    )
+    more = f"{full.extra:,.4g}" if _priced(plan) else steps(full.extra)
+    alone = "" if len(plan.best.outcomes) == 2 else f" on {first.name} alone"
+    return f"Pretraining{alone} to {percent(plan.terms.accuracy)} would cost {more} more."
 
 
 def _sensitivity(plan: Plan) -> str:

@@ -1,7 +1,8 @@
-"""Where the trials of a training run come from: a task's statistics, a sampler or recorded arrays."""
+"""Where the trials of a training run come from: a task's statistics, a sampler, recorded arrays or a loader."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from learncast.errors import InvalidSpec
+from learncast.tasks.streams import batches_of, checked_batch, is_dataset
 from learncast.tasks.task import Task
 from learncast.trajectory import spec_hash
 from learncast.validation import FloatArray, count, real_array
@@ -26,7 +28,8 @@ _HELD_OUT = 2**32 - 1
 class Source:
     """Trials for training.
 
-    Every batch is drawn from (seed, stage, step) alone, so that a run can be taken up again at any step.
+    Every batch is drawn from (seed, stage, step) alone, so that a run can be taken up again at any step. A loader is
+    the exception: it gives its own batches in its own order, pass after pass, and cannot be asked for them again.
 
     Attributes
     ----------
@@ -37,6 +40,8 @@ class Source:
         Recorded trials.
     task : Task or None
         The statistics behind the trials, where they are known.
+    passes : Passes or None
+        The batches of a loader.
     """
 
     name: str
@@ -44,15 +49,28 @@ class Source:
     data: tuple[FloatArray, FloatArray] | None
     task: Task | None
     hash: str
+    passes: Passes | None = None
     _tensors_of: dict[torch.dtype, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, source: Any) -> Source:
-        """Take a Task, a sampler, or a pair of arrays."""
+        """Take a Task, a sampler, a pair of arrays, a DataLoader, a Dataset, or a function of nothing.
+
+        The function returns batches (inputs, targets), and is called again for every pass. A Dataset is read into
+        memory; its trials are then recorded ones. Of a loader or such a function the first batches are kept to judge
+        by, and batches have the size that it gives them.
+        """
         if isinstance(source, cls):
             return source
         if isinstance(source, Task):
             return cls(source.name, source.sample, None, source, source.hash)
+        if isinstance(source, torch.utils.data.DataLoader) or _gives_batches(source):
+            passes = Passes(source)
+            name = getattr(source, "__qualname__", type(source).__name__)
+            return cls(name, None, None, None, spec_hash(name, *passes.first(1)), passes)
+        if is_dataset(source):
+            x, y = (np.concatenate(parts) for parts in zip(*batches_of(source), strict=True))
+            return cls.of((x, y))
         if callable(source):
             name = getattr(source, "__qualname__", type(source).__name__)
             probe = [np.asarray(part) for part in source(2, _stream((0, 0), 0))]  # two functions may share a name
@@ -61,7 +79,8 @@ class Source:
             x, y = _checked(*source)
             return cls("recorded", None, (x, y), None, spec_hash(x, y))
         raise InvalidSpec(
-            required="trials must come from a Task, a function of (trials, rng), or a pair (inputs, targets)",
+            required="trials must come from a Task, a function of (trials, rng), a pair (inputs, targets), a "
+            "DataLoader, a Dataset, or a function of nothing that returns batches",
             got=type(source).__name__,
             why="training needs inputs and targets",
             remedy="pass one of these",
@@ -69,6 +88,8 @@ class Source:
 
     def batch(self, trials: int | None, key: tuple[int, int], step: int, dtype: torch.dtype) -> Any:
         """Inputs and targets of one step, as tensors."""
+        if self.passes is not None:
+            return _tensors(self.passes.following(), dtype, check=False)
         if self.data is None:
             assert trials is not None
             assert self.draw is not None
@@ -83,11 +104,23 @@ class Source:
         return x[chosen], y[chosen]
 
     def held_out(self, trials: int, key: tuple[int, int], dtype: torch.dtype) -> Any:
-        """Trials on which to judge: fresh ones, or all that were recorded."""
+        """Trials on which to judge: fresh ones, all that were recorded, or a loader's first."""
+        if self.passes is not None:
+            return _tensors(self.passes.first(trials), dtype, check=False)
         if self.data is not None:
             return self._recorded(dtype)
         assert self.draw is not None
         return _tensors(self.draw(trials, _stream(key, _HELD_OUT)), dtype, check=True)
+
+    def check_replayable(self) -> None:
+        """Refuse checkpoints of a source whose batches cannot be drawn again."""
+        if self.passes is not None:
+            raise InvalidSpec(
+                required="a run with a checkpoint must draw its batches from a Task, a sampler or recorded trials",
+                got=f"{self.name!r}, a loader or a function that returns batches",
+                why="it cannot be asked again for the batches that would have come next",
+                remedy="leave checkpoint out, or pass the trials as arrays or a Dataset",
+            )
 
     def _recorded(self, dtype: torch.dtype) -> Any:
         if dtype not in self._tensors_of:
@@ -96,8 +129,10 @@ class Source:
         return self._tensors_of[dtype]
 
     def checked_batch(self, trials: Any) -> int | None:
-        """Number of trials per step; None uses all recorded trials at every step."""
+        """Number of trials per step; None uses all recorded trials at every step, or a loader's own number."""
         if trials is None:
+            if self.passes is not None:
+                return None
             if self.data is None:
                 raise InvalidSpec(
                     required="batch must say how many fresh trials are drawn per step",
@@ -107,6 +142,69 @@ class Source:
                 )
             return None
         return count("batch", trials, why="it counts trials")
+
+
+class Passes:
+    """The batches of a loader, one pass after the other without end.
+
+    The first batches are kept to judge by and are not trained on until the loader gives them again, in its next pass.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source, self._given, self._passes = source, 0, 1
+        self._batches = batches_of(source)
+        self._held: list[tuple[FloatArray, FloatArray]] = []
+
+    def following(self) -> tuple[FloatArray, FloatArray]:
+        """The next batch, if need be of a new pass."""
+        batch = self._rest_of_pass()
+        if batch is None:
+            self._batches, self._passes = batches_of(self._source), self._passes + 1
+            batch = self._rest_of_pass()
+        if batch is None:
+            raise InvalidSpec(
+                required="a loader must give batches at every pass",
+                got=f"none in pass {self._passes} after {self._given} batches",
+                why="training goes on pass after pass",
+                remedy="check its data set, batch_size and drop_last; a function must make a new generator each time",
+            )
+        return batch
+
+    def first(self, trials: int) -> tuple[FloatArray, FloatArray]:
+        """The first trials, at most those of one pass."""
+        while sum(len(x) for x, _ in self._held) < trials and self._passes == 1:
+            batch = self._rest_of_pass() if self._held else self.following()
+            if batch is None:
+                break
+            self._held.append(batch)
+        x, y = (np.concatenate(parts)[:trials] for parts in zip(*self._held, strict=True))
+        return x, y
+
+    def _rest_of_pass(self) -> tuple[FloatArray, FloatArray] | None:
+        """The next batch of this pass; None at its end."""
+        for batch in self._batches:
+            self._given += 1
+            return checked_batch(batch, f"batch {self._given - 1}")
+        return None
+
+
+def _gives_batches(source: Any) -> bool:
+    """Whether this is a function of nothing; one of (trials, rng) is a sampler."""
+    if not callable(source):
+        return False
+    try:
+        signature = inspect.signature(source)
+    except (TypeError, ValueError):  # some functions written in C do not say
+        return False
+    return _binds(signature) and not _binds(signature, 1, None)
+
+
+def _binds(signature: inspect.Signature, *values: Any) -> bool:
+    try:
+        signature.bind(*values)
+    except TypeError:
+        return False
+    return True
 
 
 def _tensors(trials: tuple[Any, Any], dtype: torch.dtype, *, check: bool) -> Any:

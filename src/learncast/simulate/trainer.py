@@ -21,7 +21,7 @@ from learncast.simulate.learner import Learner
 from learncast.simulate.modules import Network
 from learncast.simulate.run import History, TrainingRun, training_provenance
 from learncast.simulate.sources import Source
-from learncast.simulate.stopping import Accuracy, Plateau, Rule, Watch
+from learncast.simulate.stopping import Accuracy, LossBelow, Plateau, Rule, Watch
 from learncast.simulate.training import Training
 from learncast.trajectory import Status, spec_hash
 from learncast.validation import FloatArray, count
@@ -44,8 +44,11 @@ def train(
 
     Parameters
     ----------
-    source : Task, function of (trials, rng), pair of arrays, or list of Stage
-        Trials. A list of stages is a curriculum: weights are carried over, and each stage ends by its own rule.
+    source : Task, function of (trials, rng), pair of arrays, DataLoader, Dataset, function of nothing, or list of Stage
+        Trials. A list of stages is a curriculum: weights are carried over, and each stage ends by its own rule; a pair
+        (trials, rule), as of `Advice.stages`, is a stage too. A
+        DataLoader, or a function that returns batches, is passed through again and again with batches of its own size;
+        its first `evaluation` trials are kept to judge by. The run is the same again only if its batches are.
     network : LinearRNN, TwoLayer, Activated or nn.Module
         The start. A module takes inputs (trials, steps, inputs) to answers of the targets' shape; it is copied.
     training : Training
@@ -70,6 +73,9 @@ def train(
             remedy="use learncast.simulate.Training(learning_rate=..., ...)",
         )
     sources, rules = _stages(source, training)
+    if checkpoint is not None:
+        for one in sources:
+            one.check_replayable()
     with _threads(training.threads):
         learner = Learner(network, sources, training)
         given = [None] * len(sources) if optima is None else list(optima)
@@ -121,9 +127,9 @@ def _no_pass(stage: int, plateau: Plateau) -> Any:
 
 def _stages(source: Any, training: Training) -> tuple[list[Source], list[tuple[Rule | None, int]]]:
     if isinstance(source, list):
-        if not source or not all(isinstance(stage, Stage) for stage in source):
+        if not source or not all(isinstance(stage, Stage) or _is_ruled(stage) for stage in source):
             raise InvalidSpec(
-                required="a curriculum must be a list of Stage",
+                required="a curriculum must be a list of Stage, or of pairs (trials, rule)",
                 got=f"{[type(stage).__name__ for stage in source]}",
                 why="each stage needs a task and a rule to stop",
                 remedy="use learncast.Stage(task, accuracy=...) or Stage(task, steps=...)",
@@ -135,13 +141,8 @@ def _stages(source: Any, training: Training) -> tuple[list[Source], list[tuple[R
                 why="two rules would contradict each other",
                 remedy="leave steps and until out of Training",
             )
-        sources = [Source.of(stage.task) for stage in source]
-        rules: list[tuple[Rule | None, int]] = [
-            (Accuracy(stage.accuracy), training.most_steps)
-            if stage.accuracy is not None
-            else (None, count("steps", stage.steps, least=0, why="training counts whole steps"))
-            for stage in source
-        ]
+        sources = [Source.of(stage.task if isinstance(stage, Stage) else stage[0]) for stage in source]
+        rules: list[tuple[Rule | None, int]] = [_stage_rule(stage, training.most_steps) for stage in source]
     else:
         if (training.steps is None) == (training.until is None):
             raise InvalidSpec(
@@ -155,6 +156,19 @@ def _stages(source: Any, training: Training) -> tuple[list[Source], list[tuple[R
     for one in sources:
         one.checked_batch(training.batch)
     return sources, rules
+
+
+def _is_ruled(stage: Any) -> bool:
+    return isinstance(stage, tuple) and len(stage) == 2 and isinstance(stage[1], Accuracy | LossBelow | Plateau)
+
+
+def _stage_rule(stage: Any, most_steps: int) -> tuple[Rule | None, int]:
+    """When a stage ends by itself, and where in any case."""
+    if not isinstance(stage, Stage):
+        return stage[1], most_steps
+    if stage.accuracy is not None:
+        return Accuracy(stage.accuracy), most_steps
+    return None, count("steps", stage.steps, least=0, why="training counts whole steps")
 
 
 class _Loop:

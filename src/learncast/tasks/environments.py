@@ -30,7 +30,8 @@ def from_environment(
     The environment must follow the interface of neurogym's `TrialEnv`: `new_trial()` draws a trial, `ob` (steps,
     channels) and `gt` (steps) or (steps, channels) then hold it whole. It is reset and seeded here, so the same seed
     gives the same trials; an environment that was passed in is left after its last trial, since a copy of it could
-    share its random stream. Ground truth that numbers classes (a discrete action space) becomes one-hot targets.
+    share its random stream. What an environment draws when it is made no seed reaches. Ground truth that numbers
+    classes (a discrete action space) becomes one-hot targets.
 
     Trials of unequal length are aligned at their end, where answers are asked for: shorter ones begin with steps
     without input or target, longer ones lose their beginning. A linear network that starts at rest stays at rest over

@@ -14,7 +14,7 @@ MOST_BLOCKS = 64
 #: Fewest blocks from which a sampling error can be told: its own relative error is then 1 / sqrt(14) = 27%.
 LEAST_BLOCKS = 8
 #: Bytes that all blocks together may take.
-BLOCK_MEMORY = 2**27
+BLOCK_MEMORY = 2**26
 
 
 @dataclass(frozen=True, eq=False)

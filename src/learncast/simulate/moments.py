@@ -1,0 +1,127 @@
+"""The moments of a task: what a linear network with biases can learn from it, lag by lag."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from learncast.dynamics.learning_problem import lag_statistics
+from learncast.errors import InvalidSpec
+from learncast.tasks.covariance import MEMORY_LIMIT
+from learncast.tasks.task import Task
+from learncast.validation import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Second moments by lag behind the readout of the input and a constant 1, summed over the readouts.
+
+    The loss of a network whose answer is K times these variables is <K S, K>/2 - <K, X> + constant.
+
+    Attributes
+    ----------
+    square : (variables, variables)
+        S, with variables = lags x (inputs + 1), the constant 1 being the last input of each lag.
+    cross : (outputs, variables)
+        X.
+    constant : float
+        Half the mean squared target.
+    least : float
+        Loss of the best linear map with an offset.
+    """
+
+    square: FloatArray
+    cross: FloatArray
+    constant: float
+    least: float
+    lags: int
+    inputs: int
+
+    @classmethod
+    def of(cls, task: Task, *, means: tuple[FloatArray, FloatArray] | None = None, affine: bool = True) -> Moments:
+        """Collect a task's moments.
+
+        Parameters
+        ----------
+        task : Task
+        means : (steps, inputs) and (readouts, outputs) arrays, optional
+            Mean input and target; zeros by default, as of a task described by its covariances.
+        affine : bool
+            Whether the network can answer a constant, so that the best linear map may too.
+        """
+        _check_room(task)
+        statistics = lag_statistics(task)
+        lags, n, m = statistics.lags, task.inputs, task.outputs
+        if np.isnan(statistics.constant):
+            raise InvalidSpec(
+                required=f"task {task.name!r} must know its target covariance",
+                got="none",
+                why="when a task counts as learned is decided by its loss",
+                remedy="give target_covariance, or make the task from trials",
+            )
+        square, cross = np.zeros((lags, n + 1, lags, n + 1)), np.zeros((m, lags, n + 1))
+        assert statistics.input is not None
+        square[:, :n, :, :n] = statistics.input
+        cross[:, :, :n] = statistics.cross.transpose(1, 0, 2)
+        readouts = range(lags) if task.targets == "every_step" else [lags - 1]
+        mean_x, mean_y = means if means is not None else (np.zeros((lags, n)), np.zeros((len(readouts), m)))
+        for place, r in enumerate(readouts):
+            reach = slice(0, r + 1)
+            square[reach, n, reach, n] += 1.0  # lags before the first step hold no constant either
+            square[reach, n, reach, :n] += mean_x[r::-1]
+            square[reach, :n, reach, n] += mean_x[r::-1, :, None]
+            cross[:, reach, n] += mean_y[place][:, None]
+        flat, B = square.reshape(lags * (n + 1), -1), cross.reshape(m, -1)
+        used = np.ones(len(flat), dtype=bool) if affine else np.tile(np.arange(n + 1) < n, lags)
+        best = np.linalg.lstsq(flat[np.ix_(used, used)], B[:, used].T, rcond=None)[0]
+        least = max(statistics.constant - 0.5 * float(np.sum(B[:, used].T * best)), 0.0)
+        return cls(flat, B, float(statistics.constant), least, lags, n)
+
+
+@dataclass(frozen=True, eq=False)
+class MomentStack:
+    """Moments of several tasks side by side, shorter trials filled up with lags that hold nothing."""
+
+    square: Tensor
+    cross: Tensor
+    constant: Tensor
+    lags: int
+
+    @classmethod
+    def of(cls, moments: Sequence[Moments]) -> MomentStack:
+        """Stack them; one task alone serves any number of copies."""
+        lags, width, outputs = max(m.lags for m in moments), moments[0].inputs + 1, len(moments[0].cross)
+        size = lags * width
+        square, cross = torch.zeros(len(moments), size, size), torch.zeros(len(moments), outputs, size)
+        square, cross = square.double(), cross.double()
+        for k, one in enumerate(moments):
+            n = len(one.square)
+            square[k, :n, :n] = torch.from_numpy(one.square)
+            cross[k, :, :n] = torch.from_numpy(one.cross)
+        return cls(square, cross, torch.tensor([m.constant for m in moments], dtype=torch.float64), lags)
+
+    def loss_and_slope(self, filters: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss of each copy and its slope in the copy's filters (copies, outputs, variables)."""
+        slope = filters @ self.square - self.cross
+        return self.constant + ((slope - self.cross) * filters).sum((1, 2)) / 2, slope
+
+    def kept(self, index: Tensor) -> MomentStack:
+        """Those of some copies; all of them when one task serves every copy."""
+        if len(self.constant) == 1:
+            return self
+        return MomentStack(self.square[index], self.cross[index], self.constant[index], self.lags)
+
+
+def _check_room(task: Task) -> None:
+    size = 8 * (task.steps * (task.inputs + 1)) ** 2
+    if size > MEMORY_LIMIT:
+        raise InvalidSpec(
+            required=f"the moments of {task.name!r} must fit in {MEMORY_LIMIT / 2**30:.3g} GiB",
+            got=f"{task.steps} steps of {task.inputs} inputs, which take {size / 2**30:.3g} GiB",
+            why="every step of the surrogate's descent reads them",
+            remedy="use shorter trials or fewer input channels",
+        )

@@ -1,0 +1,201 @@
+"""The linear surrogate of a recurrent model: the linear network with the model's own parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from learncast.simulate.model_parts import ModelParts
+
+
+@dataclass(frozen=True, eq=False)
+class LinearSystem:
+    """s_t = recurrence s_{t-1} + drive (x_t, 1), answered by readout s_t + offset; all with a leading axis of copies.
+
+    Attributes
+    ----------
+    drive : (copies, states, inputs + 1)
+        The last column is the constant drive of the biases.
+    recurrence : (copies, states, states)
+    readout : (copies, outputs, states)
+    offset : (copies, outputs)
+    """
+
+    drive: Tensor
+    recurrence: Tensor
+    readout: Tensor
+    offset: Tensor
+
+    def filters(self, lags: int) -> Tensor:
+        """Weight of each lag's input (and constant 1) in the answer, (copies, outputs, lags, inputs + 1)."""
+        found: Tensor = _Filter.apply(self.drive, self.recurrence, self.readout, lags)  # type: ignore[no-untyped-call]
+        # The constant 1 of the newest step is there at every readout, so the readout's own bias belongs to it.
+        own = torch.zeros_like(found)
+        own[:, :, 0, -1] = self.offset
+        return found + own
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearSurrogate:
+    """The linear network that a model is near small activity, as a function of the model's own parameters.
+
+    Every gate is held at what its biases alone say, every activation has the slope it has at 0 (1), and what is
+    left is linear in the input and the state:
+
+    - nn.RNN: h <- W x + U h + b
+    - nn.GRU: h <- z h + (1 - z) (W x + b + r (U h + b')), with z and r the gates' values at x = h = 0
+    - nn.LSTM: c <- f c + i (W x + U h + b), h = o c, with i, f, o the gates' values at x = h = 0
+
+    Several layers are put one behind the other. What learns are the model's parameters, so that an optimiser acts on
+    them as it does in the model: candidate and readout weights, their biases, and the gates' biases. The gates'
+    weights do not act at first order and stay as they are.
+
+    Attributes
+    ----------
+    kind : str
+        "tanh", "relu", "gru" or "lstm".
+    every_step : bool
+        Whether the model answers at every step or at the end.
+    parameters : dict of tensors
+        Copies in float64, by their names in the model; only those that act.
+    learns : tuple of str
+        Names of those that require a gradient.
+    """
+
+    kind: str
+    inputs: int
+    outputs: int
+    hidden_size: int
+    layers: int
+    every_step: bool
+    parameters: Mapping[str, Tensor]
+    learns: tuple[str, ...]
+    layer_name: str
+    readout_name: str
+
+    @property
+    def has_biases(self) -> bool:
+        """Whether the surrogate can answer something without an input."""
+        return any("bias" in name for name in self.parameters)
+
+    def stacked(self, copies: int) -> dict[str, Tensor]:
+        """The parameters of several copies, with a leading axis."""
+        return {name: value.expand(copies, *value.shape).clone() for name, value in self.parameters.items()}
+
+    def system(self, parameters: Mapping[str, Tensor]) -> LinearSystem:
+        """The linear network with these parameters (with a leading axis); differentiable."""
+        below: tuple[Tensor, Tensor, Tensor] | None = None
+        for index in range(self.layers):
+            drive, recurrence, output = self._layer(parameters, index)
+            below = (drive, recurrence, output) if below is None else _behind(below, (drive, recurrence, output))
+        assert below is not None
+        weight = parameters[f"{self.readout_name}weight"]
+        offset = parameters.get(f"{self.readout_name}bias", weight.new_zeros(weight.shape[:2]))
+        drive, recurrence, output = below
+        own = output.shape[-1]
+        inner = weight.new_zeros(*weight.shape[:2], drive.shape[1] - own)  # layers below the last are not read out
+        return LinearSystem(drive, recurrence, torch.cat([inner, weight * output[:, None, :]], dim=2), offset)
+
+    def _layer(self, parameters: Mapping[str, Tensor], index: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Drive (copies, states, inputs + 1), recurrence and the output of each state (copies, states)."""
+        stem = self.layer_name
+        W, U = (parameters[f"{stem}weight_{side}_l{index}"] for side in ("ih", "hh"))
+        zero = W.new_zeros(W.shape[:2])
+        b, b2 = (parameters.get(f"{stem}bias_{side}_l{index}", zero) for side in ("ih", "hh"))
+        n = U.shape[-1]
+        if self.kind == "gru":
+            r, z = (b + b2)[:, : 2 * n].sigmoid().chunk(2, dim=1)
+            share = (1 - z)[:, :, None]
+            drive = share * torch.cat([W[:, 2 * n :], (b[:, 2 * n :] + r * b2[:, 2 * n :])[:, :, None]], dim=2)
+            recurrence = share * r[:, :, None] * U[:, 2 * n :] + torch.diag_embed(z)
+            return drive, recurrence, torch.ones_like(z)
+        total = (b + b2)[:, :, None]
+        if self.kind == "lstm":
+            i, f, _, o = (b + b2).sigmoid().chunk(4, dim=1)
+            rows = slice(2 * n, 3 * n)
+            drive = i[:, :, None] * torch.cat([W[:, rows], total[:, rows]], dim=2)
+            # The state is c: what comes back of it is h = o c.
+            recurrence = i[:, :, None] * U[:, rows] * o[:, None, :] + torch.diag_embed(f)
+            return drive, recurrence, o
+        return torch.cat([W, total], dim=2), U, W.new_ones(W.shape[:2])
+
+    def __repr__(self) -> str:
+        return (
+            f"<LinearSurrogate of a {self.kind} network: {self.inputs} inputs, {self.layers} x {self.hidden_size} "
+            f"units, {self.outputs} outputs at {'every step' if self.every_step else 'the end'}; "
+            f"{len(self.learns)} of {len(self.parameters)} parameters learn>"
+        )
+
+
+def linear_surrogate(module: nn.Module, *, steps: int = 5) -> LinearSurrogate:
+    """Find the linear surrogate of a model.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Contains one nn.RNN, nn.GRU or nn.LSTM of one direction and any number of layers, and one nn.Linear that reads
+        out its last layer at the end or at every step. It takes inputs (trials, steps, inputs) to the answers.
+    steps : int
+        Steps of the trials on which it is tried whether the model is no more than these two parts.
+    """
+    parts = ModelParts.of(module, steps)
+    own = parts.parameters
+    return LinearSurrogate(
+        kind=parts.kind,
+        inputs=parts.layer.input_size,
+        outputs=parts.readout.out_features,
+        hidden_size=parts.layer.hidden_size,
+        layers=parts.layer.num_layers,
+        every_step=parts.every_step,
+        parameters={name: value.detach().to(torch.float64).clone() for name, value in own.items()},
+        learns=tuple(name for name, value in own.items() if value.requires_grad),
+        layer_name=parts.layer_name,
+        readout_name=parts.readout_name,
+    )
+
+
+def _behind(
+    below: tuple[Tensor, Tensor, Tensor], above: tuple[Tensor, Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Two linear layers as one: the upper one is driven by the lower one's output of the same step."""
+    (B, A, out), (B2, A2, out2) = below, above
+    read = out.new_zeros(len(out), B2.shape[1], A.shape[1])
+    read[:, :, -out.shape[1] :] = B2[:, :, :-1] * out[:, None, :]
+    drive = read @ B
+    constant = drive[:, :, -1:] + B2[:, :, -1:]
+    drive = torch.cat([B, torch.cat([drive[:, :, :-1], constant], dim=2)], dim=1)
+    top = torch.cat([A, A.new_zeros(len(A), A.shape[1], A2.shape[1])], dim=2)
+    return drive, torch.cat([top, torch.cat([read @ A, A2], dim=2)], dim=1), out2
+
+
+class _Filter(torch.autograd.Function):
+    """K_k = C A^k B for all lags k, with its gradient written out: autograd would sum one matrix per lag."""
+
+    @staticmethod
+    def forward(ctx: Any, drive: Tensor, recurrence: Tensor, readout: Tensor, lags: int) -> Tensor:
+        rows = [readout]
+        for _ in range(lags - 1):
+            rows.append(torch.bmm(rows[-1], recurrence))
+        reach = torch.stack(rows, dim=1)  # J_k = C A^k, (copies, lags, outputs, states)
+        ctx.save_for_backward(drive, recurrence, reach)
+        return torch.matmul(reach, drive[:, None]).transpose(1, 2)
+
+    @staticmethod
+    def backward(ctx: Any, *given: Any) -> Any:
+        drive, recurrence, reach = ctx.saved_tensors
+        slope = given[0].transpose(1, 2)  # (copies, lags, outputs, inputs)
+        direct = torch.matmul(slope, drive[:, None].transpose(2, 3))
+        back = recurrence.transpose(1, 2)
+        rows = [direct[:, -1]]
+        for k in range(direct.shape[1] - 2, -1, -1):
+            rows.append(torch.baddbmm(direct[:, k], rows[-1], back))  # M_k = D_k B' + M_{k+1} A'
+        carried = torch.stack(rows[::-1], dim=1)
+        copies, _, _, states = reach.shape
+        flat, early, late = reach.flatten(1, 2), reach[:, :-1].reshape(copies, -1, states), carried[:, 1:]
+        of_drive = torch.bmm(flat.transpose(1, 2), slope.reshape(copies, -1, slope.shape[3]))
+        of_recurrence = torch.bmm(early.transpose(1, 2), late.reshape(copies, -1, states))
+        return of_drive, of_recurrence, carried[:, 0], None
