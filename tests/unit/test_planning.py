@@ -332,7 +332,6 @@ def test_a_misaligned_network_is_outside_the_theory(target):
     with pytest.raises(AssumptionViolated):
         plan(target, [], leaning, by="modes", **alone)
     assert plan(target, [], leaning, by="modes", strict=False, **alone).forecast_class == "outside"
-    assert plan(target, [], leaning, **alone).forecast_class == "integrated"
     grid = {"vary": "target_strength", "values": [0.5], "accuracies": [0.5], "learning_rate": RATE}
     with pytest.raises(AssumptionViolated):
         phase_portrait(target, leaning, **grid)

@@ -179,8 +179,8 @@ def _tables(found: LearnabilityWindow, index: int) -> list[Table]:
             ("lag", "envelope", "gates", "signal", "score", "index", "needs", "status"),
             rows,
             [
-                f"A signal is told from 0 by a score above {float(here['critical_score']):.3g}; too few: these sequences "
-                "do not tell it, or not its noise."
+                f"A signal is told from 0 by a score above {float(here['critical_score']):.3g}; too few: these "
+                "sequences do not tell it, or not its noise."
             ],
         ),
     ]

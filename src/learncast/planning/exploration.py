@@ -90,6 +90,10 @@ class Exploration:
             return Route(names, spent, rest, math.inf)
         return Route(names, spent, rest, cost + rest * float(terms.cost[-1]))
 
+    def _bounded(self, order: Sequence[int], durations: Sequence[float]) -> float:
+        """The total, or a finite number beyond any: what breaks a rule must not spoil a search's arithmetic."""
+        return min(self.priced(order, durations).total, 1e30)
+
     def _course(self, task: int) -> Any:
         """Training from the very start, integrated once."""
         if task not in self._first:
@@ -137,7 +141,7 @@ class Exploration:
                 continue
             ends = (grid[k - 1] if k else 0.0, grid[min(k + 1, len(grid) - 1)])
             found = minimize_scalar(
-                lambda t: self.priced((task,), (t,)).total,
+                lambda t: self._bounded((task,), (t,)),
                 bounds=ends,
                 method="bounded",
                 options={"xatol": PRECISION * span, "maxiter": 40},
@@ -164,7 +168,7 @@ class Exploration:
         begin = np.array(route.durations) / span
 
         def cost(scaled: FloatArray) -> float:
-            return self.priced(route.order, np.clip(scaled, 0.0, 2.0) * span).total
+            return self._bounded(route.order, np.clip(scaled, 0.0, 2.0) * span)
 
         simplex = np.vstack([begin, *(begin + 0.08 * row for row in np.eye(len(begin)))])
         options = {"maxfev": TRIED * len(begin), "xatol": PRECISION, "fatol": 0.0, "initial_simplex": simplex}

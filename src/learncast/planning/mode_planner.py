@@ -259,7 +259,9 @@ class ModePlanner:
     def _reason(self, m: Modes, candidate: Candidate) -> dict[str, Any]:
         """The terms of eq. (16) at the best stop, and a sentence."""
         first = self._first_stage(m, candidate.stop_steps, candidate.accuracy)
-        pair = self.follow([first, self._last_stage()])
+        pair = follow_modes(
+            [first, self._last_stage()], (m, self.target), self.network, self.terms.learning_rate
+        )  # the terms are those of an accuracy, whatever the goal
         assert pair.why is not None
         found = pair.why.as_dict()
         if not candidate.helps:

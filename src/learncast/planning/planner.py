@@ -188,7 +188,7 @@ class Plan:
         found: list[tuple[str, Curriculum]] = []
         if self.pretrains:
             found.append((f"train {self.target.name} directly", self.planner.follow([last])))
-        if self.pretrains and first is not self.target:
+        if self.pretrains and first is not self.target and self._may_finish(first):
             full = self.planner.follow([Stage(first, accuracy=self.terms.accuracy), last])
             found.append((f"{first.name} to {wording.percent(self.terms.accuracy)}, then {self.target.name}", full))
         others = [c for c in self.candidates if c.helps and c.usable and not (self._only(c))]
@@ -206,6 +206,12 @@ class Plan:
             for name, way in found
         ]
         return tuple(sorted(rows, key=lambda a: (math.isnan(a.total), a.total)))
+
+    def _may_finish(self, task: Task) -> bool:
+        """Whether the terms allow a candidate to be learned as well as the target is asked for."""
+        place = next(k for k, other in enumerate(self.pool) if other is task)
+        low, high = self.terms.least[place], self.terms.most[place]
+        return bool(low <= self.terms.accuracy <= high) and not np.isfinite(self.terms.most_loss).any()
 
     def _only(self, candidate: Candidate) -> bool:
         """Whether the recommended plan is this candidate's own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +83,21 @@ def checked_terms(
 
 
 def checked_pool(target: Task, candidates: Sequence[Task]) -> list[Task]:
-    """Validate the candidates: some, and none of them the target."""
+    """Validate target and candidates: tasks, some of them, and none of them the target."""
+    if not isinstance(target, Task):
+        raise InvalidSpec(
+            required="the target must be a Task",
+            got=type(target).__name__,
+            why="a plan is made from the statistics of tasks",
+            remedy="make one with learncast.tasks, Task.from_samples or learncast.tasks.from_batches",
+        )
+    if isinstance(candidates, Task | str) or not isinstance(candidates, Iterable):
+        raise InvalidSpec(
+            required="candidates must be a list of tasks",
+            got=type(candidates).__name__,
+            why="any number of them may come before the target",
+            remedy="put them in a list, also a single one",
+        )
     pool = list(candidates)
     if not pool:
         raise InvalidSpec(

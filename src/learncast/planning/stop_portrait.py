@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Stops and accuracies of a portrait in closed form, and of one that is integrated stop by stop.
 CLOSED = (161, 81)
-INTEGRATED = (21, 25)
+INTEGRATED = (17, 13)
 
 
 def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:

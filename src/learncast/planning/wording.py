@@ -133,6 +133,8 @@ def _sensitivity(plan: Plan) -> str:
     if not plan.pretrains or 0.9 not in near or not all(math.isfinite(near[f].extra) for f in (0.9, 1.1)):
         return ""
     early, late = near[0.9].extra, near[1.1].extra
+    if min(early, late) < -0.5:  # a rule forbids the cheaper stop; it must not sound like advice
+        return ""
     words = [f"{'costs' if e >= 0 else 'saves'} {abs(e):,.0f}" for e in (early, late)]
     unit = "" if _priced(plan) else " steps"
     return f"Stopping 10% early {words[0]}{unit}, 10% late {words[1]}."

@@ -105,7 +105,7 @@ class Goals:
             best = np.linalg.lstsq(power, task.cross_covariance.dense()[0, :, 0, :], rcond=None)[0].T
             return np.asarray(np.einsum("mk,mn,nk->k", frame.mode_outputs, best, frame.mode_inputs))
         if isinstance(network, LinearRNN) and learn == {"input", "output"}:
-            found = modes_of([*self.learner.tasks[:1], task], network)[-1]
+            found = modes_of([self.learner.tasks[-1], task], network)[-1]
             return found.optimum if exact(found.assumptions) else None
         return None
 

@@ -36,7 +36,7 @@ class Learner:
     network : LinearRNN, TwoLayer, Activated or None
         The description before training.
     frame : Frame or None
-        Directions of the modes, those of the first task; None without a description.
+        Directions of the modes, those of the last task; None without a description.
     """
 
     def __init__(self, network: Network | nn.Module, sources: Sequence[Source], training: Training) -> None:
@@ -106,7 +106,8 @@ class Learner:
             if isinstance(described, TwoLayer)
             else (described.input_weights, described.output_weights)
         )
-        return common_frame(self.tasks, maps=(last @ first,))
+        # The target, which comes last, decides: so do the forecasts that training is compared with.
+        return common_frame([self.tasks[-1], *self.tasks[:-1]], maps=(last @ first,))
 
     @property
     def modes(self) -> int:
