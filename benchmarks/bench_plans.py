@@ -25,8 +25,8 @@ def pool(number: int) -> tuple[lc.Task, list[lc.Task], lc.LinearRNN, float]:
     def task(name: str) -> lc.Task:
         shared = {"steps": steps, "name": name}
         if rng.random() < 0.5:
-            strengths = rng.uniform(0.5, 2.0, channels).tolist()
-            return lc.tasks.integration(target_strength=strengths, input_strength=float(rng.uniform(0.6, 1.5)), **shared)
+            strengths, scale = rng.uniform(0.5, 2.0, channels).tolist(), float(rng.uniform(0.6, 1.5))
+            return lc.tasks.integration(target_strength=strengths, input_strength=scale, **shared)
         return lc.tasks.leaky_integration(
             timescale=rng.uniform(4.0, 30.0, channels).tolist(),
             correlation=float(rng.uniform(0.0, 0.6)),
@@ -46,7 +46,7 @@ def carried_out(number: int) -> tuple[lc.Plan, np.ndarray]:
     """A plan and the steps its training took, one for each seed."""
     target, others, network, rate = pool(number)
     found = lc.plan(target, others, network, learning_rate=rate, accuracy=ACCURACY, max_stages=3)
-    settings = simulate.Training(rate, batch=BATCH, learn=("input", "output"), record=(), evaluation=2, most_steps=20_000)
+    settings = simulate.Training(rate, batch=BATCH, learn=("input", "output"), record=(), most_steps=20_000)
     runs = simulate.train_replicas(
         list(found.stages), network, settings, seeds=SEEDS, processes=1, optima=[m.optimum for m in found.best.modes]
     )
@@ -62,7 +62,8 @@ def rows() -> Iterator[tuple[str, str, str]]:
         label = f"pool {number}, {len(found.best.modes[0])} modes: predicted {found.best.descent_steps:.0f} steps"
         yield f"{label}, trained {steps.mean():.1f}", f"{errors[-1]:+.1%}", ""
     worst = float(np.abs(errors).max())
-    yield f"{POOLS} pools, {SEEDS} seeds, batches of {BATCH}, accuracy {ACCURACY}: largest error of the total", f"{worst:.1%}", "<= 3%"
+    label = f"{POOLS} pools, {SEEDS} seeds, batches of {BATCH}, accuracy {ACCURACY}"
+    yield f"{label}: largest error of a total", f"{worst:.1%}", "<= 3%"
     yield "plans of more than one stage", f"{sum(n > 1 for n in stages)}", ""
     yield "plans of three stages", f"{sum(n > 2 for n in stages)}", ""
     rng = np.random.default_rng(0)
