@@ -78,6 +78,8 @@ def _recurrent(module: nn.Module) -> tuple[str, Any]:
         raise _unsupported("a layer without projection", f"proj_size={layer.proj_size}", "use proj_size=0")
     if "weight_hh_l0" not in dict(layer.named_parameters(recurse=False)):
         raise _unsupported("a layer that owns its weights", "reparametrised weights", "make them permanent first")
+    if any(value.device.type != "cpu" for value in module.parameters()):
+        raise _unsupported("a model on the CPU", "one on another device", "pass copy.deepcopy(model).cpu()")
     return f"{name}." if name else "", layer
 
 
