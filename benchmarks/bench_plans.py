@@ -9,7 +9,7 @@ import numpy as np
 import learncast as lc
 from benchmarks.timing import fastest
 from learncast import simulate
-from learncast.planning.optimal import cheapest_path
+from learncast.planning.schedules.optimal import cheapest_path
 
 POOLS, CANDIDATES, SEEDS, BATCH = 20, 4, 3, 4000
 

@@ -14,50 +14,50 @@ __version__ = "0.1.0"
 _HOME = {
     "Activated": "networks.activated",
     "AssumptionViolated": "errors",
-    "CheapestPath": "planning.optimal",
+    "CheapestPath": "planning.schedules.optimal",
     "ContinualLearning": "planning.forgetting",
-    "Curriculum": "planning.curriculum",
+    "Curriculum": "planning.curricula.curriculum",
     "Descent": "dynamics.descent",
-    "Design": "planning.designer",
-    "FastestPath": "planning.optimal",
+    "Design": "planning.schedules.designer",
+    "FastestPath": "planning.schedules.optimal",
     "InvalidSpec": "errors",
     "LearncastError": "errors",
     "LearningTime": "dynamics.solution",
     "LinearRNN": "networks.linear_rnn",
     "Modes": "dynamics.modes",
     "NotLearned": "errors",
-    "Plan": "planning.planner",
+    "Plan": "planning.plans.planner",
     "Provenance": "trajectory",
     "Response": "dynamics.response",
-    "Schedule": "planning.schedule",
+    "Schedule": "planning.schedules.schedule",
     "SchemaMismatch": "errors",
     "Solution": "dynamics.solution",
-    "Stage": "planning.curriculum",
+    "Stage": "planning.curricula.curriculum",
     "Status": "trajectory",
     "Task": "tasks.task",
-    "TrainingLoop": "planning.training_loop",
+    "TrainingLoop": "planning.plans.training_loop",
     "Trajectory": "trajectory",
     "TwoLayer": "networks.two_layer",
     "UnsupportedModel": "errors",
     "agreement": "planning.agreement",
-    "best_schedule": "planning.search",
-    "cheapest_path": "planning.optimal",
+    "best_schedule": "planning.schedules.search",
+    "cheapest_path": "planning.schedules.optimal",
     "convergence_order": "planning.agreement",
     "descend": "dynamics.descent",
-    "design": "planning.designer",
-    "fastest_path": "planning.optimal",
-    "follow": "planning.curriculum",
+    "design": "planning.schedules.designer",
+    "fastest_path": "planning.schedules.optimal",
+    "follow": "planning.curricula.curriculum",
     "forgetting": "planning.forgetting",
-    "forgetting_front": "planning.pareto",
+    "forgetting_front": "planning.schedules.pareto",
     "gradient_flow": "dynamics.gradient_flow",
     "hidden_similarity": "dynamics.representation",
     "learn_in_sequence": "planning.forgetting",
     "modes": "dynamics.modes",
     "off_diagonal_strength": "dynamics.decoupling",
     "phase_portrait": "planning.phase",
-    "plan": "planning.planner",
+    "plan": "planning.plans.planner",
     "printed_time": "planning.timing",
-    "rehearse": "planning.rehearsal",
+    "rehearse": "planning.curricula.rehearsal",
     "representation_distance": "dynamics.representation",
     "response": "dynamics.response",
     "richness": "planning.richness",
@@ -67,7 +67,7 @@ _HOME = {
     "tangent_kernel": "dynamics.representation",
     "tangent_kernel_summary": "dynamics.representation",
     "time_to_learn": "planning.timing",
-    "training_loop_of": "planning.training_loop",
+    "training_loop_of": "planning.plans.training_loop",
 }
 _ROOMS = ("figures", "learnability", "papers", "simulate", "tasks")
 #: Rooms that need torch.
@@ -132,18 +132,18 @@ if TYPE_CHECKING:
     from learncast.networks.linear_rnn import LinearRNN
     from learncast.networks.two_layer import TwoLayer
     from learncast.planning.agreement import agreement, convergence_order
-    from learncast.planning.curriculum import Curriculum, Stage, follow
-    from learncast.planning.designer import Design, design
+    from learncast.planning.curricula.curriculum import Curriculum, Stage, follow
+    from learncast.planning.curricula.rehearsal import rehearse
     from learncast.planning.forgetting import ContinualLearning, forgetting, learn_in_sequence
-    from learncast.planning.optimal import CheapestPath, FastestPath, cheapest_path, fastest_path
-    from learncast.planning.pareto import forgetting_front
     from learncast.planning.phase import phase_portrait
-    from learncast.planning.planner import Plan, plan
-    from learncast.planning.rehearsal import rehearse
+    from learncast.planning.plans.planner import Plan, plan
+    from learncast.planning.plans.training_loop import TrainingLoop, training_loop_of
     from learncast.planning.richness import richness
-    from learncast.planning.schedule import Schedule
-    from learncast.planning.search import best_schedule
+    from learncast.planning.schedules.designer import Design, design
+    from learncast.planning.schedules.optimal import CheapestPath, FastestPath, cheapest_path, fastest_path
+    from learncast.planning.schedules.pareto import forgetting_front
+    from learncast.planning.schedules.schedule import Schedule
+    from learncast.planning.schedules.search import best_schedule
     from learncast.planning.timing import printed_time, time_to_learn
-    from learncast.planning.training_loop import TrainingLoop, training_loop_of
     from learncast.tasks.task import Task
     from learncast.trajectory import Provenance, Status, Trajectory

@@ -39,6 +39,7 @@ FORECAST_CLASSES = {
     "integrated": "linear network, flow integrated numerically: steps are right to the solver's tolerance",
     "response": "fixed recurrence, nonlinear units seen through their measured responses: steps with a confidence "
     "interval",
+    "surrogate": "everything is trained: a ranking and a shortlist of three by the linear surrogate, no step counts",
     "measured": "a trained model as it is, diagnosed on a sample of sequences: numbers with sampling error",
     "outside": "a condition of the theory fails: read the numbers as an approximation",
 }

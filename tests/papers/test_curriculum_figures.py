@@ -153,6 +153,7 @@ def test_supplement(small):
     assert len(figure.draw(dataset).axes) == 16
 
 
+@pytest.mark.slow
 def test_a_pool_of_relu_curricula_is_trained_beside_its_forecast():
     """Shorter trials than the paper's: a task of ten steps is learned in a few hundred."""
     target = tasks.integration(steps=10, name="target")

@@ -29,7 +29,11 @@ def numbers(name):
     return SMALL.figure(name).numbers(made(name))
 
 
-@pytest.mark.parametrize("name", CAPTIONS)
+#: Figures that train many networks; the others stand for them in the fast suite.
+LONG = ("S1", "S3a", "S3b", "S3c")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in CAPTIONS])
 def test_figure_is_drawn_and_its_numbers_can_be_written(name):
     drawn = SMALL.figure(name).draw(made(name))
     assert all(ax.has_data() and ax.get_ylabel() for ax in drawn.axes)

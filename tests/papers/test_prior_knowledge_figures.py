@@ -39,7 +39,11 @@ def cross(task):
     return np.asarray(task.cross_covariance)[0, :, 0, :].T
 
 
-@pytest.mark.parametrize("name", CAPTIONS)
+#: Figures that train many networks; the others stand for them in the fast suite.
+LONG = ("5B", "5D")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in CAPTIONS])
 def test_figure_is_drawn_and_its_numbers_are_numbers(name):
     figure, dataset = SMALL.figure(name), made(name)
     drawn = figure.draw(dataset)

@@ -8,7 +8,7 @@ import pytest
 
 import learncast as lc
 from learncast.dynamics.mode_equation import descent_correction, strength, time_between, time_to_band
-from learncast.planning.explanation import closeness, singular_accuracy, speedup_terms
+from learncast.planning.curricula.explanation import closeness, singular_accuracy, speedup_terms
 
 ENTRIES = {
     entry["id"]: entry

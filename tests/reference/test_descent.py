@@ -696,8 +696,8 @@ def refused(task, network, **given):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"steps": None}, "either steps or until must be given"),
-        ({"until": 0.9}, "either steps or until must be given"),
+        ({"steps": None}, "either steps, until or excess_loss must be given"),
+        ({"until": 0.9}, "either steps, until or excess_loss must be given"),
         ({"steps": 1.5}, "steps must be a whole number"),
         ({"steps": -1}, "steps must be a whole number of at least 0"),
         ({"steps": None, "until": 1.5}, "until must lie between 0 and 1"),

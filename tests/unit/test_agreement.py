@@ -8,7 +8,7 @@ import xarray as xr
 
 import learncast as lc
 from learncast.planning.agreement import agreement, convergence_order
-from learncast.planning.rehearsal import rehearse
+from learncast.planning.curricula.rehearsal import rehearse
 from learncast.trajectory import Provenance, Trajectory
 
 RATE = 1e-3

@@ -5,11 +5,11 @@ import pytest
 
 import learncast as lc
 from learncast.errors import InvalidSpec
-from learncast.planning.designer import design
-from learncast.planning.optimal import cheapest_path, fastest_path
-from learncast.planning.pareto import forgetting_front
-from learncast.planning.schedule import PROOFS
-from learncast.planning.search import best_schedule
+from learncast.planning.schedules.designer import design
+from learncast.planning.schedules.optimal import cheapest_path, fastest_path
+from learncast.planning.schedules.pareto import forgetting_front
+from learncast.planning.schedules.schedule import PROOFS
+from learncast.planning.schedules.search import best_schedule
 from learncast.trajectory import Status
 
 RATE = 1e-3

@@ -14,10 +14,10 @@ import learncast as lc
 from learncast import tasks
 from learncast.answers.plan import draw_plan, planned
 from learncast.cli import app
-from learncast.planning.mode_planner import ModePlanner
-from learncast.planning.stop_portrait import stop_portrait
-from learncast.planning.terrain import FlowTerrain, PooledTerrain
-from learncast.planning.wording import fraction, percent, steps
+from learncast.planning.curricula.terrain import FlowTerrain, PooledTerrain
+from learncast.planning.plans.mode_planner import ModePlanner
+from learncast.planning.plans.stop_portrait import stop_portrait
+from learncast.planning.plans.wording import fraction, percent, steps
 from learncast.study import Study
 
 RATE = 1e-3

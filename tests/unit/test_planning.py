@@ -13,9 +13,9 @@ from learncast import Stage, Status, follow, phase_portrait, plan, solve, tasks,
 from learncast.dynamics.modes import modes_of
 from learncast.errors import AssumptionViolated, InvalidSpec, NotLearned, UnsupportedModel
 from learncast.networks import LinearRNN
-from learncast.planning.explanation import closeness, singular_accuracy, speedup_terms
-from learncast.planning.passage import Problem
-from learncast.planning.stopping import best_stop
+from learncast.planning.curricula.explanation import closeness, singular_accuracy, speedup_terms
+from learncast.planning.curricula.passage import Problem
+from learncast.planning.schedules.stopping import best_stop
 from learncast.tasks import Task
 
 RATE = 1e-3

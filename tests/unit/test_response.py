@@ -11,7 +11,7 @@ from learncast.dynamics.response import Response, response
 from learncast.dynamics.response_bootstrap import bounds
 from learncast.dynamics.response_modes import ResponseModeSolution, solve_response
 from learncast.dynamics.response_solution import ResponseFlowSolution
-from learncast.planning.response_curriculum import IntegratedCurriculum
+from learncast.planning.curricula.response_curriculum import IntegratedCurriculum
 from learncast.trajectory import FORECAST_CLASSES
 
 TASK = lc.tasks.integration(steps=10)

@@ -407,7 +407,9 @@ ROUND_TRIPS = {
         '[[candidates]]\nfamily = "integration"\nsteps = 6\ntarget_strength = [1, 2]\ntargets = "every-step"\n'
         '[[candidates]]\nname = "b"\nfamily = "integration"\nsteps = 6\ntarget_strength = [3, 2]\n'
     ),
-    "recorded": TRAINING + '[target]\ndata = "trials.npz"\n[[candidates]]\nname = "b"\ndata = "statistics.npz"\n',
+    "recorded": "[network]\nhidden_size = 3\n"
+    + TRAINING
+    + '[target]\ndata = "trials.npz"\n[[candidates]]\nname = "b"\ndata = "statistics.npz"\n',
 }
 
 

@@ -16,10 +16,10 @@ from learncast.dynamics.modes import modes
 from learncast.errors import InvalidSpec, LearncastError, SchemaMismatch
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.measured_accuracy import LossMeasure, LossRange, StrengthMeasure
-from learncast.planning.terrain import FlowTerrain
-from learncast.planning.traced_curriculum import trace
-from learncast.planning.training_loop import training_loop_of
+from learncast.planning.curricula.terrain import FlowTerrain
+from learncast.planning.curricula.traced_curriculum import trace
+from learncast.planning.plans.measured_accuracy import LossMeasure, LossRange, StrengthMeasure
+from learncast.planning.plans.training_loop import training_loop_of
 from learncast.simulate import CurriculumCallback
 from learncast.study.study import Study
 from learncast.trajectory import Status

@@ -20,9 +20,9 @@ from learncast.dynamics.learning_problem import LearningProblem
 from learncast.dynamics.solution import Solution
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.agreement import agreement, step_statistics
-from learncast.planning.curriculum import Curriculum, Stage, follow
-from learncast.planning.planner import plan
-from learncast.planning.rehearsal import rehearse
+from learncast.planning.curricula.curriculum import Curriculum, Stage, follow
+from learncast.planning.curricula.rehearsal import rehearse
+from learncast.planning.plans.planner import plan
 from learncast.progress import Progress, silent
 from learncast.report import Table
 from learncast.study import Study

@@ -9,12 +9,12 @@ import numpy as np
 
 from learncast.answers.answer import Answer, between, counted, descended, shown, validity
 from learncast.errors import InvalidSpec
-from learncast.planning.candidate import Candidate
-from learncast.planning.curriculum import Curriculum
-from learncast.planning.pareto import Front, forgetting_front
-from learncast.planning.planner import Plan, plan
-from learncast.planning.schedule import PROOFS
-from learncast.planning.traced_curriculum import TracedCurriculum
+from learncast.planning.curricula.curriculum import Curriculum
+from learncast.planning.curricula.traced_curriculum import TracedCurriculum
+from learncast.planning.plans.candidate import Candidate
+from learncast.planning.plans.planner import Plan, plan
+from learncast.planning.schedules.pareto import Front, forgetting_front
+from learncast.planning.schedules.schedule import PROOFS
 from learncast.progress import Progress, silent
 from learncast.report import Table
 from learncast.study import Study
@@ -287,7 +287,7 @@ def _front_table(front: Front) -> Table:
 def draw_plan(found: Plan) -> Figure:
     """The target under the plan and directly, the ranking, and the portrait of the chosen stop."""
     from learncast.figures import page, ranking, stop_curve, stop_map
-    from learncast.planning.stop_portrait import stop_portrait
+    from learncast.planning.plans.stop_portrait import stop_portrait
 
     figure, axes = page(2 if found.candidates else 1, 2 if found.candidates else 1, width=5.4, height=3.8)
     _draw_paths(found, axes[0])
@@ -338,7 +338,7 @@ def _draw_paths(found: Plan, ax: Any) -> None:
 def _mode_times(found: Plan) -> Any:
     """Time of each mode of the target trained alone."""
     from learncast.dynamics.response_modes import solution_of
-    from learncast.planning.mode_planner import ModePlanner
+    from learncast.planning.plans.mode_planner import ModePlanner
 
     assert isinstance(found.planner, ModePlanner)
     target = found.planner.target

@@ -116,7 +116,7 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Parameters
     ----------
     dataset : Dataset
-        What `learncast.planning.stop_portrait.stop_portrait` returned.
+        What `learncast.planning.plans.stop_portrait.stop_portrait` returned.
     ax : Axes
     title : str
     """
@@ -141,7 +141,7 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Parameters
     ----------
     dataset : Dataset
-        What `learncast.planning.stop_portrait.stop_portrait` returned.
+        What `learncast.planning.plans.stop_portrait.stop_portrait` returned.
     ax : Axes
     title : str
     """

@@ -12,7 +12,7 @@ from learncast import tasks
 from learncast.dynamics.descent import descend
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.curriculum_training import ACCURACY, BATCH, LEARNING_RATE, network
-from learncast.planning.curriculum import Curriculum, Stage, follow
+from learncast.planning.curricula.curriculum import Curriculum, Stage, follow
 from learncast.progress import Progress, silent
 from learncast.trajectory import STEPS, described
 

@@ -17,7 +17,7 @@ from learncast.dynamics.exact import solve
 from learncast.dynamics.modes import modes_of
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.curriculum import Curriculum, Stage, follow_modes
+from learncast.planning.curricula.curriculum import Curriculum, Stage, follow_modes
 from learncast.planning.phase import phase_portrait
 from learncast.progress import Progress, silent
 from learncast.trajectory import STEPS, described

@@ -13,7 +13,7 @@ from scipy import stats
 
 from learncast.dynamics.solution import Solution
 from learncast.errors import InvalidSpec, SchemaMismatch
-from learncast.planning.curriculum import Curriculum
+from learncast.planning.curricula.curriculum import Curriculum
 from learncast.trajectory import STEPS, Trajectory, described
 from learncast.validation import FloatArray, between, real_array
 

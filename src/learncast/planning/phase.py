@@ -18,8 +18,8 @@ from learncast.dynamics.response_trials import seed_of
 from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.explanation import singular_accuracy
-from learncast.planning.passage import Problem
+from learncast.planning.curricula.explanation import singular_accuracy
+from learncast.planning.curricula.passage import Problem
 from learncast.progress import Progress, silent
 from learncast.tasks.covariance import Kronecker
 from learncast.tasks.families import FAMILIES, checked_channels

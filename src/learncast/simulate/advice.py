@@ -15,14 +15,14 @@ from learncast.simulate.advice_validity import CONDITIONS, AdviceValidity
 from learncast.simulate.race import Race
 from learncast.simulate.sources import Source
 from learncast.simulate.stopping import LossBelow
-from learncast.trajectory import Provenance, load_dataset, save_dataset
+from learncast.trajectory import FORECAST_CLASSES, Provenance, load_dataset, save_dataset
 
 KIND = "advice"
 #: Name of the plan without pretraining.
 DIRECT = "no pretraining"
 #: What may be promised.
 PROMISES = {
-    "surrogate": "everything is trained: a ranking and a shortlist of three by the linear surrogate, no step counts",
+    "surrogate": FORECAST_CLASSES["surrogate"],
     "outside": "rankings of such a network are weak: a shortlist with a warning, best decided by a pilot race",
 }
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from learncast.errors import InvalidSpec
-from learncast.planning.training_loop import TrainingLoop
+from learncast.planning.plans.training_loop import TrainingLoop
 
 
 class CurriculumCallback:

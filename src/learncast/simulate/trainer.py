@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from learncast.errors import InvalidSpec
-from learncast.planning.curriculum import Stage
+from learncast.planning.curricula.curriculum import Stage
 from learncast.progress import Progress, silent
 from learncast.simulate.checkpoints import Checkpoint, optimiser_tensors, restore_optimiser
 from learncast.simulate.goals import Goal, Goals

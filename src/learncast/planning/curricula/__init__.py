@@ -1,0 +1,1 @@
+"""Curricula: tasks learned one after another, by modes or over a terrain."""

@@ -1,0 +1,1 @@
+"""Questions about a recurrence that learns: order, stability, trade-offs, features."""

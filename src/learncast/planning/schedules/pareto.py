@@ -1,0 +1,196 @@
+"""The Pareto front of cost against forgetting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from learncast.errors import InvalidSpec
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.planning.schedules.branching import lattice_of, orders_of
+from learncast.planning.schedules.course import Course
+from learncast.planning.schedules.schedule import Schedule
+from learncast.planning.schedules.search import MOST_BOXES, Setting, setting_of, solved
+from learncast.progress import Progress, silent
+from learncast.tasks.task import Task
+from learncast.trajectory import described
+from learncast.validation import FloatArray, count
+
+#: Durations tried for each stage when looking for how little may be forgotten.
+_TRIED = 24
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Front:
+    """The cheapest schedules for falling limits on what is forgotten of one task.
+
+    Attributes
+    ----------
+    task : Task
+        The task whose excess loss at the end is limited.
+    limits : (points,)
+        The limits, falling; the first is what the cheapest schedule of all leaves.
+    schedules : tuple of Schedule
+        The cheapest under each limit; of status not_learned where none meets it.
+    excess_loss : (points,)
+        Excess loss of the task at the end of each.
+    """
+
+    task: Task
+    limits: FloatArray
+    schedules: tuple[Schedule, ...]
+    excess_loss: FloatArray
+
+    @property
+    def total(self) -> FloatArray:
+        """Cost of each schedule."""
+        return np.array([s.total for s in self.schedules])
+
+    @property
+    def lower_bound(self) -> FloatArray:
+        """What any schedule under each limit costs at least."""
+        return np.array([s.lower_bound for s in self.schedules])
+
+    @cached_property
+    def dataset(self) -> xr.Dataset:
+        """The front, labelled."""
+        gaps = np.array([s.gap for s in self.schedules])
+        return xr.Dataset(
+            {
+                "total": ("limit", self.total, described("cost of the cheapest schedule", "cost")),
+                "lower_bound": ("limit", self.lower_bound, described("least cost of any schedule", "cost")),
+                "gap": ("limit", gaps, described("relative gap between both", "1")),
+                "excess_loss": ("limit", self.excess_loss, described("excess loss at the end", "target^2")),
+            },
+            coords={
+                "limit": ("limit", self.limits, described("limit on the excess loss", "target^2")),
+                "proof": ("limit", [s.proof for s in self.schedules]),
+                "status": ("limit", [s.status.name for s in self.schedules]),
+                "order": ("limit", [" -> ".join(p.task.name for p in s.stages) for s in self.schedules]),
+            },
+            attrs={"task": self.task.name},
+        )
+
+    def __repr__(self) -> str:
+        met = np.isfinite(self.total)
+        if not met.any():
+            return f"<Front of {self.task.name!r}: no schedule>"
+        costs, left = self.total[met], self.excess_loss[met]
+        return (
+            f"<Front of {self.task.name!r}: cost {costs.min():.6g} to {costs.max():.6g} for an excess loss of "
+            f"{left.max():.4g} to {left.min():.4g}>"
+        )
+
+
+def forgetting_front(
+    target: Task,
+    candidates: Sequence[Task],
+    network: LinearRNN | Activated,
+    *,
+    learning_rate: float,
+    remember: int = 0,
+    points: int = 8,
+    accuracy: float = 0.99,
+    goal: str = "modes",
+    max_stages: int = 3,
+    costs: Any = 1.0,
+    switch_cost: float = 0.0,
+    least_accuracy: Any = None,
+    most_accuracy: Any = None,
+    strict: bool = True,
+    gap: float = 1e-3,
+    max_boxes: int = MOST_BOXES,
+    progress: Progress = silent,
+    rng: np.random.Generator | int = 0,
+) -> Front:
+    """Trade the cost of a schedule against what it forgets of one candidate.
+
+    The limit on the candidate's excess loss at the end falls in even steps from what the cheapest schedule leaves to
+    the least that any tried schedule left; under each the cheapest schedule is searched anew.
+
+    Parameters
+    ----------
+    target, candidates, network, learning_rate, accuracy, goal, max_stages, costs, switch_cost, least_accuracy, \
+most_accuracy, strict, gap, max_boxes, rng
+        As for `best_schedule`.
+    remember : int
+        Candidate that is to be remembered.
+    points : int
+        Points of the front.
+    progress : callable
+        Called with the share of points done.
+    """
+    number = count("points", points, least=2, why="a front has two ends")
+    setting = setting_of(
+        target,
+        candidates,
+        network,
+        learning_rate=learning_rate,
+        accuracy=accuracy,
+        goal=goal,
+        max_stages=max_stages,
+        costs=costs,
+        switch_cost=switch_cost,
+        least_accuracy=least_accuracy,
+        most_accuracy=most_accuracy,
+        most_excess_loss=None,
+        strict=strict,
+        gap=gap,
+        max_boxes=max_boxes,
+        rng=rng,
+    )
+    task = _remembered(setting, candidates, remember)
+    cheapest = solved(setting)
+    high = float(cheapest.excess_loss[task])
+    low = min(high, _least_left(setting, task))
+    limits = np.linspace(high, low, number)
+    # The last limit was met by a schedule that was tried; rounding must not put it out of reach.
+    limits[-1] *= 1 + 1e-9
+    schedules = [cheapest]
+    for k, limit in enumerate(limits[1:]):
+        schedules.append(solved(setting.limited(task, float(limit))))
+        progress((k + 2) / number)
+    left = np.array([s.excess_loss[task] for s in schedules])
+    return Front(setting.modes[task].task, limits, tuple(schedules), left)
+
+
+def _remembered(setting: Setting, candidates: Sequence[Task], remember: int) -> int:
+    """Index of the task among those that take part."""
+    place = count("remember", remember, least=0, why="it counts candidates from 0")
+    known = [m.task for m in setting.modes[:-1]]
+    if place >= len(candidates) or not any(task is candidates[place] for task in known):
+        raise InvalidSpec(
+            required="remember must be the place of a candidate that takes part",
+            got=f"{remember} with {len(candidates)} candidates, of which {len(known)} take part",
+            why="only what is trained can be forgotten",
+            remedy="choose another, or pass strict=False to admit candidates that fail a condition",
+        )
+    return next(k for k, task in enumerate(known) if task is candidates[place])
+
+
+def _least_left(setting: Setting, task: int) -> float:
+    """Least excess loss of the task among a sample of schedules that meet the rules."""
+    course: Course = setting.course
+    stages = setting.max_stages - 1
+    direct = float(course.rest(course.start[None])[0]) * float(course.cost[-1])
+    if not np.isfinite(direct):
+        return np.inf
+    share = np.concatenate([[0.0], np.geomspace(0.01, 3.0, _TRIED if stages < 3 else 6)])
+    grid = lattice_of(share, stages)
+    least = np.inf
+    for order in orders_of(len(course.cost), stages, shorter=True):
+        durations = np.where(order >= 0, grid * direct / course.cost[order], 0.0)
+        cost, rest = course.priced(np.tile(order, (len(grid), 1)), durations)
+        good = np.isfinite(cost)
+        at = np.broadcast_to(course.start, (len(grid), len(course.start)))
+        for stage in range(stages):
+            at = course.moved(np.full(len(grid), order[stage]), durations[:, stage], at)
+        left = course.excess(course.last.strength(np.where(good, rest, 0.0), at))[:, task]
+        least = min(least, float(left[good].min(initial=np.inf)))
+    return least
