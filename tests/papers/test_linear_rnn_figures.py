@@ -51,6 +51,7 @@ def test_half_loss_times_are_the_reference_values(monkeypatch):
     assert dataset.attrs["reversal"] == pytest.approx(0.828, abs=5e-4)
 
 
+@pytest.mark.slow
 def test_networks_learn_in_the_order_of_theory():
     # Effective starts are exact as weights vanish; at 0.03 they are good to 1%, and the descent to as much again.
     assert numbers("S1")["largest gap of networks and theory, share"] < 0.02
@@ -109,6 +110,7 @@ def test_terms_of_the_loss():
         assert np.abs(dataset[f"network_{name}"].values - told).max() < 0.1 * np.abs(series).max()
 
 
+@pytest.mark.slow
 def test_late_pulse_jumps():
     found = numbers("S3b")
     assert found["T = 10: jump at eps"] is None
@@ -124,6 +126,7 @@ def test_late_pulse_jumps():
             assert (target @ k) / target.sum() == pytest.approx((model @ k) / model.sum(), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_two_pulses():
     found = numbers("S3c")
     assert (found["lag 1: transition"], found["lag 2: transition"]) == ("none", "continuous")

@@ -407,9 +407,9 @@ ROUND_TRIPS = {
         '[[candidates]]\nfamily = "integration"\nsteps = 6\ntarget_strength = [1, 2]\ntargets = "every-step"\n'
         '[[candidates]]\nname = "b"\nfamily = "integration"\nsteps = 6\ntarget_strength = [3, 2]\n'
     ),
-    "recorded": "[network]\nhidden_size = 3\n"
+    "recorded": "[network]\nhidden_size = 3\ninitial = 0.3\n"
     + TRAINING
-    + '[target]\ndata = "trials.npz"\n[[candidates]]\nname = "b"\ndata = "statistics.npz"\n',
+    + 'accuracy = 0.5\n[target]\ndata = "trials.npz"\n[[candidates]]\nname = "b"\ndata = "statistics.npz"\n',
 }
 
 
