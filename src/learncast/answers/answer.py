@@ -149,7 +149,8 @@ def shown(value: float, digits: int = 2) -> str:
         return "unknown"
     if math.isinf(value):
         return "never" if value > 0 else "-inf"
-    return f"{value:,.{digits}f}"
+    text = f"{value:,.{digits}f}"
+    return text[1:] if text.startswith("-") and not text.strip("-0.,") else text  # nothing has no sign
 
 
 def whole(value: float) -> str:

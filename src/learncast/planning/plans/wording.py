@@ -110,6 +110,8 @@ def _interval(plan: Plan) -> str:
     if plan.saving_interval is None or not plan.pretrains or any(map(math.isnan, plan.saving_interval)):
         return ""
     low, high = plan.saving_interval
+    if high - low < 0.5:  # nothing in the plan was estimated
+        return ""
     text = f"With the data at hand it saves between {low:,.0f} and {high:,.0f} steps (95% interval)"
     return f"{text}, so it may not pay." if low <= 0 else f"{text}."
 
@@ -135,9 +137,8 @@ def _sensitivity(plan: Plan) -> str:
     early, late = near[0.9].extra, near[1.1].extra
     if min(early, late) < -0.5:  # a rule forbids the cheaper stop; it must not sound like advice
         return ""
-    words = [f"{'costs' if e >= 0 else 'saves'} {abs(e):,.0f}" for e in (early, late)]
-    unit = "" if _priced(plan) else " steps"
-    return f"Stopping 10% early {words[0]}{unit}, 10% late {words[1]}."
+    amounts = [f"{early:,.0f}" if _priced(plan) else steps(max(early, 0.0)), f"{late:,.0f}"]
+    return f"Stopping 10% early costs {amounts[0]}, 10% late costs {amounts[1]}."
 
 
 def _trust(plan: Plan) -> str:
