@@ -136,3 +136,34 @@ def lc_study(path):
     from learncast.study import Study
 
     return Study.load(path)
+
+
+def test_tasks_that_share_no_modes_are_trained_to_their_loss(write):
+    study = """
+    [network]
+    hidden_size = 4
+    recurrence = 0.8
+    initial = 0.2
+    [training]
+    learning_rate = 0.01
+    batch = 2000
+    accuracy = 0.9
+    [target]
+    name = "goal"
+    family = "integration"
+    steps = 4
+    mixing = [[1.0, 0.0], [0.0, 0.5]]
+    [[candidates]]
+    name = "turned"
+    family = "integration"
+    steps = 4
+    mixing = [[1.842, -0.389], [0.779, 0.921]]
+    """
+    result = run(write(study), "--seeds", 2, "--processes", 1, "--tolerance", 0.1, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["class"] == "exact"
+    assert found["agrees"] is True
+    for row in found["rows"]:
+        # Descent is counted on the statistics, the flow is the theory's own: at this rate they part by a few steps.
+        assert row["exact_descent_steps"] == pytest.approx(row["predicted_flow_steps"], rel=0.03, abs=2)

@@ -22,7 +22,9 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.agreement import agreement, step_statistics
 from learncast.planning.curricula.curriculum import Curriculum, Stage, follow
 from learncast.planning.curricula.rehearsal import rehearse
-from learncast.planning.plans.planner import plan
+from learncast.planning.curricula.terrain import LinearTerrain
+from learncast.planning.plans.planner import Plan, plan
+from learncast.planning.plans.terrain_planner import TerrainPlanner
 from learncast.progress import Progress, silent
 from learncast.report import Table
 from learncast.study import Study
@@ -118,15 +120,9 @@ def _curricula(study: Study, seeds: int, processes: int | None, progress: Progre
     last = Stage(study.target, accuracy=study.accuracy)
     curricula = {"direct training": [last]}
     if study.candidates:
-        found = plan(
-            study.target,
-            study.candidates,
-            network,
-            learning_rate=rate,
-            accuracy=study.accuracy,
-            by="modes",
-            strict=False,
-        )
+        found = plan(study.target, study.candidates, network, learning_rate=rate, accuracy=study.accuracy, strict=False)
+        if isinstance(found.planner, TerrainPlanner) and isinstance(found.planner.terrain, LinearTerrain):
+            return _traced(found, found.planner.terrain, study, seeds, processes, progress)
         for candidate in found.candidates[:MOST_CANDIDATES]:
             # A candidate that does not help is checked too, at a stop where the theory has something to say.
             stop = candidate.accuracy if candidate.helps else 0.8
@@ -168,6 +164,48 @@ def _curricula(study: Study, seeds: int, processes: int | None, progress: Progre
                 step_statistics(theory.flow_steps, theory.descent_steps, measured),
             )
         )
+    return rows
+
+
+def _traced(
+    found: Plan, terrain: LinearTerrain, study: Study, seeds: int, processes: int | None, progress: Progress
+) -> list[_Row]:
+    """The same for tasks without common modes: each stage is trained until its loss is as low as the plan asks."""
+    from learncast import simulate
+
+    last = Stage(study.target, accuracy=study.accuracy)
+    theories: dict[str, Curriculum] = {"direct training": found.planner.follow([last])}
+    for candidate in found.candidates[:MOST_CANDIDATES]:
+        stop = candidate.accuracy if candidate.helps else 0.8
+        theories[f"{candidate.task.name} to {stop:.4g}"] = found.planner.follow(
+            [Stage(candidate.task, accuracy=stop), last]
+        )
+    places = {id(task): k for k, task in enumerate(terrain.tasks)}
+
+    def goal(stage: Stage) -> Any:
+        place = places[id(stage.task)]
+        assert stage.accuracy is not None
+        return simulate.LossBelow(terrain.problems[place].least_loss + terrain.goal(place, stage.accuracy))
+
+    settings = simulate.Training(study.learning_rate, batch=study.batch, learn=terrain.learn, record=("strength",))
+    jobs = [
+        (
+            [(o.stage.task, goal(o.stage)) for o in theory.outcomes],
+            study.linear_network,
+            settings.with_(seed=seed, most_steps=_most(theory.descent_steps)),
+            None,
+        )
+        for theory in theories.values()
+        for seed in range(seeds)
+    ]
+    runs = simulate.train_all(jobs, processes=processes, progress=progress)
+    rows = []
+    for k, (name, theory) in enumerate(theories.items()):
+        own = runs[k * seeds : (k + 1) * seeds]
+        measured = np.array([run.steps if run.status.name == "ok" else math.inf for run in own])
+        flow, descent = theory.flow_steps, theory.descent_steps
+        steps = step_statistics(flow, descent, measured)
+        rows.append(_Row(name, theory, flow, descent, flow, descent, None, own, steps))
     return rows
 
 
