@@ -26,7 +26,7 @@ _HOME = {
     "LinearRNN": "networks.linear_rnn",
     "Modes": "dynamics.modes",
     "NotLearned": "errors",
-    "Plan": "planning.plans.planner",
+    "Plan": "planning.plans.recommendation",
     "Provenance": "trajectory",
     "Response": "dynamics.response",
     "Schedule": "planning.schedules.schedule",
@@ -136,7 +136,8 @@ if TYPE_CHECKING:
     from learncast.planning.curricula.rehearsal import rehearse
     from learncast.planning.forgetting import ContinualLearning, forgetting, learn_in_sequence
     from learncast.planning.phase import phase_portrait
-    from learncast.planning.plans.planner import Plan, plan
+    from learncast.planning.plans.planner import plan
+    from learncast.planning.plans.recommendation import Plan
     from learncast.planning.plans.training_loop import TrainingLoop, training_loop_of
     from learncast.planning.richness import richness
     from learncast.planning.schedules.designer import Design, design

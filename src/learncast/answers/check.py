@@ -23,7 +23,8 @@ from learncast.planning.agreement import agreement, step_statistics
 from learncast.planning.curricula.curriculum import Curriculum, Stage, follow
 from learncast.planning.curricula.rehearsal import rehearse
 from learncast.planning.curricula.terrain import LinearTerrain
-from learncast.planning.plans.planner import Plan, plan
+from learncast.planning.plans.planner import plan
+from learncast.planning.plans.recommendation import Plan
 from learncast.planning.plans.terrain_planner import TerrainPlanner
 from learncast.progress import Progress, silent
 from learncast.report import Table

@@ -12,7 +12,8 @@ from learncast.errors import InvalidSpec
 from learncast.planning.curricula.curriculum import Curriculum
 from learncast.planning.curricula.traced_curriculum import TracedCurriculum
 from learncast.planning.plans.candidate import Candidate
-from learncast.planning.plans.planner import Plan, plan
+from learncast.planning.plans.planner import plan
+from learncast.planning.plans.recommendation import Plan
 from learncast.planning.schedules.pareto import Front, forgetting_front
 from learncast.planning.schedules.schedule import PROOFS
 from learncast.progress import Progress, silent

@@ -14,7 +14,7 @@ from learncast.trajectory import STEPS, described
 from learncast.validation import FloatArray
 
 if TYPE_CHECKING:
-    from learncast.planning.plans.planner import Plan
+    from learncast.planning.plans.recommendation import Plan
 
 #: Stops and accuracies of a portrait in closed form, and of one that is integrated stop by stop.
 CLOSED = (121, 41)

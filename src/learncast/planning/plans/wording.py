@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from learncast.planning.plans.planner import Plan
+    from learncast.planning.plans.recommendation import Plan
 
 #: What may be promised, said of a plan.
 _CLASSES = {
