@@ -50,7 +50,8 @@ class Report:
         What may be promised.
     tables : sequence of Table
     assumptions : sequence of Assumption
-    figure : Figure
+    figure : Figure or bytes
+        Drawn, or as a PNG already.
     provenance : Provenance
     study : str
         The study with every default resolved.
@@ -61,7 +62,7 @@ class Report:
     forecast_class: str
     tables: Sequence[Table]
     assumptions: Sequence[Assumption]
-    figure: Figure
+    figure: Figure | bytes
     provenance: Provenance
     study: str
     notes: Sequence[str] = field(default=())
@@ -132,7 +133,13 @@ def _text(value: str) -> str:
     return html.escape(value, quote=True)
 
 
-def _embedded(figure: Figure) -> str:
+def rendered(figure: Figure, *, dpi: int = 150) -> bytes:
+    """A figure as a PNG."""
     buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+def _embedded(figure: Figure | bytes) -> str:
+    picture = figure if isinstance(figure, bytes) else rendered(figure)
+    return "data:image/png;base64," + base64.b64encode(picture).decode("ascii")

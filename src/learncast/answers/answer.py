@@ -17,7 +17,7 @@ import xarray as xr
 
 from learncast.assumptions import Assumption, exact
 from learncast.errors import InvalidSpec
-from learncast.report import Report, Table
+from learncast.report import Report, Table, rendered
 from learncast.trajectory import FORECAST_CLASSES, Provenance, Status, save_dataset
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ class Answer:
         beside = next(folder for folder in target.absolute().parents if folder.is_dir())
         draft = Path(tempfile.mkdtemp(prefix=".learncast-", dir=beside))
         try:
-            figure = self.draw()
+            figure = rendered(self.draw())
             (draft / f"{self.kind}.json").write_text(self.json() + "\n", encoding="utf-8")
             save_dataset(self.dataset, draft / f"{self.kind}.nc", kind=self.kind, provenance=self.provenance)
-            figure.savefig(draft / f"{self.kind}.png", dpi=160)
+            (draft / f"{self.kind}.png").write_bytes(figure)
             (draft / "study.toml").write_text(self.study, encoding="utf-8")
             report = Report(
                 self.title,
