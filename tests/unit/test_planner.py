@@ -313,3 +313,11 @@ def test_rules_in_the_wrong_place_are_refused(tmp_path, lines, words):
     with pytest.raises(lc.InvalidSpec) as caught:
         Study.load(study)
     assert words in str(caught.value)
+
+
+def test_a_start_turned_against_the_target_is_named():
+    target, other = tasks.static(np.eye(2), name="goal"), tasks.static(2 * np.eye(2), name="other")
+    turned_start = lc.TwoLayer(0.1 * np.eye(2), 0.1 * np.diag([1.0, -1.0]))  # det < 0: one mode stays on its saddle
+    found = lc.plan(target, [other], turned_start, learning_rate=0.01, strict=False)
+    told = "goal is never learned, directly or after any candidate: this start never learns mode 1 under exact"
+    assert found.summary.startswith(told)

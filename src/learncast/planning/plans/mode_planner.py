@@ -103,6 +103,11 @@ class ModePlanner:
         status = by_modes.status if np.isfinite(steps) else Status.not_learned
         return LearningTime(self.terms.accuracy, np.array([steps]), np.array([np.nan]), (status,))
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader should know of training on the target alone, beyond its numbers."""
+        return solution_of(self.target, self.network, self.terms.learning_rate).remarks
+
     def ranked(self, progress: Progress = silent) -> Ranked:
         """Give every candidate its best stop, and find the best schedule of them together."""
         solution = solution_of(self.target, self.network, self.terms.learning_rate)

@@ -83,6 +83,11 @@ class TerrainPlanner:
         return Ranked(ranked, self._direct, curriculum, best.total, direct.total, math.nan, "best found")
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader should know of training on the target alone, beyond its numbers."""
+        return self.terrain.course(self.terrain.target, self.terrain.start).remarks
+
+    @property
     def _last_stage(self) -> Stage:
         return Stage(self.terrain.tasks[-1], accuracy=self.terms.accuracy)
 
