@@ -74,8 +74,8 @@ def _amount(plan: Plan, cost: float) -> str:
 def _recommendation(plan: Plan) -> str:
     target, best = plan.target.name, plan.best
     if not math.isfinite(plan.total) and not math.isfinite(plan.direct_total):
-        said = f"{target} is never learned, directly or after any candidate"
-        return ": ".join((said, *plan.planner.remarks[:1])) + "."
+        never = f"{target} is never learned, directly or after any candidate"
+        return ": ".join((never, *plan.planner.remarks[:1])) + "."
     if math.isinf(plan.direct.descent_steps) and not plan.pretrains:
         return (
             f"Gradient descent diverges on {target} at this learning rate, whatever comes before: lower it. The flow "
