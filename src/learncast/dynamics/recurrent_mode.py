@@ -73,8 +73,8 @@ def mode_loss(
         sig' S^-1 sig / 2.
     """
     a, b, c = _weights(input_weight, recurrence, output_weight)
-    sig, S = _strengths(cross_strengths, input_strengths)
-    return _loss(a * c, b, _polynomials(sig, S), _constant(sig, S, constant))
+    sig, S = checked_strengths(cross_strengths, input_strengths)
+    return _loss(a * c, b, polynomials_of(sig, S), loss_constant(sig, S, constant))
 
 
 def mode_flow(
@@ -94,7 +94,7 @@ def mode_flow(
     """
     a, b, c = _weights(input_weight, recurrence, output_weight)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        P, dP, _, Q, dQ, _ = _values(_polynomials(*_strengths(cross_strengths, input_strengths)), b)
+        P, dP, _, Q, dQ, _ = polynomial_values(polynomials_of(*checked_strengths(cross_strengths, input_strengths)), b)
         u = a * c
         pull = P - u * Q
         return c * pull, u * dP - 0.5 * u * u * dQ, a * pull
@@ -130,8 +130,8 @@ def mode_trajectory(
     clock = _clock(times)
     rate = positive("learning_rate", learning_rate, why="it turns steps into flow time")
     start = _weights(input_weight, recurrence, output_weight)
-    sig, S = _strengths(cross_strengths, input_strengths)
-    polynomials, level = _polynomials(sig, S), _constant(sig, S, constant)
+    sig, S = checked_strengths(cross_strengths, input_strengths)
+    polynomials, level = polynomials_of(sig, S), loss_constant(sig, S, constant)
     batch = np.broadcast_shapes(*(w.shape for w in start), polynomials.shape[:-2], level.shape)
     a, b, c = (np.broadcast_to(w, batch) for w in start)
     polynomials = np.broadcast_to(polynomials, batch + polynomials.shape[-2:])
@@ -223,12 +223,12 @@ def _run(solver: LSODA, taus: FloatArray, curve: _Hyperbola) -> tuple[FloatArray
 
 def _loss(u: FloatArray, b: FloatArray, polynomials: FloatArray, constant: FloatArray) -> FloatArray:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        P, _, _, Q, _, _ = _values(polynomials, b)
+        P, _, _, Q, _, _ = polynomial_values(polynomials, b)
         E: FloatArray = constant - u * P + 0.5 * u * u * Q
     return E
 
 
-def _polynomials(sig: FloatArray, S: FloatArray | None) -> FloatArray:
+def polynomials_of(sig: FloatArray, S: FloatArray | None) -> FloatArray:
     """Return the coefficients in b of P, P', P'', Q, Q', Q'', (..., 6, 2 lags - 1)."""
     lags = sig.shape[-1]
     batch = sig.shape[:-1] if S is None else np.broadcast_shapes(sig.shape[:-1], S.shape[:-2])
@@ -244,13 +244,14 @@ def _polynomials(sig: FloatArray, S: FloatArray | None) -> FloatArray:
     return rows
 
 
-def _values(polynomials: FloatArray, b: FloatArray) -> FloatArray:
+def polynomial_values(polynomials: FloatArray, b: FloatArray) -> FloatArray:
     """Return P, P', P'', Q, Q', Q'' at b, along a new first axis."""
     powers = np.asarray(b)[..., None] ** np.arange(polynomials.shape[-1])
     return np.moveaxis(np.vecdot(polynomials, powers[..., None, :]), -1, 0)
 
 
-def _constant(sig: FloatArray, S: FloatArray | None, constant: ArrayLike | None) -> FloatArray:
+def loss_constant(sig: FloatArray, S: FloatArray | None, constant: ArrayLike | None) -> FloatArray:
+    """Loss of answering nothing: as given, or half of what the best filter of the inputs explains."""
     if constant is not None:
         return real_array("constant", constant)
     # The pseudo-inverse, since inputs that repeat each other explain the target only once.
@@ -268,7 +269,10 @@ def _weights(
     )
 
 
-def _strengths(cross_strengths: ArrayLike, input_strengths: ArrayLike | None) -> tuple[FloatArray, FloatArray | None]:
+def checked_strengths(
+    cross_strengths: ArrayLike, input_strengths: ArrayLike | None
+) -> tuple[FloatArray, FloatArray | None]:
+    """Validate strengths by lag: (..., lags) cross ones, and (..., lags, lags) of the inputs or None where white."""
     sig = real_array("cross_strengths", cross_strengths)
     S = None if input_strengths is None else real_array("input_strengths", input_strengths)
     lags = sig.shape[-1] if sig.ndim else 0

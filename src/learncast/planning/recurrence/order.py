@@ -17,13 +17,13 @@ from learncast.assumptions import Assumption, exact
 from learncast.dynamics import mode_equation
 from learncast.dynamics.recurrent_mode import (
     ModeTrajectory,
-    _constant,
-    _polynomials,
-    _strengths,
-    _values,
+    checked_strengths,
+    loss_constant,
     mode_flow,
     mode_loss,
     mode_trajectory,
+    polynomial_values,
+    polynomials_of,
 )
 from learncast.dynamics.solution import worst_status
 from learncast.dynamics.statistics import LagStatistics
@@ -145,7 +145,7 @@ def half_strength_time(
     """
     rate = positive("learning_rate", learning_rate, why="it turns steps into flow time")
     a, b, c = _start(input_weight, recurrence, output_weight)
-    P, _, Q, _ = _weighted(*_strengths(cross_strengths, input_strengths), b)
+    P, _, Q, _ = _weighted(*checked_strengths(cross_strengths, input_strengths), b)
     with np.errstate(divide="ignore", invalid="ignore"):
         half = np.asarray(0.5 * P / Q)
         times = np.where(np.isnan(half), np.nan, _passage(a, c, P, Q, half))  # nan: no input, so nothing to learn from
@@ -182,7 +182,7 @@ def half_loss_time(
     rate = positive("learning_rate", learning_rate, why="it turns steps into flow time")
     part = between("share", share, 0.0, 1.0, why="it is the part of the first loss that is left")
     start = _start(input_weight, recurrence, output_weight)
-    sig, S = _strengths(cross_strengths, input_strengths)
+    sig, S = checked_strengths(cross_strengths, input_strengths)
     level = part * mode_loss(start[0], start[1], start[2], sig, S)
     if not learn_recurrence:
         return _half_times(_frozen_crossing(*start, sig=sig, S=S, level=level) / rate)
@@ -294,7 +294,7 @@ def effective_start(network: LinearRNN, cross_strengths: ArrayLike | None = None
     W_x, W_y = network.input_weights[:, 0], network.output_weights[0]
     sign = 1.0
     if cross_strengths is not None:
-        sig, _ = _strengths(real_array("cross_strengths", cross_strengths, ndim=1), None)
+        sig, _ = checked_strengths(real_array("cross_strengths", cross_strengths, ndim=1), None)
         sign = -1.0 if _weighted(sig, None, np.float64(b))[0] < 0 else 1.0
     size = float(np.linalg.norm(W_x + sign * W_y)) / 2
     return ModeStart(size, b, sign * size)
@@ -458,7 +458,7 @@ def _start(
 def _weighted(sig: FloatArray, S: FloatArray | None, b: Any) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """P, P', Q and Q' at b."""
     with np.errstate(over="ignore", invalid="ignore"):
-        P, dP, _, Q, dQ, _ = _values(_polynomials(sig, S), b)
+        P, dP, _, Q, dQ, _ = polynomial_values(polynomials_of(sig, S), b)
     return P, dP, Q, dQ
 
 
@@ -482,7 +482,7 @@ def _frozen_crossing(
     """Flow time at which the loss constant - u P + u² Q/2 falls to a level while b stays."""
     P, _, Q, _ = _weighted(sig, S, b)
     Q = np.where(Q > 0, Q, np.nan)  # without input there is nothing to learn from
-    square = 2 * (level - _constant(sig, S, None)) / Q + (P / Q) ** 2  # (u - u*)² at the level
+    square = 2 * (level - loss_constant(sig, S, None)) / Q + (P / Q) ** 2  # (u - u*)² at the level
     side = np.sign(P / Q - a * c)
     times = _passage(a, c, P, Q, P / Q - side * np.sqrt(np.maximum(square, 0.0)))
     there = mode_loss(a, b, c, sig, S) <= level

@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike
 
 from learncast.dynamics.recurrent_mode import (
     ModeTrajectory,
-    _constant,
-    _polynomials,
-    _strengths,
-    _values,
+    checked_strengths,
+    loss_constant,
     mode_trajectory,
+    polynomial_values,
+    polynomials_of,
 )
 from learncast.errors import InvalidSpec
 from learncast.planning.recurrence.stability import RecurrenceFit, best_recurrence
@@ -160,7 +160,7 @@ def loss_terms(
         ("input_weight", "recurrence", "output_weight"), (input_weight, recurrence, output_weight), strict=True
     )
     a, b, c = (real_array(name, weight) for name, weight in weights)
-    return _terms(a * c, b, *_strengths(cross_strengths, input_strengths), constant)
+    return _terms(a * c, b, *checked_strengths(cross_strengths, input_strengths), constant)
 
 
 def loss_terms_over_time(
@@ -171,7 +171,7 @@ def loss_terms_over_time(
     constant: ArrayLike | None = None,
 ) -> LossTerms:
     """Take the loss along a trajectory apart, (..., times). Parameters as for `loss_terms`."""
-    sig, S = _strengths(cross_strengths, input_strengths)
+    sig, S = checked_strengths(cross_strengths, input_strengths)
     S = None if S is None else S[..., None, :, :]
     level = None if constant is None else real_array("constant", constant)[..., None]
     return _terms(trajectory.input * trajectory.output, trajectory.recurrence, sig[..., None, :], S, level)
@@ -314,7 +314,7 @@ def end_of_training(
     input_weight, output_weight : float
         a_0 and c_0; c_0 = a_0 unless told.
     """
-    sig, S = _strengths(real_array("cross_strengths", cross_strengths, ndim=1), input_strengths)
+    sig, S = checked_strengths(real_array("cross_strengths", cross_strengths, ndim=1), input_strengths)
     output = input_weight if output_weight is None else output_weight
     a, b, c = real_array("the start", [input_weight, recurrence, output]).tolist()
     return _end(a, b, c, sig, S, best_recurrence(sig, S))
@@ -346,7 +346,7 @@ def basins(
     """
     width = positive("tolerance", tolerance, why="bisection stops there")
     number = count("points", points, least=2, why="a boundary lies between two of them")
-    sig, S = _strengths(real_array("cross_strengths", cross_strengths, ndim=1), input_strengths)
+    sig, S = checked_strengths(real_array("cross_strengths", cross_strengths, ndim=1), input_strengths)
     output = input_weight if output_weight is None else output_weight
     first, last, a, c = real_array("low, high and the start", [low, high, input_weight, output]).tolist()
     _require_rising(first, last)
@@ -384,15 +384,15 @@ def zero_recurrence_warning(
     recurrence : float
         b_0.
     """
-    sig, S = _strengths(real_array("cross_strengths", cross_strengths, ndim=1), input_strengths)
+    sig, S = checked_strengths(real_array("cross_strengths", cross_strengths, ndim=1), input_strengths)
     fit = best_recurrence(sig, S)
     if recurrence != 0 or len(sig) < 2 or sig[1] != 0 or (S is not None and S[0, 1] != 0):
         return None
     if fit.flat or fit.best.recurrence == 0:
         return None
     known = S is None or S[0, 0] > 0
-    left = float(_constant(sig, S, None)) - (0.5 * sig[0] ** 2 / (1.0 if S is None else S[0, 0]) if known else 0.0)
-    share = left / float(_constant(sig, S, None))
+    left = float(loss_constant(sig, S, None)) - (0.5 * sig[0] ** 2 / (1.0 if S is None else S[0, 0]) if known else 0.0)
+    share = left / float(loss_constant(sig, S, None))
     return (
         "a recurrence that starts at exactly 0 never leaves it on this task, because the target does not co-vary with "
         f"the input one step before the last: {share:.1%} of the target stays unexplained, where a recurrence of "
@@ -404,9 +404,9 @@ def _terms(
     u: FloatArray, b: FloatArray, sig: FloatArray, S: FloatArray | None, constant: ArrayLike | None
 ) -> LossTerms:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        P, _, _, Q, _, _ = _values(_polynomials(sig, S), b)
+        P, _, _, Q, _, _ = polynomial_values(polynomials_of(sig, S), b)
         data, regulariser = -u * P, 0.5 * u * u * Q
-    return LossTerms(np.broadcast_to(_constant(sig, S, constant), data.shape), data, regulariser)
+    return LossTerms(np.broadcast_to(loss_constant(sig, S, constant), data.shape), data, regulariser)
 
 
 def _require_rising(low: float, high: float) -> None:
@@ -475,15 +475,15 @@ def _with_bistable_range(
 
 def _barrier(sig: ArrayLike, S: ArrayLike | None, one: float, other: float) -> float:
     """The recurrence between two optima at which P²/Q, the explained part of the loss, is least."""
-    rows = _polynomials(*_strengths(sig, S))
+    rows = polynomials_of(*checked_strengths(sig, S))
     between = np.linspace(one, other, 2001)[1:-1]
-    P, _, _, Q, _, _ = _values(rows, between)
+    P, _, _, Q, _, _ = polynomial_values(rows, between)
     return float(between[np.argmin(P**2 / Q)])
 
 
 def _end(a: float, b: float, c: float, sig: FloatArray, S: FloatArray | None, fit: RecurrenceFit) -> End:
     with np.errstate(over="ignore", invalid="ignore"):
-        P, dP, _, Q, _, _ = (float(v) for v in _values(_polynomials(sig, S), np.asarray(b)))
+        P, dP, _, Q, _, _ = (float(v) for v in polynomial_values(polynomials_of(sig, S), np.asarray(b)))
     pace = max(abs(P), abs(dP), abs(a * c) * Q)
     runaway = End(math.copysign(math.inf, b), math.nan, math.nan, Status.diverged)
     if not math.isfinite(pace):
