@@ -502,3 +502,11 @@ def test_without_lightning_the_callback_is_refused_in_words(recorded, monkeypatc
     monkeypatch.setattr("learncast.simulate.lightning.find_spec", lambda name: None)
     loop = training_loop_of(curriculum_of(recorded))
     assert "pip install lightning" in refused(lambda: CurriculumCallback(loop))
+
+
+def test_two_tasks_of_one_name_are_refused():
+    task = lc.tasks.integration(steps=5, name="same")
+    network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=2, task=task)
+    found = lc.plan(task, [task.varied(target_strength=1.5, name="same")], network, learning_rate=1e-2)
+    with pytest.raises(lc.InvalidSpec, match="two tasks called 'same'"):
+        found.training_loop()

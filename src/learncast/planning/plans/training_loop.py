@@ -220,6 +220,7 @@ def training_loop_of(
     one_of("criterion", criterion, CRITERIA, why="a stage can be ended by one of these")
     positive("most", most, why="a stage needs time to learn")
     count("every", every, why="it counts updates")
+    _check_names(curriculum)
     stages = []
     for k, outcome in enumerate(curriculum.outcomes):
         expected, task = float(outcome.descent_steps), outcome.stage.task
@@ -271,3 +272,17 @@ def _measure(
         )
     batches = min(max(round(expected / 20), 1), 50) if window is None else count("window", window, why="it is a mean")
     return LossMeasure(losses, batches)
+
+
+def _check_names(curriculum: Curriculum) -> None:
+    """Refuse different tasks of one name: their loaders could not be told apart."""
+    tasks = {id(o.stage.task): o.stage.task for o in curriculum.outcomes}.values()
+    names = [task.name for task in tasks]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidSpec(
+                required="every task of a training loop must have its own name",
+                got=f"two tasks called {name!r}",
+                why="loaders are given by the names of their tasks",
+                remedy="rename one with task.renamed(...)",
+            )
