@@ -69,7 +69,7 @@ _HOME = {
     "time_to_learn": "planning.timing",
     "training_loop_of": "planning.plans.training_loop",
 }
-_ROOMS = ("figures", "learnability", "papers", "simulate", "tasks")
+_ROOMS = ("figures", "learnability", "papers", "simulate", "sweep", "tasks")
 #: Rooms that need torch.
 _TRAINED = ("learnability", "simulate")
 
@@ -104,7 +104,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from learncast import figures, learnability, papers, simulate, tasks
+    from learncast import figures, learnability, papers, simulate, sweep, tasks
     from learncast.dynamics.decoupling import off_diagonal_strength
     from learncast.dynamics.descent import Descent, descend
     from learncast.dynamics.exact import solve

@@ -23,6 +23,8 @@ LAYERS = [
     {"figures"},
     {"report", "study"},
     {"answers", "papers"},
+    {"sweep"},
+    {"sweep_cli"},
     {"cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
@@ -83,7 +85,10 @@ def test_heavy_packages_stay_in_their_rooms(path):
         if package == "matplotlib":
             assert here in {"figures", "report"} or not runs, f"{here} loads matplotlib"
         if package in {"typer", "rich"}:
-            assert here == "cli"
+            assert here in {"cli", "sweep_cli"}
+        if package in {"dask", "distributed"}:
+            assert here == "sweep"
+            assert not runs, f"{here} loads {package}"
 
 
 def test_no_drawer_for_everything():

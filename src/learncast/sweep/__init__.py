@@ -1,0 +1,28 @@
+"""Many tasks at once: a grid computed into a store, each task once, whatever dies in between."""
+
+from learncast.sweep.driver import Summary
+from learncast.sweep.gathering import gather
+from learncast.sweep.grid import Axis, Grid
+from learncast.sweep.ledger import TaskStatus
+from learncast.sweep.spec import Spec
+from learncast.sweep.sweeping import Sweep, resume, run
+from learncast.sweep.upkeep import Damage, Failure, StoreStatus, failures, prune, status, verify
+
+__all__ = [
+    "Axis",
+    "Damage",
+    "Failure",
+    "Grid",
+    "Spec",
+    "StoreStatus",
+    "Summary",
+    "Sweep",
+    "TaskStatus",
+    "failures",
+    "gather",
+    "prune",
+    "resume",
+    "run",
+    "status",
+    "verify",
+]

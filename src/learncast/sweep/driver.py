@@ -1,0 +1,287 @@
+"""The driver: hands out a store's open tasks and enters what comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import FrameType
+
+from learncast.sweep.executors import Executor
+from learncast.sweep.grid import Grid
+from learncast.sweep.ledger import Ledger, Row, TaskStatus
+from learncast.sweep.processes import STOPS
+from learncast.sweep.store import Store
+from learncast.sweep.work import Fate, Job, Outcome, Work
+
+#: Workers that may die over one task before it is given up: more than its attempts, for most such deaths are not its
+#: fault, but not without end, for some are.
+MOST_DEATHS = 5
+#: Seconds of work that are handed out at a time: cheap tasks go in batches.
+BATCH_SECONDS = 0.2
+MOST_BATCH = 64
+#: Seconds for which results of a batch are collected: putting one on the disk takes as long as putting many.
+GROUP_SECONDS = 0.1
+#: Seconds between looks at the clock when nothing comes back.
+PULSE = 0.5
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a sweep stands.
+
+    Attributes
+    ----------
+    total, done, failed : int
+        Tasks: all, computed and given up.
+    computed : int
+        Results that this run entered.
+    interrupted : bool
+        Whether it was asked to stop before the end.
+    seconds : float
+        Since this run began.
+    """
+
+    total: int
+    done: int
+    failed: int
+    computed: int = 0
+    interrupted: bool = False
+    seconds: float = 0.0
+
+    @property
+    def missing(self) -> int:
+        """Tasks not computed yet."""
+        return self.total - self.done - self.failed
+
+    @property
+    def complete(self) -> bool:
+        """Whether every task has a result."""
+        return self.done == self.total
+
+
+Watcher = Callable[[Summary], None]
+
+
+def unwatched(summary: Summary) -> None:
+    """Report nothing."""
+
+
+@dataclass
+class _Queue:
+    """Open tasks: those that came back first, then those of the ledger."""
+
+    rows: Iterator[Row]
+    again: deque[Row]
+
+    def take(self, number: int) -> list[Row]:
+        found: list[Row] = []
+        while len(found) < number:
+            if self.again:
+                found.append(self.again.popleft())
+            elif (row := next(self.rows, None)) is not None:
+                found.append(row)
+            else:
+                break
+        return found
+
+
+class Driver:
+    """Computes the open tasks of a store; the caller holds its lock.
+
+    Parameters
+    ----------
+    store : Store
+    grid : Grid
+    executor : Executor
+    attempts : int
+        Times a task may raise before it is given up.
+    fail_fast : bool
+        Begin no more tasks once one is given up.
+    batch : int, optional
+        Tasks handed out at a time; by default as many as take a fraction of a second.
+    watcher : callable
+        Called with a `Summary` whenever something came back, and twice a second.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        grid: Grid,
+        executor: Executor,
+        *,
+        attempts: int = 3,
+        fail_fast: bool = False,
+        batch: int | None = None,
+        watcher: Watcher = unwatched,
+    ) -> None:
+        self.store, self.grid, self.executor = store, grid, executor
+        self.attempts, self.fail_fast, self.batch, self.watcher = attempts, fail_fast, batch, watcher
+        self._ledger: Ledger = store.ledger(write=True)
+        self._rows: dict[int, Row] = {}
+        self._pace = math.nan
+        totals = self._ledger.totals()
+        self._begun = time.monotonic()
+        self.summary = Summary(
+            total=sum(t.tasks for t in totals.values()),
+            done=totals[TaskStatus.done].tasks,
+            failed=totals[TaskStatus.failed].tasks,
+        )
+        self._stopping, self._interrupts = False, 0
+
+    def drive(self, work: Work, *, retry: bool = False) -> Summary:
+        """Compute what is missing, and with `retry` what was given up too."""
+        now = True
+        try:
+            if retry:
+                self._reopen()
+            if self.summary.missing:
+                self.executor.start(work)
+                with self._stoppable():
+                    self._loop()
+            now = False
+        except KeyboardInterrupt:
+            self._interrupts += 1
+        finally:
+            self.executor.close(now=now)
+            self._ledger.close()
+        seconds = time.monotonic() - self._begun
+        self.summary = replace(self.summary, interrupted=self._interrupts > 0, seconds=seconds)
+        return self.summary
+
+    def _loop(self) -> None:
+        # A ledger of its own: rows are read while others are written.
+        reader = self.store.ledger()
+        queue = _Queue(reader.rows(TaskStatus.missing), deque())
+        try:
+            while True:
+                if not self._stopping:
+                    self._hand_out(queue)
+                if not self._rows:
+                    return
+                outcomes = self._collected()
+                if outcomes:
+                    queue.again.extend(self._enter(outcomes))
+                self.summary = replace(self.summary, seconds=time.monotonic() - self._begun)
+                self.watcher(self.summary)
+        finally:
+            reader.close()
+
+    def _hand_out(self, queue: _Queue) -> None:
+        for _ in range(self.executor.idle()):
+            rows = queue.take(self._batch_size())
+            if not rows:
+                return
+            self._rows.update({row.position: row for row in rows})
+            self.executor.submit([Job(row.position, row.digest, self.grid.cell(row.position)) for row in rows])
+
+    def _batch_size(self) -> int:
+        if self.batch is not None:
+            return self.batch
+        if math.isnan(self._pace):
+            return 1
+        # Near the end batches shrink, so that no worker waits for another's.
+        share = math.ceil(self.summary.missing / (4 * self.executor.workers))
+        return max(1, min(int(BATCH_SECONDS / max(self._pace, 1e-6)), MOST_BATCH, share))
+
+    def _collected(self) -> list[Outcome]:
+        """What came back; cheap results are entered together, as long as nobody waits for work."""
+        outcomes = self.executor.wait(PULSE)
+        until = time.monotonic() + GROUP_SECONDS
+        while outcomes and self._batch_size() > 1 and not self.executor.idle() and time.monotonic() < until:
+            outcomes += self.executor.wait(max(0.0, until - time.monotonic()))
+        return outcomes
+
+    def _enter(self, outcomes: Sequence[Outcome]) -> list[Row]:
+        """Write results, then the ledger; returns the tasks to try again."""
+        results = {one.job.digest: one.content for one in outcomes if one.fate is Fate.done}
+        hashes = self.store.write(results)
+        changes: list[dict[str, object]] = []
+        again: list[Row] = []
+        done = failed = 0
+        for one in outcomes:
+            row = self._rows.pop(one.job.position)
+            if one.fate is Fate.done:
+                done += 1
+                self._pace = one.seconds if math.isnan(self._pace) else 0.9 * self._pace + 0.1 * one.seconds
+                changes.append(
+                    {
+                        "position": row.position,
+                        "status": TaskStatus.done.code,
+                        "attempts": row.attempts + 1,
+                        "seconds": one.seconds,
+                        "bytes": len(one.content),
+                        "sha256": hashes[row.digest],
+                        "error": None,
+                    }
+                )
+            elif one.fate is Fate.unstarted:
+                again.append(row)
+            else:
+                row = self._blamed(row, one)
+                changes.append(_change(row))
+                if row.status is TaskStatus.failed:
+                    failed += 1
+                else:
+                    again.append(row)
+        self._ledger.record(changes)
+        self.summary = replace(
+            self.summary,
+            done=self.summary.done + done,
+            failed=self.summary.failed + failed,
+            computed=self.summary.computed + done,
+        )
+        self._stopping = self._stopping or (self.fail_fast and self.summary.failed > 0)
+        return again
+
+    def _blamed(self, row: Row, outcome: Outcome) -> Row:
+        """The row after one more failure."""
+        died = outcome.fate is Fate.death
+        attempts, deaths = row.attempts + (not died), row.deaths + died
+        given_up = attempts >= self.attempts or deaths >= MOST_DEATHS
+        status = TaskStatus.failed if given_up else TaskStatus.missing
+        return replace(row, attempts=attempts, deaths=deaths, status=status, error=outcome.error)
+
+    def _reopen(self) -> None:
+        reopened: list[dict[str, object]] = [
+            {"position": row.position, "status": TaskStatus.missing.code, "attempts": 0, "deaths": 0}
+            for row in self._ledger.rows(TaskStatus.failed)
+        ]
+        self._ledger.record(reopened)
+        self.summary = replace(self.summary, failed=0)
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """The first Ctrl-C (or termination) lets running tasks finish, the second stops at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            self._stopping, self._interrupts = True, self._interrupts + 1
+            if self._interrupts > 1:
+                raise KeyboardInterrupt
+
+        before = {number: signal.signal(number, stop) for number in STOPS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                with contextlib.suppress(TypeError):  # a handler that was not set from Python cannot be put back
+                    signal.signal(number, handler)
+
+
+def _change(row: Row) -> dict[str, object]:
+    return {
+        "position": row.position,
+        "status": row.status.code,
+        "attempts": row.attempts,
+        "deaths": row.deaths,
+        "error": row.error,
+    }

@@ -1,0 +1,293 @@
+"""A grid: what a sweep varies, cell by cell."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from learncast.errors import InvalidSpec
+from learncast.sweep.spec import canonical, found_at
+from learncast.validation import count, one_of, suggestion
+
+#: Cells of one sweep; a mistyped count must not exhaust the disk.
+MOST_CELLS = 10**7
+#: The axis that repeats every cell.
+SEED = "seed"
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_CONDITION = re.compile(r"^\s*(\S+)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*$")
+_RANGE = {"first", "last", "count", "spacing"}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Keys that vary together: one key, or several that are zipped.
+
+    Attributes
+    ----------
+    keys : tuple of str
+        Dotted keys.
+    points : tuple of tuple
+        What the keys take at each point of the axis.
+    """
+
+    keys: tuple[str, ...]
+    points: tuple[tuple[Any, ...], ...]
+
+    def values(self, key: str) -> list[Any]:
+        """What one key takes along the axis."""
+        place = self.keys.index(key)
+        return [point[place] for point in self.points]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Axes whose product is swept, less the cells that fail a condition.
+
+    Attributes
+    ----------
+    axes : tuple of Axis
+    conditions : tuple of str
+        Comparisons like ``"training.batch < network.hidden_size"``; a cell must meet all of them.
+    """
+
+    axes: tuple[Axis, ...]
+    conditions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        keys: Mapping[str, Any],
+        *,
+        zips: Sequence[Sequence[str]] = (),
+        conditions: Sequence[str] = (),
+        seeds: int | None = None,
+    ) -> Grid:
+        """Build a grid from dotted keys with lists or ranges.
+
+        Parameters
+        ----------
+        keys : mapping
+            Dotted keys; each takes a list of values, or a range ``{"first": 0.1, "last": 2.0, "count": 20}`` with
+            ``"spacing": "log"`` if wanted. Tables inside tables are dotted keys too.
+        zips : sequence of sequences of str
+            Keys that vary together instead of in every combination.
+        conditions : sequence of str
+            Comparisons of a key with a number, a word or another key.
+        seeds : int, optional
+            How often every cell is repeated, each time with other random numbers.
+        """
+        flat = {key: _points(key, value) for key, value in _flattened(keys)}
+        axes = _axes(flat, zips)
+        if seeds is not None:
+            if SEED in flat:
+                raise InvalidSpec(
+                    required="either seeds or a key called seed must be given",
+                    got="both",
+                    why="they would be one dimension",
+                    remedy="leave one of them out",
+                )
+            number = count("seeds", seeds, why="every cell is computed at least once")
+            axes = (*axes, Axis((SEED,), tuple((k,) for k in range(number))))
+        for condition in conditions:
+            _parsed(condition)
+        grid = cls(axes, tuple(conditions))
+        if grid.size > MOST_CELLS:
+            raise InvalidSpec(
+                required=f"a grid must have at most {MOST_CELLS:,} cells",
+                got=f"{grid.size:,}",
+                why="each may become a file",
+                remedy="vary fewer keys, or zip some of them",
+            )
+        return grid
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Points along each axis."""
+        return tuple(len(axis.points) for axis in self.axes)
+
+    @property
+    def size(self) -> int:
+        """Cells, those that fail a condition too."""
+        return math.prod(self.shape)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Every key that varies."""
+        return tuple(key for axis in self.axes for key in axis.keys)
+
+    def cell(self, position: int) -> dict[str, Any]:
+        """What the keys take in the cell at a position; the last axis varies fastest."""
+        found: dict[str, Any] = {}
+        for axis in reversed(self.axes):
+            position, place = divmod(position, len(axis.points))
+            found.update(zip(axis.keys, axis.points[place], strict=True))
+        return {key: found[key] for key in self.keys}
+
+    def cells(self, base: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Positions and assignments of the cells that meet every condition; `base` holds what does not vary."""
+        for position in range(self.size):
+            cell = self.cell(position)
+            if self.includes(cell, base):
+                yield position, cell
+
+    def includes(self, cell: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
+        """Whether a cell meets every condition."""
+        return all(_meets(_parsed(condition), cell, base) for condition in self.conditions)
+
+    def described(self) -> dict[str, Any]:
+        """The grid as plain values, to be stored and compared."""
+        axes = [{"keys": list(axis.keys), "points": [list(p) for p in axis.points]} for axis in self.axes]
+        return {"axes": axes, "conditions": list(self.conditions)}
+
+    @classmethod
+    def from_described(cls, stored: Mapping[str, Any]) -> Grid:
+        """Read back what `described` gave."""
+        axes = tuple(Axis(tuple(a["keys"]), tuple(tuple(p) for p in a["points"])) for a in stored["axes"])
+        return cls(axes, tuple(stored["conditions"]))
+
+
+def _flattened(keys: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in keys.items():
+        if isinstance(value, Mapping) and not (value and set(value) <= _RANGE):
+            yield from _flattened(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _points(key: str, value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return _range(key, value)
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, list | tuple | range) or len(value) == 0:
+        raise InvalidSpec(
+            required=f"{key} must take a list of values or a range",
+            got=repr(value)[:60],
+            why="a sweep varies it",
+            remedy=f"write {key} = [...], or move it out of the grid",
+        )
+    return [canonical(item, key) for item in value]
+
+
+def _range(key: str, table: Mapping[str, Any]) -> list[Any]:
+    missing = [word for word in ("first", "last", "count") if word not in table]
+    if missing:
+        raise InvalidSpec(
+            required=f"a range of {key} must have first, last and count",
+            got=f"no {missing[0]}",
+            why="its points are counted from these",
+            remedy=f"add {missing[0]}",
+        )
+    number = count(f"{key}.count", table["count"], why="a range has points")
+    if number > MOST_CELLS:
+        raise InvalidSpec(
+            required=f"{key}.count must be at most {MOST_CELLS:,}",
+            got=f"{number:,}",
+            why="each point is at least one task",
+            remedy="choose fewer points",
+        )
+    ends = [table["first"], table["last"]]
+    spacing = one_of(f"{key}.spacing", table.get("spacing", "linear"), ("linear", "log"), why="points are spaced so")
+    if not all(isinstance(end, int | float) and math.isfinite(end) for end in ends) or (
+        spacing == "log" and min(ends) <= 0
+    ):
+        raise InvalidSpec(
+            required=f"first and last of {key} must be {'positive' if spacing == 'log' else 'finite'} numbers",
+            got=f"{ends[0]!r} and {ends[1]!r}",
+            why="points lie between them",
+            remedy="correct them",
+        )
+    points = (np.geomspace if spacing == "log" else np.linspace)(float(ends[0]), float(ends[1]), number)
+    # Whole ends with whole steps are counts, which a key such as hidden_size insists on.
+    whole = all(isinstance(end, int) for end in ends) and spacing == "linear" and bool((points == points.round()).all())
+    return [int(p) for p in points] if whole else [float(p) for p in points]
+
+
+def _axes(flat: Mapping[str, list[Any]], zips: Sequence[Sequence[str]]) -> tuple[Axis, ...]:
+    together: dict[str, tuple[str, ...]] = {}
+    for group in zips:
+        for key in group:
+            if key not in flat or key in together:
+                raise InvalidSpec(
+                    required="zips must name keys of the grid, each once",
+                    got=repr(key),
+                    why="zipped keys share one axis",
+                    remedy=suggestion(key, tuple(flat)) or f"use keys among {', '.join(flat)}",
+                )
+            together[key] = tuple(group)
+        lengths = {key: len(flat[key]) for key in group}
+        if len(set(lengths.values())) > 1:
+            raise InvalidSpec(
+                required="zipped keys must take equally many values",
+                got=", ".join(f"{key}: {n}" for key, n in lengths.items()),
+                why="they vary together, one by one",
+                remedy="make the lists equally long",
+            )
+    groups = dict.fromkeys(together.get(key, (key,)) for key in flat)
+    return tuple(Axis(group, tuple(zip(*(flat[key] for key in group), strict=True))) for group in groups)
+
+
+def _parsed(condition: str) -> tuple[str, Callable[[Any, Any], bool], str]:
+    found = _CONDITION.match(condition)
+    if found is None:
+        raise InvalidSpec(
+            required="a condition must compare a key with a number, a word or another key",
+            got=repr(condition),
+            why="nothing else is evaluated",
+            remedy="write it like 'network.hidden_size >= 16', and several conditions for 'and'",
+        )
+    return found[1], _COMPARISONS[found[2]], found[3]
+
+
+def _meets(test: tuple[str, Callable[[Any, Any], bool], str], cell: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
+    left, compare, right = test
+    values = [_valued(word, cell, base, must=first) for word, first in ((left, True), (right, False))]
+    try:
+        return bool(compare(*values))
+    except TypeError as error:
+        raise InvalidSpec(
+            required=f"{left} and {right} must be comparable",
+            got=f"{values[0]!r} and {values[1]!r}",
+            why="a condition compares them",
+            remedy="compare numbers with numbers and words with words",
+        ) from error
+
+
+def _valued(word: str, cell: Mapping[str, Any], base: Mapping[str, Any], *, must: bool) -> Any:
+    """The value a word of a condition stands for: a key's, a number's, or the word itself."""
+    if word in cell:
+        return cell[word]
+    known, value = found_at(base, word)
+    if known:
+        return value
+    if must:
+        raise InvalidSpec(
+            required="a condition must begin with a key of the grid or of the study",
+            got=repr(word),
+            why="there is nothing to compare",
+            remedy=suggestion(word, tuple(cell)) or f"use one of {', '.join(cell)}",
+        )
+    if word in ("true", "false"):
+        return word == "true"
+    try:
+        return int(word)
+    except ValueError:
+        pass
+    try:
+        return float(word)
+    except ValueError:
+        return word.strip("'\"")

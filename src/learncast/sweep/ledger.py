@@ -1,0 +1,182 @@
+"""The ledger: which tasks there are and what became of each, in SQLite."""
+
+from __future__ import annotations
+
+import enum
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from learncast.errors import InvalidSpec
+
+#: Changes whenever the tables do.
+FORMAT = "learncast-sweep-1"
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tasks (
+    position INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    status INTEGER NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    deaths INTEGER NOT NULL DEFAULT 0,
+    seconds REAL,
+    bytes INTEGER,
+    sha256 TEXT,
+    error TEXT
+);
+CREATE TABLE IF NOT EXISTS copies (position INTEGER PRIMARY KEY, original INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS by_status ON tasks (status, seconds, bytes);
+"""
+
+
+class TaskStatus(enum.Enum):
+    """What became of a cell; the value is the sentence a reader needs."""
+
+    missing = "not computed yet"
+    done = "computed, and its file is in the store"
+    failed = "given up after its last attempt; the traceback is in the ledger"
+    excluded = "fails a condition of the grid, so it is no task"
+
+    @property
+    def code(self) -> int:
+        """Its number in the ledger."""
+        return list(TaskStatus).index(self)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One task as the ledger knows it."""
+
+    position: int
+    digest: str
+    status: TaskStatus
+    attempts: int
+    deaths: int
+    bytes: int | None
+    sha256: str | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Tasks of one status, with their seconds and bytes."""
+
+    tasks: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+
+
+class Ledger:
+    """A SQLite file with one row for each task; one process writes, any number reads.
+
+    Parameters
+    ----------
+    path : Path
+    write : bool
+        Open for writing, which only the holder of the store's lock may do.
+    """
+
+    def __init__(self, path: Path, *, write: bool = False) -> None:
+        self.path = path
+        if not write and not path.is_file():
+            raise InvalidSpec(
+                required=f"{path.parent} must hold a sweep",
+                got="no ledger",
+                why="there is nothing to read",
+                remedy="check the path, or start a sweep there",
+            )
+        mode = "rwc" if write else "ro"
+        self._connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=30.0
+        )
+        if write:
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.execute("PRAGMA synchronous=FULL")
+            self._connection.executescript(_TABLES)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    def meta(self, key: str) -> str | None:
+        """A word about the whole sweep."""
+        try:
+            row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        except sqlite3.OperationalError:  # killed before its tables were made
+            return None
+        return None if row is None else str(row[0])
+
+    def fill(self, tasks: Iterable[tuple[int, str]], meta: dict[str, str]) -> None:
+        """Enter all tasks and what holds for the sweep, all or nothing; equal tasks are entered once."""
+        run = self._connection.execute
+        run("BEGIN IMMEDIATE")
+        try:
+            for table in ("tasks", "copies", "meta"):
+                run(f"DELETE FROM {table}")
+            for position, digest in tasks:
+                if run("INSERT OR IGNORE INTO tasks (position, digest) VALUES (?, ?)", (position, digest)).rowcount:
+                    continue
+                run(
+                    "INSERT INTO copies SELECT ?, position FROM tasks WHERE digest = ?",
+                    (position, digest),
+                )
+            self._connection.executemany("INSERT INTO meta VALUES (?, ?)", {**meta, "format": FORMAT}.items())
+            run("COMMIT")
+        except BaseException:
+            run("ROLLBACK")
+            raise
+
+    def record(self, changes: Iterable[dict[str, object]]) -> None:
+        """Enter what became of tasks; when this returns, it is on the disk.
+
+        Each change has a position and the columns to set.
+        """
+        run = self._connection.execute
+        run("BEGIN IMMEDIATE")
+        try:
+            for change in changes:
+                columns = [key for key in change if key != "position"]
+                setting = ", ".join(f"{column} = ?" for column in columns)
+                values = [change[column] for column in columns]
+                run(f"UPDATE tasks SET {setting} WHERE position = ?", (*values, change["position"]))
+            run("COMMIT")
+        except BaseException:
+            run("ROLLBACK")
+            raise
+
+    def rows(self, *statuses: TaskStatus, chunk: int = 1000) -> Iterator[Row]:
+        """Tasks of the given statuses by position, read in chunks so that others may write in between."""
+        last, codes = -1, [status.code for status in statuses]
+        marks = ", ".join("?" * len(codes))
+        # The plus keeps SQLite on the primary key: each chunk goes on where the last one ended.
+        query = (
+            "SELECT position, digest, status, attempts, deaths, bytes, sha256, error FROM tasks "
+            f"WHERE position > ? AND +status IN ({marks}) ORDER BY position LIMIT ?"
+        )
+        kinds = list(TaskStatus)
+        while found := self._connection.execute(query, (last, *codes, chunk)).fetchall():
+            for position, digest, status, *others in found:
+                yield Row(position, digest, kinds[status], *others)
+            last = found[-1][0]
+
+    def copies(self) -> Iterator[tuple[int, int]]:
+        """Cells whose task another cell has too, and where that one is."""
+        yield from self._connection.execute("SELECT position, original FROM copies ORDER BY position")
+
+    def copied(self) -> int:
+        """How many cells have a task that another cell has too."""
+        return int(self._connection.execute("SELECT count(*) FROM copies").fetchone()[0])
+
+    def totals(self) -> dict[TaskStatus, Totals]:
+        """Tasks, seconds and bytes of each status."""
+        query = "SELECT status, count(*), total(seconds), total(bytes) FROM tasks GROUP BY status"
+        kinds = list(TaskStatus)
+        found = {kinds[code]: Totals(n, s, int(b)) for code, n, s, b in self._connection.execute(query)}
+        return {status: found.get(status, Totals()) for status in kinds[:3]}
+
+    def knows(self, digest: str) -> bool:
+        """Whether a finished task has this hash."""
+        query = "SELECT 1 FROM tasks WHERE digest = ? AND status = ?"
+        return self._connection.execute(query, (digest, TaskStatus.done.code)).fetchone() is not None

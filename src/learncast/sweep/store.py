@@ -1,0 +1,206 @@
+"""The store: a folder with the ledger, one file for each finished task, and the study they belong to."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from learncast.errors import InvalidSpec
+from learncast.sweep.ledger import FORMAT, Ledger
+from learncast.sweep.spec import digest_of
+
+#: Seconds for which a driver waits for the lock; a reader may hold it for an instant.
+LOCK_PATIENCE = 0.3
+
+
+class Store:
+    """Where a sweep's results lie.
+
+    Parameters
+    ----------
+    folder : path
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.results, self.quarantine = self.folder / "results", self.folder / "quarantine"
+
+    def ledger(self, *, write: bool = False) -> Ledger:
+        """Open the ledger; who writes must hold the lock."""
+        return Ledger(self.folder / "ledger.sqlite", write=write)
+
+    def path(self, digest: str) -> Path:
+        """Where a task's result lies."""
+        return self.results / digest[:2] / f"{digest}.nc"
+
+    def write(self, results: Mapping[str, bytes]) -> dict[str, str]:
+        """Write results by their hashes; each file appears whole, and all are on the disk when this returns.
+
+        Returns
+        -------
+        dict
+            The SHA-256 of each file.
+        """
+        folders = set()
+        for digest, content in results.items():
+            target = self.path(digest)
+            if target.parent not in folders:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                folders.add(target.parent)
+            draft = target.with_name(f".{target.name}.part")
+            with draft.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, target)
+        for folder in folders:
+            _sync_folder(folder)
+        return {digest: hashlib.sha256(content).hexdigest() for digest, content in results.items()}
+
+    def study(self) -> dict[str, Any]:
+        """What was swept, as `begin` was told."""
+        ledger = self.ledger()
+        try:
+            stored, kind = ledger.meta("study"), ledger.meta("format")
+        finally:
+            ledger.close()
+        if stored is None or kind != FORMAT:
+            raise InvalidSpec(
+                required=f"{self.folder} must hold a sweep of the format {FORMAT}",
+                got=repr(kind),
+                why="its ledger would be misread",
+                remedy="start the sweep again in a new folder" if kind else "run the sweep again: it had just begun",
+            )
+        return dict(json.loads(stored))
+
+    def begin(self, study: dict[str, Any], tasks: Iterable[tuple[int, str]]) -> None:
+        """Enter a study's tasks, or check that the store already holds this very study.
+
+        The caller holds the lock.
+        """
+        ledger = self.ledger(write=True)
+        try:
+            stored = ledger.meta("study")
+            if stored is None:
+                text = json.dumps(study, sort_keys=True, ensure_ascii=False)
+                ledger.fill(tasks, {"study": text, "fingerprint": digest_of(study)})
+            elif ledger.meta("fingerprint") != digest_of(study):
+                raise changed(self.folder, json.loads(stored), study)
+        finally:
+            ledger.close()
+        page = self.folder / "study.json"
+        if not page.exists():
+            content = {"fingerprint": digest_of(study), **study}
+            draft = page.with_name(".study.json.part")
+            draft.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            os.replace(draft, page)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only driver of this store."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.folder.is_dir():
+            raise NotADirectoryError(20, "a store is a folder", str(self.folder))
+        with (self.folder / "lock").open("a+", encoding="utf-8") as file:
+            if not _take(file, patience=LOCK_PATIENCE):
+                file.seek(0)
+                raise InvalidSpec(
+                    required=f"no other process may drive the sweep in {self.folder}",
+                    got=file.read().strip() or "another driver",
+                    why="two drivers would compute every task twice",
+                    remedy="wait for it or stop it, then resume",
+                )
+            file.truncate(0)
+            file.write(f"process {os.getpid()}")
+            file.flush()
+            yield
+
+    def driven(self) -> bool:
+        """Whether a driver is at work now."""
+        try:
+            with (self.folder / "lock").open("a+", encoding="utf-8") as file:
+                return not _take(file, patience=0.0)
+        except OSError:
+            return False
+
+
+def differences(stored: Any, given: Any, key: str = "") -> list[str]:
+    """What changed between two nested tables, one line for each key."""
+    if isinstance(stored, dict) and isinstance(given, dict):
+        lines = []
+        for word in sorted(stored.keys() | given.keys()):
+            place = f"{key}.{word}" if key else word
+            if word not in given:
+                lines.append(f"{place}: {_shown(stored[word])} is gone")
+            elif word not in stored:
+                lines.append(f"{place}: {_shown(given[word])} is new")
+            else:
+                lines += differences(stored[word], given[word], place)
+        return lines
+    if isinstance(stored, list) and isinstance(given, list) and len(stored) == len(given):
+        pairs = enumerate(zip(stored, given, strict=True))
+        return [line for k, (old, new) in pairs for line in differences(old, new, f"{key}.{k}")]
+    return [] if stored == given and type(stored) is type(given) else [f"{key}: {_shown(stored)} -> {_shown(given)}"]
+
+
+def changed(folder: Path, stored: dict[str, Any], given: dict[str, Any]) -> InvalidSpec:
+    """The refusal to go on with another study, with what differs."""
+    lines = differences(stored, given)
+    # The first cell repeats the study with its defaults: worth showing only when the study itself says nothing.
+    lines = [line for line in lines if not line.startswith("notes.first_cell")] or lines
+    shown = "; ".join(lines[:8]) + (f"; and {len(lines) - 8} more" if len(lines) > 8 else "")
+    return InvalidSpec(
+        required=f"the study must be the one that {folder} was begun with",
+        got=f"changes ({shown})",
+        why="results of two studies would be mixed",
+        remedy="undo the changes, or sweep into a new folder",
+    )
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is on the disk only when its folder is."""
+    if os.name == "nt":  # folders cannot be opened there
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _take(file: IO[str], *, patience: float) -> bool:
+    """Lock a file for this process; the system lets go when the process ends, however it ends."""
+    begun = time.monotonic()
+    while True:
+        with contextlib.suppress(OSError):
+            _lock(file)
+            return True
+        if time.monotonic() - begun >= patience:
+            return False
+        time.sleep(0.02)
+
+
+if os.name == "nt":
+    import msvcrt
+
+    def _lock(file: IO[str]) -> None:
+        # Far beyond the text, which others want to read.
+        file.seek(2**30)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+else:
+    import fcntl
+
+    def _lock(file: IO[str]) -> None:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)

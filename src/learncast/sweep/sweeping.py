@@ -1,0 +1,218 @@
+"""A sweep: many tasks computed once each, whatever dies in between."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from learncast import __version__
+from learncast.errors import InvalidSpec
+from learncast.sweep.driver import Driver, Summary, Watcher, unwatched
+from learncast.sweep.executors import Executor, InProcess
+from learncast.sweep.grid import Grid
+from learncast.sweep.processes import Processes
+from learncast.sweep.spec import Spec, canonical, digest_of, placed
+from learncast.sweep.store import Store
+from learncast.sweep.work import Work
+from learncast.validation import count, one_of
+
+Function = Callable[[Spec], Any]
+EXECUTORS = ("processes", "in-process", "dask")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is to be swept, before anything is computed.
+
+    Attributes
+    ----------
+    function : callable
+    grid : Grid
+    base : mapping
+        What every task shares.
+    notes : mapping
+        What else belongs to the study: a change of it is a change of the study.
+    """
+
+    function: Function
+    grid: Grid
+    base: Mapping[str, Any]
+    notes: Mapping[str, Any]
+
+    def study(self) -> dict[str, Any]:
+        """All that results depend on, as plain values."""
+        return {
+            "function": function_name(self.function),
+            "source": _source(self.function),
+            "learncast": __version__,
+            "base": dict(self.base),
+            "grid": self.grid.described(),
+            "notes": dict(self.notes),
+        }
+
+    def tasks(self) -> Iterator[tuple[int, str]]:
+        """Position and hash of every task."""
+        name = function_name(self.function)
+        for position, cell in self.grid.cells(self.base):
+            yield position, digest_of([name, placed(self.base, cell)])
+
+
+def run(
+    function: Function,
+    grid: Mapping[str, Any] | Grid,
+    *,
+    store: str | os.PathLike[str],
+    base: Mapping[str, Any] | None = None,
+    seeds: int | None = None,
+    zips: Sequence[Sequence[str]] = (),
+    conditions: Sequence[str] = (),
+    executor: str | Executor = "processes",
+    workers: int | None = None,
+    attempts: int = 3,
+    fail_fast: bool = False,
+    retry: bool = False,
+    batch: int | None = None,
+    watcher: Watcher = unwatched,
+) -> Summary:
+    """Compute a function over a grid into a store; run again, it goes on where it was stopped.
+
+    Parameters
+    ----------
+    function : callable
+        From a `Spec` to a Dataset, a DataArray, a number or a mapping of these. It takes its random numbers from
+        ``spec.rng()``, so results depend neither on the number of workers nor on the order.
+    grid : mapping or Grid
+        What varies, as for `Grid.of`.
+    store : path
+        Folder of the results.
+    base : mapping, optional
+        What does not vary.
+    seeds, zips, conditions
+        As for `Grid.of`.
+    executor : {"processes", "in-process", "dask"} or Executor
+        Where tasks are computed.
+    workers : int, optional
+        How many at a time, by default one for each processor.
+    attempts : int
+        Times a task may raise before it is given up.
+    fail_fast : bool
+        Begin no more tasks once one is given up.
+    retry : bool
+        Try again what an earlier run gave up.
+    batch : int, optional
+        Tasks handed out at a time; by default as many as take a fraction of a second.
+    watcher : callable
+        Called with a `Summary` as the sweep goes on.
+
+    Returns
+    -------
+    Summary
+    """
+    if not isinstance(grid, Grid):
+        grid = Grid.of(grid, zips=zips, conditions=conditions, seeds=seeds)
+    elif zips or conditions or seeds is not None:
+        raise InvalidSpec(
+            required="a Grid must say its zips, conditions and seeds itself",
+            got="them beside it",
+            why="they would be ignored",
+            remedy="give them to Grid.of",
+        )
+    sweep = Sweep(function, grid, canonical(base or {}, "base"), {})
+    place = _executor(executor, workers)
+    options: dict[str, Any] = {"attempts": attempts, "fail_fast": fail_fast, "batch": batch, "watcher": watcher}
+    return carry_out(sweep, store, place, retry=retry, **options)
+
+
+def resume(
+    store: str | os.PathLike[str],
+    *,
+    executor: str | Executor = "processes",
+    workers: int | None = None,
+    retry: bool = False,
+    **options: Any,
+) -> Summary:
+    """Go on with the sweep of a store; what it computes is read from there.
+
+    The keywords are those of `run`.
+    """
+    return carry_out(stored_sweep(store), store, _executor(executor, workers), retry=retry, **options)
+
+
+def carry_out(
+    sweep: Sweep,
+    store: str | os.PathLike[str],
+    executor: Executor,
+    *,
+    retry: bool = False,
+    attempts: int = 3,
+    fail_fast: bool = False,
+    batch: int | None = None,
+    watcher: Watcher = unwatched,
+) -> Summary:
+    """Compute what a plan's store has not got; the keywords are those of `run`."""
+    count("attempts", attempts, why="a task must be tried")
+    if batch is not None:
+        count("batch", batch, why="tasks are handed out in batches")
+    place = Store(store)
+    with place.locked():
+        place.begin(sweep.study(), sweep.tasks())
+        driver = Driver(
+            place, sweep.grid, executor, attempts=attempts, fail_fast=fail_fast, batch=batch, watcher=watcher
+        )
+        return driver.drive(Work(sweep.function, sweep.base), retry=retry)
+
+
+def stored_sweep(store: str | os.PathLike[str]) -> Sweep:
+    """What a store's sweep computes, its function looked up by name."""
+    study = Store(store).study()
+    module, _, name = study["function"].partition(":")
+    try:
+        found: Any = import_module(module) if module != "__main__" else None
+        for word in name.split("."):
+            found = getattr(found, word)
+    except (ImportError, AttributeError) as error:
+        raise InvalidSpec(
+            required=f"the function {study['function']} must be importable",
+            got=str(error),
+            why="the store knows it only by its name",
+            remedy="run the script that began the sweep again: it goes on",
+        ) from error
+    return Sweep(found, Grid.from_described(study["grid"]), study["base"], study["notes"])
+
+
+def function_name(function: Function) -> str:
+    """The name by which a function is found again."""
+    name = getattr(function, "__qualname__", "")
+    if not name or "<" in name:
+        raise InvalidSpec(
+            required="the function must have a name that can be imported",
+            got=name or type(function).__name__,
+            why="tasks are known by it",
+            remedy="define it with def at the top of a module",
+        )
+    return f"{function.__module__}:{name}"
+
+
+def _source(function: Function) -> str:
+    """Hash of the function's own text: results of two versions must not be mixed."""
+    try:
+        return digest_of(inspect.getsource(function))
+    except (OSError, TypeError):
+        return ""
+
+
+def _executor(executor: str | Executor, workers: int | None) -> Executor:
+    if not isinstance(executor, str):
+        return executor
+    kind = one_of("executor", executor, EXECUTORS, why="tasks are computed there")
+    if kind == "in-process":
+        return InProcess()
+    if kind == "dask":
+        from learncast.sweep.cluster import Cluster
+
+        return Cluster(workers=workers)
+    return Processes(workers)

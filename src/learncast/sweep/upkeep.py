@@ -1,0 +1,187 @@
+"""Upkeep of a store: how it stands, whether its files are whole, what can go."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from learncast.progress import Progress, silent
+from learncast.sweep.grid import Grid
+from learncast.sweep.ledger import Ledger, TaskStatus
+from learncast.sweep.store import Store
+
+
+@dataclass(frozen=True)
+class StoreStatus:
+    """How a store stands.
+
+    Attributes
+    ----------
+    function, fingerprint : str
+        What is swept.
+    cells, total, done, failed, missing, copies : int
+        Cells of the grid; tasks; and cells whose task another cell has too.
+    seconds : float
+        Spent computing what is done.
+    bytes : int
+        Size of its results.
+    driven : bool
+        Whether a driver is at work.
+    """
+
+    function: str
+    fingerprint: str
+    cells: int
+    total: int
+    done: int
+    failed: int
+    missing: int
+    copies: int
+    seconds: float
+    bytes: int
+    driven: bool
+
+
+def status(store: str | os.PathLike[str]) -> StoreStatus:
+    """How a sweep stands; a driver may be at work meanwhile."""
+    place = Store(store)
+    study, driven = place.study(), place.driven()
+    ledger = place.ledger()
+    try:
+        totals, fingerprint, copies = ledger.totals(), ledger.meta("fingerprint") or "", ledger.copied()
+    finally:
+        ledger.close()
+    done, failed, missing = (totals[kind] for kind in (TaskStatus.done, TaskStatus.failed, TaskStatus.missing))
+    return StoreStatus(
+        function=study["function"],
+        fingerprint=fingerprint,
+        cells=Grid.from_described(study["grid"]).size,
+        total=done.tasks + failed.tasks + missing.tasks,
+        done=done.tasks,
+        failed=failed.tasks,
+        missing=missing.tasks,
+        copies=copies,
+        seconds=done.seconds,
+        bytes=done.bytes,
+        driven=driven,
+    )
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task that was given up: what it was to compute, and the traceback."""
+
+    cell: dict[str, Any]
+    attempts: int
+    deaths: int
+    error: str
+
+
+def failures(store: str | os.PathLike[str]) -> Iterator[Failure]:
+    """Tasks that were given up."""
+    place = Store(store)
+    grid = Grid.from_described(place.study()["grid"])
+    ledger = place.ledger()
+    try:
+        for row in ledger.rows(TaskStatus.failed):
+            yield Failure(grid.cell(row.position), row.attempts, row.deaths, row.error or "")
+    finally:
+        ledger.close()
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A result whose file is not what was written."""
+
+    digest: str
+    what: str
+
+
+def verify(store: str | os.PathLike[str], *, progress: Progress = silent) -> list[Damage]:
+    """Read every result again; damaged files go to quarantine and their tasks are open again.
+
+    Returns
+    -------
+    list of Damage
+        What was found; `resume` computes it again.
+    """
+    place = Store(store)
+    place.study()
+    found: list[Damage] = []
+    with place.locked():
+        ledger = place.ledger(write=True)
+        try:
+            total, changes = max(ledger.totals()[TaskStatus.done].tasks, 1), []
+            for k, row in enumerate(ledger.rows(TaskStatus.done)):
+                what = _damage(place.path(row.digest), row.bytes, row.sha256)
+                if what:
+                    found.append(Damage(row.digest, what))
+                    _set_apart(place, row.digest)
+                    changes.append({"position": row.position, **_OPEN})
+                progress((k + 1) / total)
+            ledger.record(changes)
+        finally:
+            ledger.close()
+    return found
+
+
+_OPEN: dict[str, object] = {
+    "status": TaskStatus.missing.code,
+    "attempts": 0,
+    "deaths": 0,
+    "seconds": None,
+    "bytes": None,
+    "sha256": None,
+}
+
+
+def _damage(path: Path, size: int | None, sha256: str | None) -> str:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if len(content) != size:
+        return f"has {len(content)} bytes instead of {size}"
+    return "" if hashlib.sha256(content).hexdigest() == sha256 else "has other content than was written"
+
+
+def _set_apart(place: Store, digest: str) -> None:
+    path = place.path(digest)
+    if path.exists():
+        place.quarantine.mkdir(exist_ok=True)
+        os.replace(path, place.quarantine / path.name)
+
+
+def prune(store: str | os.PathLike[str], *, dry_run: bool = False) -> list[Path]:
+    """Remove what no task needs: drafts, files that the ledger does not know, quarantine.
+
+    Returns
+    -------
+    list of Path
+        What was removed, or with `dry_run` would be.
+    """
+    place = Store(store)
+    place.study()
+    with place.locked():
+        ledger = place.ledger()
+        try:
+            found = [path for path in _files(place) if not _needed(ledger, path)]
+        finally:
+            ledger.close()
+        if not dry_run:
+            for path in found:
+                path.unlink()
+    return found
+
+
+def _files(place: Store) -> Iterator[Path]:
+    for folder in (place.results, place.quarantine):
+        yield from sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _needed(ledger: Ledger, path: Path) -> bool:
+    return path.parent.parent.name == "results" and path.suffix == ".nc" and ledger.knows(path.stem)

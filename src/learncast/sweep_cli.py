@@ -1,0 +1,298 @@
+"""The sweep commands: one question over a grid of studies."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from learncast.sweep import Summary, Sweep
+    from learncast.sweep.executors import Executor
+
+sweep_app = typer.Typer(
+    name="sweep", help="Ask a question over a grid of studies, and go on after any stop.", no_args_is_help=True
+)
+
+StoreFolder = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the sweep.", show_default=False)]
+Workers = Annotated[int | None, typer.Option("--workers", help="Tasks at a time; one for each processor by default.")]
+ClusterKind = Annotated[str | None, typer.Option("--cluster", help="local: start a dask cluster here.")]
+Scheduler = Annotated[str | None, typer.Option("--scheduler", help="Use a running dask cluster, tcp://host:port.")]
+Alone = Annotated[bool, typer.Option("--in-process", help="Compute here, one task after another.")]
+FailFast = Annotated[bool, typer.Option("--fail-fast", help="Begin no more tasks once one has failed.")]
+Retry = Annotated[bool, typer.Option("--retry", help="Try again what failed before.")]
+Batch = Annotated[int | None, typer.Option("--batch", help="Tasks handed out at a time; by their cost by default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+#: Seconds between lines of progress where there is no terminal.
+QUIET = 60.0
+
+
+@sweep_app.command("run")
+def begin(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file with a [sweep].", show_default=False)],
+    store: Annotated[
+        Path | None, typer.Option("--store", metavar="DIR", help="Where results go; STUDY.sweep by default.")
+    ] = None,
+    workers: Workers = None,
+    cluster: ClusterKind = None,
+    scheduler: Scheduler = None,
+    in_process: Alone = False,
+    fail_fast: FailFast = False,
+    retry: Retry = False,
+    batch: Batch = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Try a few tasks and say what all would take.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a sweep, or go on with it."""
+    with _plain_errors():
+        from learncast.sweep.studies import sweep_of
+
+        sweep = sweep_of(study)
+        if dry_run:
+            _print_outlook(sweep, workers, as_json)
+            return
+        executor = _executor(workers, cluster, scheduler, in_process)
+        _drive(
+            sweep,
+            store or study.with_suffix(".sweep"),
+            executor,
+            as_json,
+            fail_fast=fail_fast,
+            retry=retry,
+            batch=batch,
+        )
+
+
+@sweep_app.command()
+def resume(
+    store: StoreFolder,
+    study: Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Its study file, to be compared.")] = None,
+    workers: Workers = None,
+    cluster: ClusterKind = None,
+    scheduler: Scheduler = None,
+    in_process: Alone = False,
+    fail_fast: FailFast = False,
+    retry: Retry = False,
+    batch: Batch = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a sweep that was stopped."""
+    with _plain_errors():
+        from learncast.sweep.studies import sweep_of
+        from learncast.sweep.sweeping import stored_sweep
+
+        sweep = stored_sweep(store) if study is None else sweep_of(study)
+        executor = _executor(workers, cluster, scheduler, in_process)
+        _drive(sweep, store, executor, as_json, fail_fast=fail_fast, retry=retry, batch=batch)
+
+
+@sweep_app.command()
+def status(
+    store: StoreFolder,
+    errors: Annotated[int, typer.Option("--errors", help="Tracebacks of failed tasks to print.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """How far is it, and what failed?"""
+    with _plain_errors():
+        from itertools import islice
+
+        from learncast.sweep import failures
+        from learncast.sweep import status as look
+
+        found = look(store)
+        failed = list(islice(failures(store), max(errors, 0)))
+    if as_json:
+        print(json.dumps({**dataclasses.asdict(found), "failures": [dataclasses.asdict(one) for one in failed]}))
+        return
+    state = "running" if found.driven else ("complete" if found.done == found.total else "stopped")
+    print(f"{store}: {state}; {found.done:,} of {found.total:,} tasks done, {found.failed:,} failed")
+    print(
+        f"{found.cells:,} cells, {found.copies:,} of them copies; {found.seconds:,.1f} s computed, {_size(found.bytes)}"
+    )
+    for one in failed:
+        print(f"\nfailed: {', '.join(f'{key} = {value}' for key, value in one.cell.items())}\n{one.error.strip()}")
+
+
+@sweep_app.command()
+def verify(store: StoreFolder, as_json: AsJson = False) -> None:
+    """Are all result files what was written? Damaged ones are set apart; exit 1 when there are any."""
+    with _plain_errors():
+        from learncast.sweep import verify as check
+
+        found = check(store)
+    if as_json:
+        print(json.dumps({"damaged": [dataclasses.asdict(one) for one in found]}))
+    else:
+        for one in found:
+            print(f"{one.digest}.nc {one.what}")
+        print("All results are whole." if not found else f"{len(found)} set apart; resume computes them again.")
+    if found:
+        raise typer.Exit(1)
+
+
+@sweep_app.command()
+def gather(
+    store: StoreFolder,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.nc", help="One NetCDF file.")] = None,
+    table: Annotated[
+        Path | None, typer.Option("--table", metavar="FILE.parquet", help="One row for each cell, as Parquet.")
+    ] = None,
+    variables: Annotated[str | None, typer.Option("--variables", help="Only these, separated by commas.")] = None,
+) -> None:
+    """Put all results into one dataset over the grid."""
+    with _plain_errors():
+        from learncast.sweep import gather as collect
+
+        wanted = None if variables is None else variables.split(",")
+        found = collect(store, out=out, table=table, variables=wanted)
+    print(found)
+
+
+@sweep_app.command()
+def prune(
+    store: StoreFolder,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and keep it.")] = False,
+) -> None:
+    """Remove drafts, files that no task needs, and quarantine."""
+    with _plain_errors():
+        from learncast.sweep import prune as remove
+
+        found = remove(store, dry_run=dry_run)
+    for path in found:
+        print(path)
+    print(f"{len(found)} files {'would be ' if dry_run else ''}removed.")
+
+
+def _executor(workers: int | None, cluster: str | None, scheduler: str | None, alone: bool) -> Executor:
+    from learncast.errors import InvalidSpec
+    from learncast.sweep.cluster import Cluster
+    from learncast.sweep.executors import InProcess
+    from learncast.sweep.processes import Processes
+    from learncast.validation import one_of
+
+    if sum((cluster is not None, scheduler is not None, alone)) > 1:
+        raise InvalidSpec(
+            required="at most one of --cluster, --scheduler and --in-process must be given",
+            got="several",
+            why="tasks are computed in one place",
+            remedy="choose one",
+        )
+    if cluster is not None:
+        one_of("--cluster", cluster, ("local",), why="others are reached by --scheduler")
+    if cluster is not None or scheduler is not None:
+        return Cluster(scheduler, workers=workers)
+    return InProcess() if alone else Processes(workers)
+
+
+def _drive(sweep: Sweep, store: Path, executor: Executor, as_json: bool, **options: Any) -> None:
+    from learncast.sweep.sweeping import carry_out
+
+    with _watcher() as watcher:
+        made = carry_out(sweep, store, executor, watcher=watcher, **options)
+    if as_json:
+        print(json.dumps({"store": str(store), **dataclasses.asdict(made)}))
+    else:
+        words = f"{made.done:,} of {made.total:,} tasks done, {made.failed:,} failed, in {made.seconds:,.1f} s"
+        print(f"{store}: {words}")
+    if made.interrupted:
+        print(f"learncast: stopped; go on with `learncast sweep resume {store}`", file=sys.stderr)
+        raise typer.Exit(130)
+    if made.failed:
+        print(f"learncast: {made.failed} tasks failed; see `learncast sweep status {store}`", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _print_outlook(sweep: Sweep, workers: int | None, as_json: bool) -> None:
+    from learncast.sweep.pilot import outlook
+    from learncast.sweep.processes import Processes
+
+    number = Processes(workers).workers
+    found = outlook(sweep, workers=number)
+    if as_json:
+        values = {key: None if value != value else value for key, value in dataclasses.asdict(found).items()}
+        print(json.dumps({**values, "workers": number}))
+        return
+    print(f"{found.tasks:,} tasks in {found.cells:,} cells")
+    if found.failed:
+        print(f"{found.failed} of {found.pilot} tried tasks failed:\n{found.error.strip()}")
+    if not math.isnan(found.seconds):
+        each = f"{found.task_seconds * 1000:,.0f} ms each, from {found.pilot - found.failed} tried"
+        print(f"about {_duration(found.seconds)} with {number} workers ({each})")
+        print(f"about {_size(found.bytes)} on the disk")
+
+
+def _size(number: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} TB"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def _watcher() -> Iterator[Callable[[Summary], None]]:
+    """A bar with the time left on a terminal, a line a minute elsewhere, both on stderr."""
+    if not sys.stderr.isatty():
+        yield _line_a_minute()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    words = TextColumn("{task.description}")
+    with Progress(words, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        lines: list[Any] = []
+
+        def show(summary: Summary) -> None:
+            if not lines:
+                lines.append(bar.add_task("sweeping", total=summary.total, completed=summary.done))
+            failed = f", {summary.failed} failed" if summary.failed else ""
+            bar.update(lines[0], completed=summary.done + summary.failed, description=f"sweeping{failed}")
+
+        yield show
+
+
+def _line_a_minute() -> Callable[[Summary], None]:
+    last = [time.monotonic()]
+
+    def show(summary: Summary) -> None:
+        if time.monotonic() - last[0] < QUIET:
+            return
+        last[0] = time.monotonic()
+        left = summary.missing * summary.seconds / summary.computed if summary.computed else math.nan
+        about = "" if math.isnan(left) else f", about {_duration(left)} left"
+        line = f"learncast: {summary.done:,} of {summary.total:,} tasks done, {summary.failed:,} failed{about}"
+        print(line, file=sys.stderr, flush=True)
+
+    return show
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Bad input is one sentence on stderr and exit code 2, never a traceback."""
+    from learncast.errors import LearncastError
+
+    try:
+        yield
+    except LearncastError as error:
+        print(f"learncast: {error}", file=sys.stderr)
+        raise typer.Exit(2) from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        print(f"learncast: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        raise typer.Exit(2) from error
