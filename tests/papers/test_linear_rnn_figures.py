@@ -30,7 +30,7 @@ def numbers(name):
 
 
 #: Figures that train many networks; the others stand for them in the fast suite.
-LONG = ("S1", "S3a", "S3b", "S3c")
+LONG = ("S1", "S2b", "S2c", "S3a", "S3b", "S3c", "sensory")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in CAPTIONS])

@@ -182,6 +182,7 @@ def test_a_thousand_tasks_with_killed_drivers(noted, tmp_path):
     survive_driver_kills(noted, tmp_path, tasks=1000, kills=20, pause=0.01, seed=6)
 
 
+@pytest.mark.slow
 def test_interrupting_once_finishes_what_runs_and_twice_does_not(noted, tmp_path):
     grid, base, store = {"centre": list(range(4))}, {"pause": 0.4}, tmp_path / "store"
     process = driver(tmp_path, grid, base, store, workers=1)

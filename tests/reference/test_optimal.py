@@ -166,6 +166,7 @@ def compare(seeds):
     return np.array(ratios), overshoot, impossible
 
 
+@pytest.mark.slow
 def test_no_grid_beats_the_cheapest_path():
     ratios, overshoot, impossible = compare(range(500))
     # grids of 40 points lose a few per cent at worst; a path cheaper than that would break a rule the audit missed
@@ -360,6 +361,7 @@ def test_nothing_in_a_box_costs_less_than_its_bound(by_loss):
     assert np.median(slack) < (1e-4 if by_loss else 1e-6)
 
 
+@pytest.mark.slow
 def test_no_grid_beats_the_schedule_of_several_modes():
     gaps, impossible, ratios = compare_several(range(24))
     # the proof closes but for a few whose rules leave a sliver

@@ -224,6 +224,7 @@ def test_several_modes_with_prices_are_never_beaten() -> None:
     assert max(several_modes_gain(seed, "modes", 2, priced=True) for seed in range(20, 22)) <= NEVER_BEATEN
 
 
+@pytest.mark.slow
 def test_the_loss_as_a_whole_is_never_beaten() -> None:
     assert several_modes_gain(32, "loss", 2) <= NEVER_BEATEN
 
