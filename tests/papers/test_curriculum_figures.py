@@ -87,6 +87,7 @@ def test_portraits(small, panel):
     assert panel in drawn.axes[0].get_title(loc="left")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("panel", "flow", "descent"), [("2B", 446.49, 447), ("2C", 241.93, 243)], ids=["weaker", "stronger"]
 )

@@ -42,6 +42,7 @@ def test_figure_is_drawn_and_its_numbers_can_be_written(name):
     assert "Ours: " in SMALL.figure(name).caption
 
 
+@pytest.mark.slow
 def test_half_loss_times_are_the_reference_values(monkeypatch):
     monkeypatch.setattr(recurrent_descent, "half_loss", lambda *_, **__: 1.0)  # the lines alone
     dataset = recurrent_descent.order(1, 18, (1.0,), initial=0.1)

@@ -406,6 +406,7 @@ def test_the_plan_for_one_mode_is_the_best_stop(problem, changes, accuracy):
     check_plan(problem, changes, accuracy)
 
 
+@pytest.mark.slow
 @every(30, shrink=False)
 @given(
     problems(max_modes=3).filter(lambda problem: len(problem["modes"]) > 1),

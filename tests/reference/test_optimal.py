@@ -371,6 +371,7 @@ def test_no_grid_beats_the_schedule_of_several_modes():
     assert np.median(ratios) < 1.001  # the nested grids are near, so the comparison means something
 
 
+@pytest.mark.slow
 def test_no_grid_beats_the_schedule_when_the_loss_is_asked_for():
     gaps, _, _ = compare_several(range(1000, 1003), by_loss=True, gap=1e-4, max_boxes=3000)
     assert np.mean(gaps <= 1e-4) >= 0.5  # a smooth loss is harder to bound than modes
