@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from learncast.exits import plain_errors
 from learncast.sweep_cli import sweep_app
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def forecast(
     strict: Strict = False,
 ) -> None:
     """How many steps until this network has learned this task, mode by mode?"""
-    with _plain_errors():
+    with plain_errors():
         from learncast.answers.forecast import forecast as answer
         from learncast.study import Study
 
@@ -74,12 +75,12 @@ def plan(
     strict: Strict = False,
 ) -> None:
     """Which pretraining tasks help, in what order, and when do I stop them?"""
-    with _plain_errors(), _progress("weighing candidates") as progress:
+    with plain_errors(), _progress("weighing candidates") as progress:
         from learncast.answers.plan import planned
         from learncast.study import Study
 
         answer = planned(Study.load(study), remember=remember, by=by, progress=progress)
-    with _plain_errors():
+    with plain_errors():
         _deliver(answer, as_json, out, strict)
 
 
@@ -94,20 +95,20 @@ def phase(
     strict: Strict = False,
 ) -> None:
     """Where in parameter space does pretraining pay?"""
-    with _plain_errors(), _progress("timing curricula") as progress:
+    with plain_errors(), _progress("timing curricula") as progress:
         from learncast.answers.phase import portrayed
         from learncast.study import Study
 
         grid = {"values": _numbers("--values", values), "accuracies": _numbers("--accuracies", accuracies)}
         answer = portrayed(Study.load(study), vary=vary, **grid, progress=progress)
-    with _plain_errors():
+    with plain_errors():
         _deliver(answer, as_json, out, strict)
 
 
 @app.command()
 def forget(study: StudyFile, as_json: AsJson = False, out: Out = None, strict: Strict = False) -> None:
     """What will be forgotten when I train on the next task?"""
-    with _plain_errors():
+    with plain_errors():
         from learncast.answers.forget import forgotten
         from learncast.study import Study
 
@@ -130,7 +131,7 @@ def check(
     strict: Strict = False,
 ) -> None:
     """Is the theory right here? Train for real beside the forecast; exit 1 when they differ."""
-    with _plain_errors(), _progress("training") as progress:
+    with plain_errors(), _progress("training") as progress:
         from learncast.answers.check import checked
         from learncast.study import Study
         from learncast.validation import one_of
@@ -141,7 +142,7 @@ def check(
                 one_of("--network", network, ("linear", "relu", "tanh"), why="units do one of these")
             )
         answer = checked(asked, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
-    with _plain_errors():
+    with plain_errors():
         _deliver(answer, as_json, out, strict)
     if not answer.passed:
         print("learncast: training differs from the forecast", file=sys.stderr)
@@ -176,11 +177,11 @@ def window(
     own: dict[str, Any] = {"weights": weights, "data": data, "optimizer_state": optimizer_state}
     own |= {"optimizer": optimizer, "learning_rate": learning_rate}
     options: dict[str, Any] = {"method": method}
-    with _plain_errors():
+    with plain_errors():
         for key, text in (("lags", lags), ("sample_sizes", sample_sizes)):
             options[key] = None if text is None else _whole_numbers(f"--{key.replace('_', '-')}", text)
         _check_window_source(study, model, own, options)
-    with _plain_errors(), _progress("diagnosing") as progress:
+    with plain_errors(), _progress("diagnosing") as progress:
         if model is not None:
             answer = _stored_window(model, own, options, progress)
         else:
@@ -189,7 +190,7 @@ def window(
 
             assert study is not None
             answer = rehearsed_window(WindowStudy.load(study), progress=progress)
-    with _plain_errors():
+    with plain_errors():
         _deliver(answer, as_json, out, strict)
 
 
@@ -263,7 +264,7 @@ def reproduce(
     as_json: AsJson = False,
 ) -> None:
     """Show me the paper's figure, with its numbers."""
-    with _plain_errors(), _progress("drawing") as progress:
+    with plain_errors(), _progress("drawing") as progress:
         from learncast.papers import reproduce as draw
 
         made = draw(paper, figure=figure, preset=preset, out=out, progress=progress)
@@ -385,26 +386,6 @@ def _numbers(option: str, text: str) -> Any:
             remedy="separate numbers by commas, without spaces",
         ) from error
     return found
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Bad input is one sentence on stderr and exit code 2, never a traceback."""
-    from learncast.errors import AssumptionViolated, LearncastError
-
-    try:
-        yield
-    except AssumptionViolated as error:
-        print(f"learncast: {error}", file=sys.stderr)
-        raise typer.Exit(1) from error
-    except LearncastError as error:
-        print(f"learncast: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        print(f"learncast: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
-        raise typer.Exit(2) from error
 
 
 @contextmanager

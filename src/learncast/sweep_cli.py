@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from learncast.exits import plain_errors
+
 if TYPE_CHECKING:
     from learncast.sweep import Summary, Sweep
     from learncast.sweep.executors import Executor
@@ -53,7 +55,7 @@ def begin(
     as_json: AsJson = False,
 ) -> None:
     """Begin a sweep, or go on with it."""
-    with _plain_errors():
+    with plain_errors():
         from learncast.sweep.studies import sweep_of
 
         sweep = sweep_of(study)
@@ -86,7 +88,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on with a sweep that was stopped."""
-    with _plain_errors():
+    with plain_errors():
         from learncast.sweep.studies import sweep_of
         from learncast.sweep.sweeping import stored_sweep
 
@@ -102,7 +104,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """How far is it, and what failed?"""
-    with _plain_errors():
+    with plain_errors():
         from itertools import islice
 
         from learncast.sweep import failures
@@ -125,7 +127,7 @@ def status(
 @sweep_app.command()
 def verify(store: StoreFolder, as_json: AsJson = False) -> None:
     """Are all result files what was written? Damaged ones are set apart; exit 1 when there are any."""
-    with _plain_errors():
+    with plain_errors():
         from learncast.sweep import verify as check
 
         found = check(store)
@@ -149,7 +151,7 @@ def gather(
     variables: Annotated[str | None, typer.Option("--variables", help="Only these, separated by commas.")] = None,
 ) -> None:
     """Put all results into one dataset over the grid."""
-    with _plain_errors():
+    with plain_errors():
         from learncast.sweep import gather as collect
 
         wanted = None if variables is None else variables.split(",")
@@ -163,7 +165,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and keep it.")] = False,
 ) -> None:
     """Remove drafts, files that no task needs, and quarantine."""
-    with _plain_errors():
+    with plain_errors():
         from learncast.sweep import prune as remove
 
         found = remove(store, dry_run=dry_run)
@@ -279,20 +281,3 @@ def _line_a_minute() -> Callable[[Summary], None]:
         print(line, file=sys.stderr, flush=True)
 
     return show
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Bad input is one sentence on stderr and exit code 2, never a traceback."""
-    from learncast.errors import LearncastError
-
-    try:
-        yield
-    except LearncastError as error:
-        print(f"learncast: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        print(f"learncast: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
-        raise typer.Exit(2) from error

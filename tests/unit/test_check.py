@@ -167,3 +167,15 @@ def test_tasks_that_share_no_modes_are_trained_to_their_loss(write):
     for row in found["rows"]:
         # Descent is counted on the statistics, the flow is the theory's own: at this rate they part by a few steps.
         assert row["exact_descent_steps"] == pytest.approx(row["predicted_flow_steps"], rel=0.03, abs=2)
+
+
+def test_training_names_modes_as_the_forecast_does():
+    # The first task's strongest mode is the target's weakest: each in its own order, they would be exchanged.
+    target = lc.tasks.integration(steps=4, target_strength=[3.0, 1.0], name="target")
+    first = lc.tasks.integration(steps=4, target_strength=[1.0, 5.0], name="first")
+    network = lc.LinearRNN.aligned(recurrence=0.8, initial=[0.1, 0.3], hidden_size=3, task=target)
+    stages = [lc.Stage(first, steps=3), lc.Stage(target, steps=3)]
+    told = lc.follow(stages, network, learning_rate=1e-3)
+    settings = lc.simulate.Training(1e-3, batch=5, learn=("input", "output"))
+    run = lc.simulate.train(stages, network, settings)
+    assert run["strength"].values[0] == pytest.approx(told.modes[-1].start, rel=1e-12)

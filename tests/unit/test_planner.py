@@ -14,8 +14,10 @@ import learncast as lc
 from learncast import tasks
 from learncast.answers.plan import draw_plan, planned
 from learncast.cli import app
+from learncast.planning.curricula.passage import Problem
 from learncast.planning.curricula.terrain import FlowTerrain, PooledTerrain
 from learncast.planning.plans.mode_planner import ModePlanner
+from learncast.planning.plans.robust import robust_stop
 from learncast.planning.plans.stop_portrait import stop_portrait
 from learncast.planning.plans.wording import fraction, percent, steps
 from learncast.study import Study
@@ -321,3 +323,25 @@ def test_a_start_turned_against_the_target_is_named():
     found = lc.plan(target, [other], turned_start, learning_rate=0.01, strict=False)
     told = "goal is never learned, directly or after any candidate: this start never learns mode 1 under exact"
     assert found.summary.startswith(told)
+
+
+def test_a_robust_stop_is_the_best_on_average(pair):
+    target, strong, network = pair
+    own, first = lc.modes(target, network), lc.modes(strong, network)
+    spread = np.random.default_rng(0).lognormal(0.0, 0.15, size=(2, 40, 1))
+    one, two = (
+        Problem(m.weighted_cross * s, np.repeat(m.weighted_input[None], 40, axis=0), m.imbalance)
+        for m, s in zip((first, own), spread, strict=True)
+    )
+    stop, mean, alone = robust_stop(own.start, one, two, 0.01)
+
+    def average(time):
+        after = one.strength(np.full(40, time), np.repeat(own.start[None], 40, axis=0))
+        return float(np.mean(time + two.arrival(after, 0.01)[0]))
+
+    grid = min(average(time) for time in np.linspace(0.0, 1.5 * stop, 400))
+    assert mean == pytest.approx(average(stop), rel=1e-12)
+    assert alone == pytest.approx(average(0.0), rel=1e-12)
+    # Both look at a grid of their own; the mean is flat about its least.
+    assert mean <= grid * (1 + 2e-3)
+    assert mean < alone

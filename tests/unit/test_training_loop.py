@@ -460,7 +460,9 @@ def fit(callback, loader, network, rate, *, outputs=("loss", "output"), accumula
 
 @pytest.fixture
 def lightning(monkeypatch):
-    monkeypatch.setattr("learncast.simulate.lightning._lightning", lambda: SimpleNamespace(Callback=Callback))
+    monkeypatch.setattr(
+        "learncast.simulate.lightning.lightning_package", lambda instead: SimpleNamespace(Callback=Callback)
+    )
 
 
 def test_a_trainer_is_led_through_the_plan_and_stopped(recorded, lightning):
@@ -499,7 +501,7 @@ def test_a_trainer_that_cannot_follow_is_refused(recorded, lightning):
 
 
 def test_without_lightning_the_callback_is_refused_in_words(recorded, monkeypatch):
-    monkeypatch.setattr("learncast.simulate.lightning.find_spec", lambda name: None)
+    monkeypatch.setattr("learncast.packages.find_spec", lambda name: None)
     loop = training_loop_of(curriculum_of(recorded))
     assert "pip install lightning" in refused(lambda: CurriculumCallback(loop))
 

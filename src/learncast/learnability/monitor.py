@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from torch import nn, optim
 from learncast.errors import InvalidSpec
 from learncast.learnability.diagnosis import window
 from learncast.learnability.learnability_window import LearnabilityWindow
+from learncast.packages import lightning_package
 from learncast.trajectory import STEPS, described
 from learncast.validation import between, count
 
@@ -130,7 +129,7 @@ def lightning_callback(data: tuple[Any, Any], **options: Any) -> Any:
     data, **options
         As for `WindowMonitor`.
     """
-    base = _lightning().Callback
+    base = lightning_package("call WindowMonitor.step() in your own training loop").Callback
 
     class WindowCallback(base):  # type: ignore[misc, valid-type]
         """Diagnoses the module after training batches."""
@@ -145,16 +144,3 @@ def lightning_callback(data: tuple[Any, Any], **options: Any) -> Any:
             self.monitor.step()
 
     return WindowCallback()
-
-
-def _lightning() -> Any:
-    """Either of the names under which Lightning is published."""
-    for name in ("lightning", "pytorch_lightning"):
-        if find_spec(name) is not None:
-            return import_module("lightning.pytorch" if name == "lightning" else name)
-    raise InvalidSpec(
-        required="lightning must be installed for a Lightning callback",
-        got="no such package",
-        why="the callback is one of its classes",
-        remedy="pip install lightning, or call WindowMonitor.step() in your own training loop",
-    )

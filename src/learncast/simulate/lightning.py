@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from learncast.errors import InvalidSpec
+from learncast.packages import lightning_package
 from learncast.planning.plans.training_loop import TrainingLoop
+
+#: What to do without Lightning.
+_INSTEAD = "follow the plan in your own training loop with loop.stages(loaders)"
 
 
 class CurriculumCallback:
@@ -35,7 +37,18 @@ class CurriculumCallback:
 
     def __new__(cls, loop: TrainingLoop) -> CurriculumCallback:
         # The trainer wants one of Lightning's own callbacks, and Lightning is loaded only now.
-        made = type(cls.__name__, (cls, _lightning().Callback), {}) if cls is CurriculumCallback else cls
+        made = (
+            type(
+                cls.__name__,
+                (
+                    cls,
+                    lightning_package(_INSTEAD).Callback,
+                ),
+                {},
+            )
+            if cls is CurriculumCallback
+            else cls
+        )
         callback: CurriculumCallback = object.__new__(made)
         return callback
 
@@ -72,16 +85,3 @@ class CurriculumCallback:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from there."""
         self.loop.load_state_dict(state_dict)
-
-
-def _lightning() -> Any:
-    """Either of the names under which Lightning is published."""
-    for name in ("lightning", "pytorch_lightning"):
-        if find_spec(name) is not None:
-            return import_module("lightning.pytorch" if name == "lightning" else name)
-    raise InvalidSpec(
-        required="lightning must be installed for a Lightning callback",
-        got="no such package",
-        why="the callback is one of its classes",
-        remedy="pip install lightning, or follow the plan in your own training loop with loop.stages(loaders)",
-    )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
@@ -16,6 +15,7 @@ from learncast.simulate.modules import Network
 from learncast.simulate.run import TrainingRun
 from learncast.simulate.trainer import train
 from learncast.simulate.training import Training
+from learncast.threads import one_thread_each
 from learncast.validation import count
 
 
@@ -59,27 +59,11 @@ def train_all(jobs: Sequence[Any], *, processes: int | None = None, progress: Pr
         return found
     # Spawned, not forked: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    with _one_thread_each(), ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with one_thread_each(), ProcessPoolExecutor(workers, mp_context=context) as pool:
         waiting = [pool.submit(_trained, job) for job in jobs]
         for k, _ in enumerate(as_completed(waiting)):
             progress((k + 1) / len(jobs))
         return [one.result() for one in waiting]
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Processes started inside run their linear algebra in one thread; it can only be said before they start."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _trained(job: Any) -> TrainingRun:

@@ -16,6 +16,7 @@ from typing import Any
 
 from learncast.errors import InvalidSpec
 from learncast.sweep.work import Fate, Job, Outcome, Work, computed
+from learncast.threads import one_thread_each
 from learncast.validation import count
 
 #: Deaths of new workers in a row, before any job was begun, after which no more are started.
@@ -124,7 +125,7 @@ class Processes:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_labour, args=(theirs, self._payload))
-        with _one_thread_each(), _signals_held():
+        with one_thread_each(), _signals_held():
             process.start()
         # Ours alone: the pipe must end when the worker does.
         theirs.close()
@@ -191,19 +192,3 @@ def _signals_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Processes started inside run their linear algebra in one thread; it can only be said before they start."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

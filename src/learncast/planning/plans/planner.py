@@ -56,8 +56,9 @@ def plan(
     through its exact flow; any other linear network, start or choice of learned weights through the integrated flow;
     nonlinear units of fixed recurrence through their measured responses. These are searched, and the result says so.
 
-    Recorded tasks are resampled: stops are those that are best on average over resampled statistics, and what is saved
-    carries an interval.
+    Recorded tasks are resampled, and what is saved carries an interval. Stops are then those that are best on average
+    over resampled statistics (proof "robust", or "best found" without modes); by modes that is so for one stage before
+    the target at equal costs, while schedules under rules, costs or more stages take the estimates as they are.
 
     Parameters
     ----------

@@ -12,9 +12,7 @@ _COARSE = np.linspace(0.0, 1.0, 161)
 _FINE = np.linspace(-1.0, 1.0, 41)
 
 
-def robust_stop(
-    start: FloatArray, first: Problem, second: Problem, tolerance: float, *, price: float = 1.0, switch: float = 0.0
-) -> tuple[float, float, float]:
+def robust_stop(start: FloatArray, first: Problem, second: Problem, tolerance: float) -> tuple[float, float, float]:
     """Flow time on the first task whose total, averaged over replicas, is least; that mean, and that of no stop.
 
     Replicas are rows (replicas, modes) of both problems. A replica in which the target is never learned makes a mean
@@ -24,12 +22,12 @@ def robust_stop(
     usual = float(np.mean(alone[np.isfinite(alone)])) if np.isfinite(alone).any() else 0.0
     if usual == 0.0:
         return 0.0, float(np.mean(alone)), float(np.mean(alone))
-    times = _COARSE * usual / price
-    scores = _scores(times, start, first, second, tolerance, price, switch)
+    times = _COARSE * usual
+    scores = _scores(times, start, first, second, tolerance)
     k = _least(scores)
     fine = np.clip(times[k] + _FINE * (times[1] - times[0]), 0.0, None)
     times = np.concatenate([[0.0], fine])
-    scores = _scores(times, start, first, second, tolerance, price, switch)
+    scores = _scores(times, start, first, second, tolerance)
     k = _least(scores)
     return float(times[k]), float(scores[1, k]), float(scores[1, 0])
 
@@ -40,15 +38,13 @@ def _scores(
     first: Problem,
     second: Problem,
     tolerance: float,
-    price: float,
-    switch: float,
 ) -> FloatArray:
     """Share of replicas that never learn the target, and the mean total of the others, (2, times)."""
     replicas = len(first.cross)
     clock = np.broadcast_to(times[:, None], (len(times), replicas))
     after = first.strength(clock, np.broadcast_to(start, (len(times), *first.cross.shape)))
     rest = second.arrival(after, tolerance)[0]
-    total = clock * price + np.where(clock > 0, switch, 0.0) + rest
+    total = clock + rest
     never = ~np.isfinite(total)
     count = np.maximum((~never).sum(axis=1), 1)
     means = np.where(never.all(axis=1), np.inf, np.where(never, 0.0, total).sum(axis=1) / count)

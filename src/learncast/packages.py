@@ -1,0 +1,22 @@
+"""Packages that are used where they are installed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from learncast.errors import InvalidSpec
+
+
+def lightning_package(instead: str) -> Any:
+    """Lightning, under either of the names it is published by; `instead` says what to do without it."""
+    for name in ("lightning", "pytorch_lightning"):
+        if find_spec(name) is not None:
+            return import_module("lightning.pytorch" if name == "lightning" else name)
+    raise InvalidSpec(
+        required="lightning must be installed for a Lightning callback",
+        got="no such package",
+        why="the callback is one of its classes",
+        remedy=f"pip install lightning, or {instead}",
+    )
