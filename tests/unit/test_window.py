@@ -485,6 +485,6 @@ def test_a_lightning_callback(monkeypatch, diagnosed):
 
 
 def test_without_lightning_there_is_a_remedy(monkeypatch):
-    monkeypatch.setattr("learncast.learnability.monitor.find_spec", lambda name: None)
+    monkeypatch.setattr("learncast.packages.find_spec", lambda name: None)
     with pytest.raises(InvalidSpec, match="lightning must be installed"):
         lightning_callback(data())
