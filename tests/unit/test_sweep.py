@@ -19,7 +19,8 @@ from learncast.sweep.driver import MOST_DEATHS
 from learncast.sweep.executors import InProcess
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import Ledger, TaskStatus
-from learncast.sweep.results import as_dataset, packed, unpacked
+from learncast.sweep.netcdf import packed, unpacked
+from learncast.sweep.results import as_dataset
 from learncast.sweep.spec import Spec, canonical, digest_of, placed
 from learncast.sweep.store import Store, differences
 from learncast.sweep.studies import sweep_of
@@ -153,6 +154,27 @@ class TestResults:
         assert packed(dataset) == content
         xr.testing.assert_identical(unpacked(content), dataset)
 
+    @pytest.mark.parametrize(
+        "dataset",
+        [
+            xr.Dataset(),
+            xr.Dataset({"x": (("x", "y"), np.eye(2))}),
+            xr.Dataset({"a": ("k", np.array([1, 2], "m8[ns]")), "b": ("k", np.array([1, np.nan], "f4"))}),
+            xr.Dataset({"a": ((), "word"), "b": (("k", "z"), [["", "é"], ["a", "b"]]), "c": ((), np.uint8(3))}),
+            xr.Dataset({"a": (("i", "j"), np.zeros((2, 0)))}, coords={"i": [1, 2], "pair": (("i", "i2"), np.eye(2))}),
+            xr.Dataset({"a": ("z", [1.0])}, attrs={"words": ["p", "q"], "numbers": [1.5, 2.5], "true": True}),
+            xr.Dataset({name: ((name, "m"), np.ones((2, 3))) for name in "fedcba"}, coords={"m": list("xyz")}),
+        ],
+        ids=lambda dataset: ",".join(map(str, dataset.variables)),
+    )
+    def test_any_netcdf_reader_reads_it(self, dataset, tmp_path):
+        (tmp_path / "r.nc").write_bytes(packed(dataset))
+        with xr.open_dataset(tmp_path / "r.nc", engine="h5netcdf") as opened:
+            theirs = opened.load().drop_encoding()
+        xr.testing.assert_identical(theirs, unpacked(packed(dataset)).drop_encoding())
+        xr.testing.assert_equal(theirs, dataset)
+        assert list(theirs.data_vars) == list(dataset.data_vars)
+
     def test_what_a_function_may_return(self):
         assert as_dataset(2.5)["value"].item() == 2.5
         assert as_dataset(xr.DataArray([1], dims="x", name="n"))["n"].dims == ("x",)
@@ -227,9 +249,10 @@ class TestRun:
 
         assert sweep.run(product, {"a": [1], "b": [1]}, store=tmp_path / "s", executor=Shy()).complete
 
-    def test_cheap_tasks_go_in_batches(self, tmp_path):
+    def test_cheap_tasks_go_in_batches_where_handing_out_is_dear(self, tmp_path):
         class Counting(InProcess):
             sizes: list[int] = []  # noqa: RUF012
+            batch_seconds = 0.2
 
             def submit(self, jobs):
                 self.sizes.append(len(jobs))
@@ -239,6 +262,32 @@ class TestRun:
         assert sum(Counting.sizes) == 40
         assert Counting.sizes[0] == 1
         assert max(Counting.sizes) > 1
+        Counting.sizes, Counting.batch_seconds = [], 0.0
+        sweep.run(product, {"a": list(range(40)), "b": [1]}, store=tmp_path / "t", executor=Counting())
+        assert Counting.sizes == [1] * 40
+
+    def test_a_task_over_which_a_worker_died_goes_alone(self, tmp_path):
+        class Deadly(InProcess):
+            """Whoever is handed the task a = 3 dies, and nobody can say over which of the batch."""
+
+            batches: list[list[int]] = []  # noqa: RUF012
+
+            def submit(self, jobs):
+                self.batches.append([job.cell["a"] for job in jobs])
+                super().submit(jobs)
+
+            def wait(self, seconds):
+                if any(job.cell["a"] == 3 for job in self._waiting):
+                    dead = [Outcome(job, Fate.death, error="died") for job in self._waiting]
+                    self._waiting.clear()
+                    return dead
+                return super().wait(seconds)
+
+        made = sweep.run(
+            product, {"a": list(range(8)), "b": [1]}, store=tmp_path / "s", executor=Deadly(), batch=4, attempts=1
+        )
+        assert (made.done, made.failed) == (7, 1)
+        assert [batch for batch in Deadly.batches if 3 in batch] == [[0, 1, 2, 3], [3], [3], [3], [3]]
 
     def test_another_study_is_refused_and_the_difference_shown(self, tmp_path):
         alone(product, {"a": [1], "b": [1]}, tmp_path / "s", base={"c": {"d": 1}})
@@ -375,6 +424,14 @@ class TestGather:
         assert "level" not in sweep.gather(tmp_path / "s", variables=["other"])
         with pytest.raises(InvalidSpec, match="'levels'"):
             sweep.gather(tmp_path / "s", variables=["levels"])
+
+    def test_a_changed_file_is_not_even_opened(self, tmp_path):
+        alone(product, {"a": [1], "b": [1]}, tmp_path / "s")
+        (path,) = (tmp_path / "s" / "results").rglob("*.nc")
+        other = packed(xr.Dataset({"product": 7}))
+        path.write_bytes(other)
+        with pytest.raises(SchemaMismatch, match=r"bytes instead of|other content than was written"):
+            sweep.gather(tmp_path / "s")
 
     def test_damage_is_not_gathered(self, tmp_path):
         alone(product, {"a": [1], "b": [1]}, tmp_path / "s")

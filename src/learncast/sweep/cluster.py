@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import math
+import pickle
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +15,9 @@ from learncast.errors import InvalidSpec
 from learncast.sweep.processes import pickled
 from learncast.sweep.work import Fate, Job, Outcome, Work, computed
 from learncast.validation import count
+
+#: Seconds after which the workers of a running cluster are counted again.
+_RECOUNT = 2.0
 
 
 class Cluster:
@@ -23,23 +31,28 @@ class Cluster:
         Workers of a local cluster; of a running one, how many batches to hand out at a time.
     """
 
+    #: Handing out costs a few exchanges with the scheduler, whatever the batch holds.
+    batch_seconds = 0.2
+
     def __init__(self, scheduler: str | None = None, *, workers: int | None = None) -> None:
         _distributed()
         self.scheduler = scheduler
         self.workers = 1 if workers is None else count("workers", workers, why="somebody must compute")
         self._asked = workers
+        self._counted = -math.inf
         self._client: Any = None
         self._cluster: Any = None
-        self._work: Any = None
+        self._payload = b""
         self._running: dict[Any, list[Job]] = {}
         self._run = uuid.uuid4().hex
 
     def start(self, work: Work) -> None:
         dask = _distributed()
-        pickled(work)
+        self._payload = pickled(work)
         if self.scheduler is None:
+            # Loopback, and no page: whoever reaches a scheduler can run code on its workers.
             self._cluster = dask.LocalCluster(
-                n_workers=self._asked, threads_per_worker=1, dashboard_address=None, silence_logs=50
+                n_workers=self._asked, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, silence_logs=50
             )
         try:
             self._client = dask.Client(self._cluster if self._cluster is not None else self.scheduler, timeout="10s")
@@ -50,26 +63,24 @@ class Cluster:
                 why="it hands out the tasks",
                 remedy="start `dask scheduler` and `dask worker`, or leave --scheduler out",
             ) from error
-        if self._asked is None:
-            self.workers = max(1, sum(self._client.nthreads().values()))
-        self._work = self._client.scatter(work, broadcast=True)
 
     def idle(self) -> int:
+        self._count_workers()
         return max(0, self.workers - len(self._running))
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        # A key of its own: dask must not take the result of an earlier attempt for this one's.
+        # A key of its own: dask must not take the result of an earlier attempt for this one's. The work goes along
+        # with every batch, for what is scattered is lost with the last worker that holds it.
         key = f"sweep-{self._run}-{uuid.uuid4().hex}"
-        future = self._client.submit(_batch, self._work, list(jobs), key=key, pure=False)
+        future = self._client.submit(_batch, self._payload, list(jobs), key=key, pure=False)
         self._running[future] = list(jobs)
 
     def wait(self, seconds: float) -> list[Outcome]:
         if not self._running:
             return []
-        try:
+        with contextlib.suppress(TimeoutError):
             _distributed().wait(list(self._running), timeout=seconds, return_when="FIRST_COMPLETED")
-        except TimeoutError:
-            return []
+        self._check_scheduler()
         found: list[Outcome] = []
         for future in [future for future in self._running if future.done()]:
             found += _returned(future, self._running.pop(future))
@@ -83,6 +94,21 @@ class Cluster:
             self._client.close()
         if self._cluster is not None:
             self._cluster.close()
+
+    def _count_workers(self) -> None:
+        """Workers come and go; a batch system may start them long after the sweep."""
+        if self._asked is None and time.monotonic() - self._counted > _RECOUNT:
+            self._counted = time.monotonic()
+            self.workers = max(1, sum(self._client.nthreads().values()))
+
+    def _check_scheduler(self) -> None:
+        if self._client.status != "running":
+            raise InvalidSpec(
+                required="the dask scheduler must go on running",
+                got=f"a connection that is {self._client.status}",
+                why="nobody hands out the tasks",
+                remedy="start it again and resume: what was entered is kept",
+            )
 
 
 def _distributed() -> Any:
@@ -98,13 +124,26 @@ def _distributed() -> Any:
     return distributed
 
 
-def _batch(work: Work, jobs: list[Job]) -> list[Outcome]:
+def _batch(payload: bytes, jobs: list[Job]) -> list[Outcome]:
+    work = _unpickled(payload)
     return [computed(work, job) for job in jobs]
+
+
+@functools.lru_cache(maxsize=2)
+def _unpickled(payload: bytes) -> Work:
+    work: Work = pickle.loads(payload)
+    return work
 
 
 def _returned(future: Any, jobs: list[Job]) -> list[Outcome]:
     """What a future brought; when its workers died, dask does not say over which job."""
     if future.status == "finished":
-        return list(future.result())
-    error = str(future.exception()) if future.status == "error" else f"the cluster gave it up ({future.status})"
-    return [Outcome(job, Fate.death, error=error) for job in jobs]
+        try:
+            return list(future.result())
+        except OSError:  # its worker died between computing and sending
+            return [Outcome(job, Fate.unstarted) for job in jobs]
+    if future.status != "error":  # cancelled or lost, which is nobody's fault
+        return [Outcome(job, Fate.unstarted) for job in jobs]
+    error = future.exception()
+    fate = Fate.death if isinstance(error, _distributed().KilledWorker) else Fate.error
+    return [Outcome(job, fate, error=f"{type(error).__name__}: {error}") for job in jobs]

@@ -23,8 +23,7 @@ from learncast.sweep.work import Fate, Job, Outcome, Work
 #: Workers that may die over one task before it is given up: more than its attempts, for most such deaths are not its
 #: fault, but not without end, for some are.
 MOST_DEATHS = 5
-#: Seconds of work that are handed out at a time: cheap tasks go in batches.
-BATCH_SECONDS = 0.2
+#: Tasks that are handed out at a time where handing out is dear.
 MOST_BATCH = 64
 #: Seconds for which results of a batch are collected: putting one on the disk takes as long as putting many.
 GROUP_SECONDS = 0.1
@@ -82,7 +81,12 @@ class _Queue:
 
     def take(self, number: int) -> list[Row]:
         found: list[Row] = []
+        # One over which a worker died goes alone: the next death shows whether it is to blame.
+        if self.again and self.again[0].deaths:
+            return [self.again.popleft()]
         while len(found) < number:
+            if self.again and self.again[0].deaths:
+                break
             if self.again:
                 found.append(self.again.popleft())
             elif (row := next(self.rows, None)) is not None:
@@ -184,11 +188,11 @@ class Driver:
     def _batch_size(self) -> int:
         if self.batch is not None:
             return self.batch
-        if math.isnan(self._pace):
+        if math.isnan(self._pace) or not self.executor.batch_seconds:
             return 1
         # Near the end batches shrink, so that no worker waits for another's.
         share = math.ceil(self.summary.missing / (4 * self.executor.workers))
-        return max(1, min(int(BATCH_SECONDS / max(self._pace, 1e-6)), MOST_BATCH, share))
+        return max(1, min(int(self.executor.batch_seconds / max(self._pace, 1e-6)), MOST_BATCH, share))
 
     def _collected(self) -> list[Outcome]:
         """What came back; cheap results are entered together, as long as nobody waits for work."""

@@ -17,6 +17,8 @@ class Executor(Protocol):
     """
 
     workers: int
+    #: Seconds of work that are worth handing out at a time; 0 where handing out costs next to nothing.
+    batch_seconds: float
 
     def start(self, work: Work) -> None:
         """Get ready to compute jobs of this work."""
@@ -36,6 +38,8 @@ class Executor(Protocol):
 
 class InProcess:
     """Compute in the calling process, one job at a time."""
+
+    batch_seconds = 0.0
 
     def __init__(self) -> None:
         self.workers = 1

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from learncast.errors import InvalidSpec, SchemaMismatch
 from learncast.progress import Progress, silent
 from learncast.sweep.grid import Grid
-from learncast.sweep.ledger import TaskStatus
-from learncast.sweep.results import unpacked
+from learncast.sweep.ledger import Row, TaskStatus
+from learncast.sweep.netcdf import unpacked
 from learncast.sweep.spec import text_of
 from learncast.sweep.store import Store
 from learncast.trajectory import described
@@ -26,7 +26,7 @@ from learncast.trajectory import described
 MOST_MEMORY = 2**28
 #: The variable that says what became of each cell.
 STATUS = "task_status"
-#: Rows that a table is written in at a time.
+#: Cells that are filled or written at a time.
 CHUNK = 10_000
 
 
@@ -69,7 +69,7 @@ def gather(
             cells = [row.position, *copies.get(row.position, ())]
             statuses[cells] = row.status.name
             if row.status is TaskStatus.done:
-                pile.add(cells, _read(place.path(row.digest)))
+                pile.add(cells, _read(place, row))
             progress((k + 1) / total)
     finally:
         ledger.close()
@@ -82,16 +82,17 @@ def gather(
     return found
 
 
-def _read(path: Path) -> xr.Dataset:
-    try:
-        return unpacked(path.read_bytes())
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+def _read(place: Store, row: Row) -> xr.Dataset:
+    """A result, opened only if it is what was written: HDF5 is not made for files that somebody else changed."""
+    content, wrong = place.examined(row)
+    if wrong:
         raise SchemaMismatch(
-            required=f"{path} must be the file that was written",
-            got=f"{type(error).__name__}: {error}",
+            required=f"{place.path(row.digest)} must be the file that was written",
+            got=f"one that {wrong}",
             why="a damaged result must not be gathered",
             remedy="run `learncast sweep verify`, then `learncast sweep resume`",
-        ) from error
+        )
+    return unpacked(content)
 
 
 class _Column:
@@ -129,11 +130,13 @@ class _Column:
             return self.values
         kind = self.values.dtype.kind
         if kind in "biu":
-            return np.where(self.known, self.values.astype(np.float64), np.nan)
+            self.values, kind = _regrown(self.values, self.values.shape[1:], np.dtype(np.float64)), "f"
         blank: Any = {"f": np.nan, "c": complex(np.nan, np.nan), "O": ""}.get(kind)
         if kind in "Mm":
             blank = np.array("NaT", dtype=self.values.dtype)
-        self.values[~self.known] = blank
+        for begin in range(0, len(self.values), CHUNK):
+            some = slice(begin, begin + CHUNK)
+            self.values[some][~self.known[some]] = blank
         return self.values
 
 

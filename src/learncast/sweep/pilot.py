@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
+import time
 from dataclasses import dataclass
 
 import numpy as np
 
+from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.processes import Processes
+from learncast.sweep.store import Store
 from learncast.sweep.sweeping import Sweep
-from learncast.sweep.work import Fate, Job, Work
+from learncast.sweep.work import Fate, Job, Outcome, Work
 
 #: Tasks of a pilot, beside the first: that one pays for imports and is not counted.
 PILOT = 4
@@ -26,8 +30,11 @@ class Outlook:
         Tasks that were tried.
     failed : int
         How many of these raised.
-    task_seconds, seconds : float
-        Of one task on average, and of all with this many workers; nan when the whole pilot failed.
+    task_seconds, entry_seconds : float
+        Of computing one task on average, and of putting its result on the disk, which one process does for all
+        workers; nan when the whole pilot failed.
+    seconds : float
+        Of all with this many workers: whichever of the two takes longer.
     bytes : float
         Disk needed for the results, likewise.
     error : str
@@ -39,6 +46,7 @@ class Outlook:
     pilot: int
     failed: int
     task_seconds: float
+    entry_seconds: float
     seconds: float
     bytes: float
     error: str
@@ -69,6 +77,7 @@ def outlook(sweep: Sweep, *, workers: int) -> Outlook:
     counted = outcomes[1:]
     done = [one for one in counted if one.fate is Fate.done]
     mean = float(np.mean([one.seconds for one in done])) if done else float("nan")
+    entry = _entering(done)
     size = float(np.mean([len(one.content) for one in done])) if done else float("nan")
     return Outlook(
         cells=cells,
@@ -76,7 +85,26 @@ def outlook(sweep: Sweep, *, workers: int) -> Outlook:
         pilot=len(counted),
         failed=len(counted) - len(done),
         task_seconds=mean,
-        seconds=mean * len(tasks) / workers,
+        entry_seconds=entry,
+        seconds=max(mean / workers, entry) * len(tasks),
         bytes=size * len(tasks),
         error=next((one.error for one in counted if one.fate is not Fate.done), ""),
     )
+
+
+def _entering(outcomes: list[Outcome]) -> float:
+    """Seconds that putting one of these results on the disk takes."""
+    if not outcomes:
+        return float("nan")
+    rows = [(k, f"{k:032x}") for k in range(len(outcomes))]
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(folder)
+        ledger = store.ledger(write=True)
+        ledger.fill(rows, {})
+        begun = time.perf_counter()
+        for (position, digest), outcome in zip(rows, outcomes, strict=True):
+            hashes = store.write({digest: outcome.content})
+            ledger.record([{"position": position, "status": TaskStatus.done.code, "sha256": hashes[digest]}])
+        seconds = time.perf_counter() - begun
+        ledger.close()
+    return seconds / len(outcomes)

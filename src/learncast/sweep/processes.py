@@ -42,6 +42,9 @@ class Processes:
         How many; one for each processor by default.
     """
 
+    #: A pipe is quick, and one job at a time loses at most one for each worker when the driver dies.
+    batch_seconds = 0.0
+
     def __init__(self, workers: int | None = None) -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.workers = cores if workers is None else count("workers", workers, why="somebody must compute")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from learncast.errors import InvalidSpec
-from learncast.sweep.ledger import FORMAT, Ledger
+from learncast.sweep.ledger import FORMAT, Ledger, Row
 from learncast.sweep.spec import digest_of
 
 #: Seconds for which a driver waits for the lock; a reader may hold it for an instant.
@@ -63,6 +63,17 @@ class Store:
         for folder in folders:
             _sync_folder(folder)
         return {digest: hashlib.sha256(content).hexdigest() for digest, content in results.items()}
+
+    def examined(self, row: Row) -> tuple[bytes, str]:
+        """A finished task's file, and what is wrong with it: nothing, if it is what was written."""
+        try:
+            content = self.path(row.digest).read_bytes()
+        except OSError as error:
+            return b"", f"cannot be read ({error.strerror})"
+        if len(content) != row.bytes:
+            return b"", f"has {len(content)} bytes instead of {row.bytes}"
+        whole = hashlib.sha256(content).hexdigest() == row.sha256
+        return (content, "") if whole else (b"", "has other content than was written")
 
     def study(self) -> dict[str, Any]:
         """What was swept, as `begin` was told."""

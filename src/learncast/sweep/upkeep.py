@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -117,7 +116,7 @@ def verify(store: str | os.PathLike[str], *, progress: Progress = silent) -> lis
         try:
             total, changes = max(ledger.totals()[TaskStatus.done].tasks, 1), []
             for k, row in enumerate(ledger.rows(TaskStatus.done)):
-                what = _damage(place.path(row.digest), row.bytes, row.sha256)
+                _, what = place.examined(row)
                 if what:
                     found.append(Damage(row.digest, what))
                     _set_apart(place, row.digest)
@@ -137,16 +136,6 @@ _OPEN: dict[str, object] = {
     "bytes": None,
     "sha256": None,
 }
-
-
-def _damage(path: Path, size: int | None, sha256: str | None) -> str:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    if len(content) != size:
-        return f"has {len(content)} bytes instead of {size}"
-    return "" if hashlib.sha256(content).hexdigest() == sha256 else "has other content than was written"
 
 
 def _set_apart(place: Store, digest: str) -> None:
