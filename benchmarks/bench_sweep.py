@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from learncast import sweep
+from learncast.sweep.cluster import Cluster
+from learncast.sweep.executors import Executor
 from learncast.sweep.grid import Grid
+from learncast.sweep.netcdf import packed, unpacked
 from learncast.sweep.processes import Processes
-from learncast.sweep.results import as_dataset, packed, unpacked
+from learncast.sweep.results import as_dataset
 from learncast.sweep.spec import Spec
 from learncast.sweep.store import Store
-from learncast.sweep.sweeping import Sweep
+from learncast.sweep.studies import sweep_of
+from learncast.sweep.sweeping import Sweep, carry_out
 
 TASKS, WORKERS, ROWS = 400, 2, 1000
+FORECASTS, ALONE = int(os.environ.get("FORECASTS", "1000")), 6
+
+STUDY = """
+[network]
+hidden_size = 16
+[training]
+learning_rate = 1e-3
+[target]
+family = "integration"
+steps = 50
+"""
+SWEEP = """
+[sweep]
+command = "forecast"
+[sweep.grid]
+target.target_strength = {{first = 0.5, last = 2.0, count = {count}}}
+"""
 
 
 def nothing(spec: Spec) -> float:
@@ -23,24 +47,30 @@ def nothing(spec: Spec) -> float:
     return float(spec["a"])
 
 
-class Warm(Processes):
-    """Processes that have started and computed before the clock does."""
+class Watched:
+    """An executor with a clock: from its first outcome, when all has started, to its last."""
 
-    first = 0.0
+    def __init__(self, executor: Executor) -> None:
+        self.executor, self.begun, self.ended, self.first = executor, 0.0, 0.0, 0
 
-    def wait(self, seconds):
-        found = super().wait(seconds)
-        if found and not self.first:
-            self.first = time.perf_counter()
+    def __getattr__(self, name: str):
+        return getattr(self.executor, name)
+
+    def wait(self, seconds: float):
+        found = self.executor.wait(seconds)
+        if found and not self.begun:
+            self.begun, self.first = time.perf_counter(), len(found)
+        if found:
+            self.ended = time.perf_counter()
         return found
 
 
-def swept(folder: Path, batch: int | None) -> float:
+def swept(folder: Path, executor: Executor, batch: int | None = None, tasks: int = TASKS) -> float:
     """Seconds for each task from the first result to the last."""
-    executor, grid = Warm(WORKERS), Grid.of({"a": list(range(TASKS))})
-    made = sweep.run(nothing, grid, store=folder, executor=executor, batch=batch)
+    watched = Watched(executor)
+    made = sweep.run(nothing, {"a": list(range(tasks))}, store=folder, executor=watched, batch=batch)
     assert made.complete
-    return (time.perf_counter() - executor.first) / (TASKS - 1)
+    return (watched.ended - watched.begun) / (tasks - watched.first)
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
@@ -57,16 +87,47 @@ def rows() -> Iterator[tuple[str, str, str]]:
         yield "reading it again", f"{(time.perf_counter() - begun) * 10:.2f} ms", ""
         made = sweep.run(nothing, {"a": list(range(TASKS))}, store=folder / "alone", executor="in-process")
         yield f"{TASKS} empty tasks in this process, each", f"{made.seconds / TASKS * 1e3:.2f} ms", ""
-        for batch, label in ((1, "one at a time"), (None, "in batches")):
-            seconds = swept(folder / label, batch)
-            yield f"the same by {WORKERS} processes, {label}, each", f"{seconds * 1e3:.2f} ms", ""
+        begun = time.perf_counter()
+        for k in range(TASKS):
+            nothing(Spec({"a": k}, "0"))
+        empty = (time.perf_counter() - begun) / TASKS
+        yield "calling the empty function, each", f"{empty * 1e3:.4f} ms", ""
+        seconds = swept(folder / "processes", Processes(WORKERS))
+        yield f"the same tasks by {WORKERS} processes, each", f"{seconds * 1e3:.2f} ms", "<= 5 ms"
+        for batch, label, goal in ((1, "one at a time", ""), (None, "in batches", "<= 10 ms")):
+            seconds = swept(folder / f"dask {label}", Cluster(workers=WORKERS), batch)
+            yield f"the same by {WORKERS} dask workers, {label}, each", f"{seconds * 1e3:.2f} ms", goal
         begun = time.perf_counter()
         sweep.verify(folder / "alone")
         yield "verifying a result", f"{(time.perf_counter() - begun) / TASKS * 1e3:.2f} ms", ""
         begun = time.perf_counter()
         sweep.gather(folder / "alone")
         yield "gathering a result", f"{(time.perf_counter() - begun) / TASKS * 1e3:.2f} ms", ""
+        yield from forecasts(folder)
         yield from million(folder / "million")
+
+
+def forecasts(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """Closed-form forecasts through a sweep, and each by a process of its own, both two at a time."""
+    study, alone = folder / "forecasts.toml", folder / "forecast.toml"
+    alone.write_text(STUDY, encoding="utf-8")
+    study.write_text(STUDY + SWEEP.format(count=FORECASTS), encoding="utf-8")
+    command = [Path(sys.executable).with_name("learncast"), "forecast", alone, "--json"]
+    begun = time.perf_counter()
+    for _ in range(ALONE // WORKERS):
+        pair = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(WORKERS)]
+        assert not any(process.wait() for process in pair)
+    single = (time.perf_counter() - begun) / ALONE
+    yield f"a forecast in a process of its own, {WORKERS} at a time, each", f"{single * 1e3:.0f} ms", ""
+    watched = Watched(Processes(WORKERS))
+    begun = time.perf_counter()
+    made = carry_out(sweep_of(study), folder / "forecasts", watched)
+    assert made.complete
+    each = (watched.ended - watched.begun) / (made.total - watched.first)
+    yield f"one of {made.total:,} by a sweep, each", f"{each * 1e3:.1f} ms", ""
+    # What starting costs is paid once: of 100,000 it is nothing.
+    start = watched.begun - begun
+    yield "100,000 forecasts, separate processes over sweep", f"{single * 1e5 / (start + each * 1e5):.0f}x", ">= 50x"
 
 
 def million(folder: Path) -> Iterator[tuple[str, str, str]]:

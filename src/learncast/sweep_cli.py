@@ -31,7 +31,9 @@ Scheduler = Annotated[str | None, typer.Option("--scheduler", help="Use a runnin
 Alone = Annotated[bool, typer.Option("--in-process", help="Compute here, one task after another.")]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Begin no more tasks once one has failed.")]
 Retry = Annotated[bool, typer.Option("--retry", help="Try again what failed before.")]
-Batch = Annotated[int | None, typer.Option("--batch", help="Tasks handed out at a time; by their cost by default.")]
+Batch = Annotated[
+    int | None, typer.Option("--batch", help="Tasks handed out at a time; 1, or on a cluster by their cost.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 #: Seconds between lines of progress where there is no terminal.
@@ -51,6 +53,7 @@ def begin(
     fail_fast: FailFast = False,
     retry: Retry = False,
     batch: Batch = None,
+    shard: Annotated[str | None, typer.Option("--shard", metavar="K/N", help="Only the K-th of N shares.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Try a few tasks and say what all would take.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -58,7 +61,7 @@ def begin(
     with plain_errors():
         from learncast.sweep.studies import sweep_of
 
-        sweep = sweep_of(study)
+        sweep = dataclasses.replace(sweep_of(study), shard=_share(shard))
         if dry_run:
             _print_outlook(sweep, workers, as_json)
             return
@@ -92,7 +95,9 @@ def resume(
         from learncast.sweep.studies import sweep_of
         from learncast.sweep.sweeping import stored_sweep
 
-        sweep = stored_sweep(store) if study is None else sweep_of(study)
+        sweep = stored_sweep(store)
+        if study is not None:
+            sweep = dataclasses.replace(sweep_of(study), shard=sweep.shard)
         executor = _executor(workers, cluster, scheduler, in_process)
         _drive(sweep, store, executor, as_json, fail_fast=fail_fast, retry=retry, batch=batch)
 
@@ -143,7 +148,10 @@ def verify(store: StoreFolder, as_json: AsJson = False) -> None:
 
 @sweep_app.command()
 def gather(
-    store: StoreFolder,
+    stores: Annotated[
+        list[Path],
+        typer.Argument(metavar="STORE...", help="Folder of the sweep, or of all its shares.", show_default=False),
+    ],
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE.nc", help="One NetCDF file.")] = None,
     table: Annotated[
         Path | None, typer.Option("--table", metavar="FILE.parquet", help="One row for each cell, as Parquet.")
@@ -155,7 +163,7 @@ def gather(
         from learncast.sweep import gather as collect
 
         wanted = None if variables is None else variables.split(",")
-        found = collect(store, out=out, table=table, variables=wanted)
+        found = collect(stores, out=out, table=table, variables=wanted)
     print(found)
 
 
@@ -172,6 +180,22 @@ def prune(
     for path in found:
         print(path)
     print(f"{len(found)} files {'would be ' if dry_run else ''}removed.")
+
+
+def _share(words: str | None) -> tuple[int, int] | None:
+    from learncast.errors import InvalidSpec
+
+    if words is None:
+        return None
+    share, _, shares = words.partition("/")
+    if not (share.isdecimal() and shares.isdecimal()):
+        raise InvalidSpec(
+            required="--shard must be K/N, like 3/100",
+            got=repr(words),
+            why="it is the K-th of N shares",
+            remedy="write two whole numbers",
+        )
+    return int(share), int(shares)
 
 
 def _executor(workers: int | None, cluster: str | None, scheduler: str | None, alone: bool) -> Executor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 import json
 import os
@@ -76,6 +77,11 @@ class Provenance:
 
 def package_versions() -> dict[str, str]:
     """Versions of Python and of the packages that make the numbers."""
+    return dict(_versions())
+
+
+@functools.cache  # reading a package's metadata takes milliseconds, more than a closed form
+def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in ("learncast", "numpy", "scipy"):
         try:

@@ -109,7 +109,8 @@ class Driver:
     fail_fast : bool
         Begin no more tasks once one is given up.
     batch : int, optional
-        Tasks handed out at a time; by default as many as take a fraction of a second.
+        Tasks handed out at a time; by default one, or where handing out is dear as many as take
+        `Executor.batch_seconds`.
     watcher : callable
         Called with a `Summary` whenever something came back, and twice a second.
     """

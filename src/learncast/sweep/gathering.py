@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,24 +17,21 @@ from learncast.progress import Progress, silent
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import Row, TaskStatus
 from learncast.sweep.netcdf import unpacked
+from learncast.sweep.pile import CHUNK, STATUS, Pile
 from learncast.sweep.spec import text_of
-from learncast.sweep.store import Store
+from learncast.sweep.store import Store, changed
 from learncast.trajectory import described
 
-#: Bytes above which an array lives in a temporary file instead of memory.
-MOST_MEMORY = 2**28
-#: The variable that says what became of each cell.
-STATUS = "task_status"
-#: Cells that are filled or written at a time.
-CHUNK = 10_000
+#: Where a store or a file is.
+Place = str | os.PathLike[str]
 
 
 def gather(
-    store: str | os.PathLike[str],
+    store: Place | Sequence[Place],
     *,
     variables: Sequence[str] | None = None,
-    out: str | os.PathLike[str] | None = None,
-    table: str | os.PathLike[str] | None = None,
+    out: Place | None = None,
+    table: Place | None = None,
     progress: Progress = silent,
 ) -> xr.Dataset:
     """All results as one Dataset over the grid's dimensions, read one file at a time.
@@ -46,7 +42,8 @@ def gather(
 
     Parameters
     ----------
-    store : path
+    store : path or sequence of paths
+        One store, or those of several shares of one sweep.
     variables : sequence of str, optional
         Gather only these.
     out : path, optional
@@ -55,12 +52,64 @@ def gather(
         Write a Parquet table too: one row for each cell, with every variable that is one number or word.
     progress : callable
     """
-    place = Store(store)
-    grid = Grid.from_described(place.study()["grid"])
+    stores = [Store(store)] if isinstance(store, str | os.PathLike) else [Store(one) for one in store]
+    study = _common_study(stores)
+    grid = Grid.from_described(study["grid"])
+    pile, statuses = Pile(grid.size, variables), _unknown(grid, study)
+    for k, place in enumerate(stores):
+        _pour(place, pile, statuses, _after(progress, k, len(stores)))
+    pile.check_named()
+    found = _assembled(grid, pile, statuses)
+    if out is not None:
+        _write_whole(Path(out), lambda draft: found.to_netcdf(draft, engine="h5netcdf"))
+    if table is not None:
+        _write_whole(Path(table), lambda draft: _write_table(found, _dimensions(grid, pile), draft))
+    return found
+
+
+def _after(progress: Progress, stores: int, total: int) -> Progress:
+    """The progress of one store among several."""
+    return lambda share: progress((stores + share) / total)
+
+
+def _common_study(stores: Sequence[Store]) -> dict[str, Any]:
+    """The study that all stores belong to, each with a share of its own."""
+    if not stores:
+        raise InvalidSpec(
+            required="at least one store must be given",
+            got="none",
+            why="there is nothing to gather",
+            remedy="name the folders",
+        )
+    studies = [place.study() for place in stores]
+    shares = [tuple(study.pop("shard", ())) for study in studies]
+    for place, study in zip(stores, studies, strict=True):
+        if study != studies[0]:
+            raise changed(place.folder, study, studies[0])
+    twice = [share for k, share in enumerate(shares) if share in shares[:k]]
+    if twice:
+        raise InvalidSpec(
+            required="stores that are gathered together must hold different shares of one sweep",
+            got=f"two with the share {'/'.join(map(str, twice[0])) or 'of all tasks'}",
+            why="each cell has one result",
+            remedy="name each store once, and begin shares with --shard 1/n to n/n",
+        )
+    return {**studies[0], "shared": any(shares)}
+
+
+def _unknown(grid: Grid, study: dict[str, Any]) -> NDArray[np.str_]:
+    """The status of every cell before a ledger is read: no task, unless it may be one of another share."""
+    statuses = np.full(grid.size, TaskStatus.excluded.name, dtype="<U8")
+    if study["shared"]:
+        for position, _ in grid.cells(study["base"]):
+            statuses[position] = TaskStatus.missing.name
+    return statuses
+
+
+def _pour(place: Store, pile: Pile, statuses: NDArray[np.str_], progress: Progress) -> None:
+    """Add the results of one store."""
     ledger = place.ledger()
     try:
-        pile = _Pile(grid.size, variables)
-        statuses = np.full(grid.size, TaskStatus.excluded.name, dtype="<U8")
         copies: dict[int, list[int]] = {}
         for position, original in ledger.copies():
             copies.setdefault(original, []).append(position)
@@ -73,13 +122,6 @@ def gather(
             progress((k + 1) / total)
     finally:
         ledger.close()
-    pile.check_named()
-    found = _assembled(grid, pile, statuses)
-    if out is not None:
-        _write_whole(Path(out), lambda draft: found.to_netcdf(draft, engine="h5netcdf"))
-    if table is not None:
-        _write_whole(Path(table), lambda draft: _write_table(found, _dimensions(grid, pile), draft))
-    return found
 
 
 def _read(place: Store, row: Row) -> xr.Dataset:
@@ -95,101 +137,7 @@ def _read(place: Store, row: Row) -> xr.Dataset:
     return unpacked(content)
 
 
-class _Column:
-    """One variable over all cells, growing with the largest result."""
-
-    def __init__(self, cells: int, variable: xr.Variable) -> None:
-        self.dims, self.attrs = tuple(map(str, variable.dims)), dict(variable.attrs)
-        self.values: NDArray[Any] = _blank((cells, *variable.shape), _kept(variable.dtype))
-        self.known: NDArray[np.bool_] = _blank((cells, *variable.shape), np.dtype(bool))
-
-    def put(self, cells: Sequence[int], name: str, variable: xr.Variable) -> None:
-        if tuple(variable.dims) != self.dims:
-            raise SchemaMismatch(
-                required=f"{name} must have the dimensions {self.dims} in every cell",
-                got=f"{variable.dims}",
-                why="cells are laid side by side",
-                remedy="return the same dimensions from every task",
-            )
-        largest = tuple(np.maximum(self.values.shape[1:], variable.shape))
-        dtype = _joined(self.values.dtype, _kept(variable.dtype))
-        if largest != self.values.shape[1:] or dtype != self.values.dtype:
-            self.values, self.known = (
-                _regrown(self.values, largest, dtype),
-                _regrown(self.known, largest, np.dtype(bool)),
-            )
-        for cell in cells:
-            where: Any = (cell, *(slice(0, n) for n in variable.shape))
-            # Indexed, since an array of no dimensions would be stored as an object.
-            self.values[where] = variable.values[()]
-            self.known[where] = True
-
-    def filled(self) -> NDArray[Any]:
-        """The values, unknown ones as nan, not a time or the empty word."""
-        if self.known.all():
-            return self.values
-        kind = self.values.dtype.kind
-        if kind in "biu":
-            self.values, kind = _regrown(self.values, self.values.shape[1:], np.dtype(np.float64)), "f"
-        blank: Any = {"f": np.nan, "c": complex(np.nan, np.nan), "O": ""}.get(kind)
-        if kind in "Mm":
-            blank = np.array("NaT", dtype=self.values.dtype)
-        for begin in range(0, len(self.values), CHUNK):
-            some = slice(begin, begin + CHUNK)
-            self.values[some][~self.known[some]] = blank
-        return self.values
-
-
-class _Pile:
-    """Everything that results hold, variable by variable."""
-
-    def __init__(self, cells: int, variables: Sequence[str] | None) -> None:
-        self.cells, self.wanted, self.seen = cells, variables, set[str]()
-        self.columns: dict[str, _Column] = {}
-        self.shared: dict[str, xr.Variable] = {}
-        self.filled: list[int] = []
-
-    def add(self, cells: Sequence[int], dataset: xr.Dataset) -> None:
-        self.seen |= set(map(str, dataset.variables))
-        for name, variable in dataset.variables.items():
-            key = str(name)
-            if key in dataset.coords and key not in self.columns:
-                self._compare(key, variable)
-            if key in self.columns or (key not in dataset.coords and (self.wanted is None or key in self.wanted)):
-                if key not in self.columns:
-                    self.columns[key] = _Column(self.cells, variable)
-                self.columns[key].put(cells, key, variable)
-        self.filled += cells
-
-    def _compare(self, key: str, variable: xr.Variable) -> None:
-        """Keep a coordinate that all cells share; one that differs becomes a column."""
-        known = self.shared.setdefault(key, variable)
-        if known.shape == variable.shape and bool(np.array_equal(known.values, variable.values)):
-            return
-        self.columns[key] = _Column(self.cells, known)
-        if self.filled:
-            self.columns[key].put(self.filled, key, known)
-        del self.shared[key]
-
-    def check_named(self) -> None:
-        if STATUS in self.seen:
-            raise SchemaMismatch(
-                required=f"results must have no variable called {STATUS}",
-                got="one",
-                why="it says what became of each cell",
-                remedy="give it another name",
-            )
-        unknown = [name for name in self.wanted or () if self.filled and name not in self.seen]
-        if unknown:
-            raise InvalidSpec(
-                required="variables must be among those of the results",
-                got=repr(unknown[0]),
-                why="there is nothing to gather",
-                remedy=f"use {', '.join(sorted(self.seen))}",
-            )
-
-
-def _dimensions(grid: Grid, pile: _Pile) -> dict[str, str]:
+def _dimensions(grid: Grid, pile: Pile) -> dict[str, str]:
     """The name of each key in the dataset: its last word, or all of it where that is taken."""
     own = {str(dim) for column in pile.columns.values() for dim in column.dims} | set(pile.columns) | set(pile.shared)
     last = [key.rpartition(".")[2] for key in grid.keys]
@@ -200,7 +148,7 @@ def _dimensions(grid: Grid, pile: _Pile) -> dict[str, str]:
     }
 
 
-def _assembled(grid: Grid, pile: _Pile, statuses: NDArray[np.str_]) -> xr.Dataset:
+def _assembled(grid: Grid, pile: Pile, statuses: NDArray[np.str_]) -> xr.Dataset:
     names = _dimensions(grid, pile)
     dims = [names[axis.keys[0]] for axis in grid.axes]
     coords: dict[str, Any] = {names[k]: (names[a.keys[0]], _labels(a.values(k))) for a in grid.axes for k in a.keys}
@@ -216,7 +164,7 @@ def _assembled(grid: Grid, pile: _Pile, statuses: NDArray[np.str_]) -> xr.Datase
     return xr.Dataset(data, coords=coords)
 
 
-def _used(pile: _Pile) -> set[Any]:
+def _used(pile: Pile) -> set[Any]:
     return {dim for column in pile.columns.values() for dim in column.dims}
 
 
@@ -227,31 +175,6 @@ def _labels(values: Iterable[Any]) -> NDArray[Any]:
     if kinds <= {int, float} or kinds in ({bool}, {str}):
         return np.array(listed)
     return np.array([value if isinstance(value, str) else text_of(value) for value in listed])
-
-
-def _kept(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Words of any length are kept as objects."""
-    return np.dtype(object) if dtype.kind in "UST" else dtype
-
-
-def _joined(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any]:
-    return one if one == other else np.result_type(one, other)
-
-
-def _blank(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    size = int(np.prod(shape)) * dtype.itemsize
-    if dtype.kind == "O":
-        return np.full(shape, "", dtype)
-    if size <= MOST_MEMORY:
-        return np.zeros(shape, dtype)
-    with tempfile.TemporaryFile() as file:
-        return np.memmap(file, dtype=dtype, mode="w+", shape=shape)
-
-
-def _regrown(array: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    grown = _blank((len(array), *shape), dtype)
-    grown[(slice(None), *(slice(0, n) for n in array.shape[1:]))] = array
-    return grown
 
 
 def _write_whole(target: Path, write: Any) -> None:

@@ -36,12 +36,27 @@ class Sweep:
         What every task shares.
     notes : mapping
         What else belongs to the study: a change of it is a change of the study.
+    shard : pair of int, optional
+        ``(k, n)``: only the k-th of n shares of the tasks, which belong together by their hashes.
     """
 
     function: Function
     grid: Grid
     base: Mapping[str, Any]
     notes: Mapping[str, Any]
+    shard: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.shard is None:
+            return
+        k, n = self.shard
+        if not 1 <= k <= n:
+            raise InvalidSpec(
+                required="a shard must be (k, n) with 1 <= k <= n",
+                got=f"({k}, {n})",
+                why="it is the k-th of n shares",
+                remedy="count shares from 1",
+            )
 
     def study(self) -> dict[str, Any]:
         """All that results depend on, as plain values."""
@@ -52,13 +67,17 @@ class Sweep:
             "base": dict(self.base),
             "grid": self.grid.described(),
             "notes": dict(self.notes),
+            **({} if self.shard is None else {"shard": list(self.shard)}),
         }
 
     def tasks(self) -> Iterator[tuple[int, str]]:
         """Position and hash of every task."""
         name = function_name(self.function)
+        share, shares = self.shard or (1, 1)
         for position, cell in self.grid.cells(self.base):
-            yield position, digest_of([name, placed(self.base, cell)])
+            digest = digest_of([name, placed(self.base, cell)])
+            if int(digest, 16) % shares == share - 1:
+                yield position, digest
 
 
 def run(
@@ -76,6 +95,7 @@ def run(
     fail_fast: bool = False,
     retry: bool = False,
     batch: int | None = None,
+    shard: tuple[int, int] | None = None,
     watcher: Watcher = unwatched,
 ) -> Summary:
     """Compute a function over a grid into a store; run again, it goes on where it was stopped.
@@ -104,7 +124,10 @@ def run(
     retry : bool
         Try again what an earlier run gave up.
     batch : int, optional
-        Tasks handed out at a time; by default as many as take a fraction of a second.
+        Tasks handed out at a time; by default one to a process, and as many as take a fraction of a second to a
+        cluster.
+    shard : pair of int, optional
+        ``(k, n)``: compute the k-th of n shares of the tasks; `gather` puts the stores of all shares together.
     watcher : callable
         Called with a `Summary` as the sweep goes on.
 
@@ -121,7 +144,7 @@ def run(
             why="they would be ignored",
             remedy="give them to Grid.of",
         )
-    sweep = Sweep(function, grid, canonical(base or {}, "base"), {})
+    sweep = Sweep(function, grid, canonical(base or {}, "base"), {}, shard)
     place = _executor(executor, workers)
     options: dict[str, Any] = {"attempts": attempts, "fail_fast": fail_fast, "batch": batch, "watcher": watcher}
     return carry_out(sweep, store, place, retry=retry, **options)
@@ -181,7 +204,8 @@ def stored_sweep(store: str | os.PathLike[str]) -> Sweep:
             why="the store knows it only by its name",
             remedy="run the script that began the sweep again: it goes on",
         ) from error
-    return Sweep(found, Grid.from_described(study["grid"]), study["base"], study["notes"])
+    shard = tuple(study["shard"]) if "shard" in study else None
+    return Sweep(found, Grid.from_described(study["grid"]), study["base"], study["notes"], shard)
 
 
 def function_name(function: Function) -> str:
