@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test test-all check bench figures fresh clean
+.PHONY: help demo test test-all test-web check bench figures fresh clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -29,8 +29,16 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 test: $(VENV)/.dev ## run the fast suite
 	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
-test-all: $(VENV)/.dev ## run everything, the slow tests too
-	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'slow or not slow'
+test-all: $(VENV)/.dev ## run the slow tests too
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not web'
+
+# Chromium comes from Debian's packages. Where it cannot be had, that is said and nothing else fails.
+test-web: $(VENV)/.dev ## drive the explorer in a real browser
+	@if ! command -v chromium >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium) >/dev/null 2>&1 || true; \
+	fi; \
+	if command -v chromium >/dev/null; then $(ONE_THREAD) $(BIN)/python -m pytest -q -m web tests/web; \
+	else echo "test-web: Chromium is not installed and could not be had: THE BROWSER TESTS WERE NOT RUN."; fi
 
 check: $(VENV)/.dev ## ruff, mypy and the layer rules
 	$(BIN)/ruff check src tests benchmarks

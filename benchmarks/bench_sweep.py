@@ -14,6 +14,7 @@ from learncast import sweep
 from learncast.sweep.cluster import Cluster
 from learncast.sweep.executors import Executor
 from learncast.sweep.grid import Grid
+from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.netcdf import packed, unpacked
 from learncast.sweep.processes import Processes
 from learncast.sweep.results import as_dataset
@@ -97,6 +98,9 @@ def rows() -> Iterator[tuple[str, str, str]]:
         for batch, label, goal in ((1, "one at a time", ""), (None, "in batches", "<= 10 ms")):
             seconds = swept(folder / f"dask {label}", Cluster(workers=WORKERS), batch)
             yield f"the same by {WORKERS} dask workers, {label}, each", f"{seconds * 1e3:.2f} ms", goal
+        for group in (1, 64):
+            seconds = entered(folder / f"entered {group}", content, group)
+            yield f"entering a result on the disk, {group} at a time, each", f"{seconds * 1e3:.2f} ms", ""
         begun = time.perf_counter()
         sweep.verify(folder / "alone")
         yield "verifying a result", f"{(time.perf_counter() - begun) / TASKS * 1e3:.2f} ms", ""
@@ -105,6 +109,22 @@ def rows() -> Iterator[tuple[str, str, str]]:
         yield "gathering a result", f"{(time.perf_counter() - begun) / TASKS * 1e3:.2f} ms", ""
         yield from forecasts(folder)
         yield from million(folder / "million")
+
+
+def entered(folder: Path, content: bytes, group: int) -> float:
+    """Seconds that the driver takes to write a result and to enter it: what one process does for all workers."""
+    many, store = Sweep(nothing, Grid.of({"a": list(range(TASKS))}), {}, {}), Store(folder)
+    with store.locked():
+        store.begin(many.study(), many.tasks())
+    ledger, tasks = store.ledger(write=True), list(many.tasks())
+    begun = time.perf_counter()
+    for first in range(0, TASKS, group):
+        some = tasks[first : first + group]
+        hashes = store.write({digest: content for _, digest in some})
+        ledger.record([{"position": k, "status": TaskStatus.done.code, "sha256": hashes[d]} for k, d in some])
+    seconds = time.perf_counter() - begun
+    ledger.close()
+    return seconds / TASKS
 
 
 def forecasts(folder: Path) -> Iterator[tuple[str, str, str]]:
@@ -139,4 +159,7 @@ def million(folder: Path) -> Iterator[tuple[str, str, str]]:
     yield f"entering {ROWS**2:,} tasks", f"{time.perf_counter() - begun:.1f} s", ""
     begun = time.perf_counter()
     sweep.status(folder)
-    yield "their status", f"{time.perf_counter() - begun:.3f} s", "<= 1 s"
+    seconds = time.perf_counter() - begun
+    size = (folder / "ledger.sqlite").stat().st_size
+    yield "their ledger on the disk", f"{size / 1e6:.0f} MB", ""
+    yield "their status", f"{seconds:.3f} s", "<= 1 s"

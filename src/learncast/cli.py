@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from learncast.exits import plain_errors
-from learncast.sweep_cli import sweep_app
+from learncast.explore_cli import explore
+from learncast.sweep_cli import Workers, sweep_app
 
 if TYPE_CHECKING:
     from learncast.answers.answer import Answer
@@ -261,13 +263,21 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where figures and numbers go.")] = Path(
         "reproduced"
     ),
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="DIR", help="Keep every run there, and go on from it after any stop."),
+    ] = None,
+    workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
     """Show me the paper's figure, with its numbers."""
+    with plain_errors():
+        chosen = {"figure": figure, "preset": preset}
+        if store is None:
+            _check_unstored(workers)
+        draw = _drawing(paper, chosen) if store is None else _stored_drawing(paper, chosen, store, workers)
     with plain_errors(), _progress("drawing") as progress:
-        from learncast.papers import reproduce as draw
-
-        made = draw(paper, figure=figure, preset=preset, out=out, progress=progress)
+        made = draw(out=out, progress=progress)
     if as_json:
         import json
 
@@ -278,6 +288,47 @@ def reproduce(
         for key, value in entry["numbers"].items():
             print(f"    {key}: {value}")
     print(f"Figures and numbers are in {out}")
+
+
+def _drawing(paper: str, chosen: dict[str, Any]) -> Callable[..., dict[str, Any]]:
+    """Makes the figures, runs and all, in this process."""
+    from learncast.papers import reproduce as draw
+
+    return partial(draw, paper, **chosen)
+
+
+def _check_unstored(workers: int | None) -> None:
+    from learncast.errors import InvalidSpec
+
+    if workers is not None:
+        raise InvalidSpec(
+            required="--workers must come with --store",
+            got="no --store",
+            why="it would be ignored",
+            remedy="add --store DIR, where finished runs are kept",
+        )
+
+
+def _stored_drawing(
+    paper: str, chosen: dict[str, Any], store: Path, workers: int | None
+) -> Callable[..., dict[str, Any]]:
+    """Runs the sweep to its end, and makes the figures from its store."""
+    from learncast.sweep.reproduction import Reproduction
+    from learncast.sweep_cli import watching
+
+    reproduction = Reproduction.of(paper, **chosen, store=store)
+    with watching() as watcher:
+        made = reproduction.train(workers=workers, watcher=watcher)
+    if made.interrupted:
+        print(f"learncast: stopped after {made.done} of {made.total} runs; the same command goes on", file=sys.stderr)
+        raise typer.Exit(130)
+    if made.failed:
+        print(f"learncast: {made.failed} runs failed; see `learncast sweep status {store}`", file=sys.stderr)
+        raise typer.Exit(1)
+    return reproduction.draw
+
+
+app.command()(explore)
 
 
 @app.command()

@@ -222,7 +222,7 @@ def _executor(workers: int | None, cluster: str | None, scheduler: str | None, a
 def _drive(sweep: Sweep, store: Path, executor: Executor, as_json: bool, **options: Any) -> None:
     from learncast.sweep.sweeping import carry_out
 
-    with _watcher() as watcher:
+    with watching() as watcher:
         made = carry_out(sweep, store, executor, watcher=watcher, **options)
     if as_json:
         print(json.dumps({"store": str(store), **dataclasses.asdict(made)}))
@@ -271,7 +271,7 @@ def _duration(seconds: float) -> str:
 
 
 @contextmanager
-def _watcher() -> Iterator[Callable[[Summary], None]]:
+def watching() -> Iterator[Callable[[Summary], None]]:
     """A bar with the time left on a terminal, a line a minute elsewhere, both on stderr."""
     if not sys.stderr.isatty():
         yield _line_a_minute()

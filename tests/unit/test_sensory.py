@@ -7,6 +7,7 @@ import pytest
 
 from learncast import tasks
 from learncast.errors import InvalidSpec
+from learncast.study import Study
 from learncast.tasks import Task, sensory
 
 STEPS = (1, 2, 5, 10, 33)
@@ -35,6 +36,10 @@ FAMILIES = {
         lambda t, T: float(t <= T - min(3, T - 1)),
     ),
     "cosine": (lambda T: sensory.cosine(T, period=7.0), lambda t, T: np.cos(2 * np.pi * (T - t) / 7)),
+    "drawn": (
+        lambda T: sensory.drawn(T, [1.0, -0.5, 0.25][:T], scale=2.0),
+        lambda t, T: [2.0, -1.0, 0.5, 0.0][min(T - t, 3)],
+    ),
     "rising": (lambda T: sensory.linear_ramp(T), lambda t, T: t / T),
     "falling": (lambda T: sensory.linear_ramp(T, rising=False), lambda t, T: (T - t + 1) / T),
     "late_pulse": (lambda T: sensory.late_pulse(T, 0.2), lambda t, T: 1.0 if t == T else 0.2),
@@ -144,3 +149,32 @@ def test_scale_multiplies_the_target():
 )
 def test_parameters_that_mean_nothing_are_refused(call, words):
     assert words in refused(call)
+
+
+def test_drawn_strengths_must_fit_the_trial():
+    with pytest.raises(InvalidSpec, match="strengths must hold 1 to 3 numbers, but got 4"):
+        sensory.drawn(3, [1.0, 2.0, 3.0, 4.0])
+    with pytest.raises(InvalidSpec, match="strengths must hold 1 to 3 numbers, but got 0"):
+        sensory.drawn(3, [])
+
+
+def test_a_study_holds_drawn_strengths_and_its_resolved_form_is_the_same_study(tmp_path):
+    text = """
+[network]
+hidden_size = 1
+[training]
+learning_rate = 0.01
+learn = ["input", "recurrent", "output"]
+[target]
+family = "sensory"
+task = "drawn"
+steps = 4
+parameters = {strengths = [1.0, 0.9, 0.2], scale = 2}
+"""
+    (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+    study = Study.load(tmp_path / "study.toml")
+    np.testing.assert_array_equal(study.target.cross_covariance.dense()[:, 0, 0, 0], [0.0, 0.4, 1.8, 2.0])
+    (tmp_path / "resolved.toml").write_text(study.resolved(), encoding="utf-8")
+    again = Study.load(tmp_path / "resolved.toml")
+    assert again.resolved() == study.resolved()
+    np.testing.assert_array_equal(again.target.cross_covariance.dense(), study.target.cross_covariance.dense())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from learncast.papers.paper import Paper, PaperFigure
+from learncast.papers.runs import Compute, PaperRun, within
 from learncast.progress import Progress, silent
 from learncast.validation import one_of
 
@@ -20,7 +20,7 @@ PAPERS = {
     "prior-knowledge": "learncast.papers.prior_knowledge",
 }
 
-__all__ = ["PAPERS", "Paper", "PaperFigure", "open_paper", "reproduce"]
+__all__ = ["PAPERS", "Compute", "Paper", "PaperFigure", "PaperRun", "open_paper", "reproduce"]
 
 
 def open_paper(name: str) -> Paper:
@@ -37,6 +37,7 @@ def reproduce(
     preset: str = "smoke",
     out: str | Path = "reproduced",
     progress: Progress = silent,
+    compute: Compute | None = None,
 ) -> dict[str, Any]:
     """Make a paper's figures, or one of them, and write pictures, data and numbers to a folder.
 
@@ -51,6 +52,8 @@ def reproduce(
         paper says.
     out : path
     progress : callable
+    compute : callable, optional
+        Where the figures' runs are computed; by default here, one after another or a few at a time.
 
     Returns
     -------
@@ -58,19 +61,13 @@ def reproduce(
         Caption, numbers and files of each figure; also written as ``numbers.json``.
     """
     paper = open_paper(name)
-    one_of("preset", preset, paper.presets, why="it says how much is trained for a figure")
-    chosen = paper.figures if figure is None else paper.chosen(figure)
+    chosen = paper.selected(figure, preset)
     folder = Path(out)
     made: dict[str, Any] = {}
     for k, item in enumerate(chosen):
-        part: Progress = partial(_part, progress, k, len(chosen))
-        made[item.name] = paper.write(item, folder, preset=preset, progress=part)
+        part = within(progress, k, len(chosen))
+        made[item.name] = paper.write(item, folder, preset=preset, progress=part, compute=compute)
         progress((k + 1) / len(chosen))
     summary = {"paper": paper.name, "citation": paper.citation, "preset": preset, "figures": made}
     (folder / "numbers.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     return summary
-
-
-def _part(progress: Progress, done: int, all_of: int, share: float) -> None:
-    """Progress within one of several figures."""
-    progress((done + share) / all_of)

@@ -12,28 +12,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from learncast.papers.curriculum_runs import ACCURACY, LEARNING_RATE, network, pools, tanh_runs
 from learncast.papers.curriculum_samples import (
     SAMPLES,
     draw_sample,
     draw_supplement,
     sample,
     sample_numbers,
+    sample_runs,
     sample_target,
     supplement,
     supplement_numbers,
+    supplement_runs,
 )
 from learncast.papers.curriculum_training import (
-    ACCURACY,
-    LEARNING_RATE,
     draw_panel,
     draw_scoreboard,
     draw_tanh,
-    network,
     panel,
     panel_numbers,
-    pools,
+    panel_runs,
     scoreboard,
     scoreboard_numbers,
+    scoreboard_runs,
     tanh_numbers,
     tanh_table,
 )
@@ -169,14 +170,15 @@ def paper(resolution: int = 240) -> Paper:
     for name, k in (("2B", 0), ("2C", 1)):
         value, stop = SAMPLES["2A"][1][k]
         caption = f"First s_yx = {value:g} to accuracy {stop:g}, then 1: theory over training of 128 units."
-        make = partial(sample, "2A", k)
-        figures.append(PaperFigure(name, caption, make, draw_sample, sample_numbers, trained=True))
+        make, runs = partial(sample, "2A", k), partial(sample_runs, "2A", k)
+        figures.append(PaperFigure(name, caption, make, draw_sample, sample_numbers, trained=True, runs=runs))
     for name in ("4A", "4B", "4C", "4D"):
         caption = (
             f"Total steps against the first task's stop, {pools()[name].vary.replace('_', ' ')} smaller and larger: "
             "linear units under the linear theory, ReLU units under their response features."
         )
-        figures.append(PaperFigure(name, caption, partial(panel, name), draw_panel, panel_numbers, trained=True))
+        make, runs = partial(panel, name), partial(panel_runs, name)
+        figures.append(PaperFigure(name, caption, make, draw_panel, panel_numbers, trained=True, runs=runs))
     figures += [
         PaperFigure(
             "3A", "Finite-time covariance of AR(1) inputs against lag.", _lag_covariances, _draw_lags, _profile_numbers
@@ -191,6 +193,7 @@ def paper(resolution: int = 240) -> Paper:
             draw_scoreboard,
             scoreboard_numbers,
             trained=True,
+            runs=scoreboard_runs,
         ),
         PaperFigure(
             "4Y",
@@ -199,6 +202,7 @@ def paper(resolution: int = 240) -> Paper:
             draw_tanh,
             tanh_numbers,
             trained=True,
+            runs=tanh_runs,
         ),
         PaperFigure(
             "S5",
@@ -207,6 +211,7 @@ def paper(resolution: int = 240) -> Paper:
             draw_supplement,
             supplement_numbers,
             trained=True,
+            runs=supplement_runs,
         ),
     ]
     return Paper("curriculum", "curriculum2025", tuple(sorted(figures, key=lambda f: f.name)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ import xarray as xr
 from learncast import tasks
 from learncast.dynamics.descent import descend
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.papers.curriculum_training import ACCURACY, BATCH, LEARNING_RATE, network
+from learncast.papers.curriculum_runs import ACCURACY, BATCH, LEARNING_RATE, network
+from learncast.papers.runs import Compute, PaperRun, one_by_one
 from learncast.planning.curricula.curriculum import Curriculum, Stage, follow
 from learncast.progress import Progress, silent
 from learncast.trajectory import STEPS, described
@@ -37,12 +39,34 @@ def sample_target(panel: str) -> tasks.Task:
     return tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.5 if panel == "3B" else 0.0, name="target")
 
 
+def sample_runs(panel: str, index: int, preset: str) -> list[PaperRun]:
+    """What `sample` needs."""
+    return [_run(panel, index, "linear", preset)]
+
+
+def supplement_runs(preset: str) -> list[PaperRun]:
+    """What `supplement` needs."""
+    return [_run(panel, k, unit, preset) for panel in SAMPLES for k in range(2) for unit in ("linear", "relu")]
+
+
+def _run(panel: str, index: int, activation: str, preset: str) -> PaperRun:
+    own = {"panel": panel, "index": index, "activation": activation}
+    return PaperRun(train_sample, {**own, "seeds": SEEDS[preset]})
+
+
 def sample(
-    panel: str, index: int, *, activation: str = "linear", preset: str = "smoke", progress: Progress = silent
+    panel: str, index: int, *, preset: str = "smoke", progress: Progress = silent, compute: Compute = one_by_one
 ) -> xr.Dataset:
+    """Curriculum and direct training of linear units: theory, training, and descent on the same statistics."""
+    [found] = compute(sample_runs(panel, index, preset), progress=progress)
+    return found
+
+
+def train_sample(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
     """Curriculum and direct training: theory, training, and for linear units descent on the same statistics."""
-    vary, settings = SAMPLES[panel]
-    value, accuracy = settings[index]
+    panel, activation = settings["panel"], settings["activation"]
+    vary, choices = SAMPLES[panel]
+    value, accuracy = choices[settings["index"]]
     target, net = sample_target(panel), network(activation)
     first = target.varied(**{vary: value, "name": f"{vary} {value:g}"})
     forecast = partial(follow, network=net, learning_rate=LEARNING_RATE)
@@ -55,7 +79,7 @@ def sample(
     for k, (name, curriculum) in enumerate((("curriculum", staged), ("direct", alone))):
         theory = curriculum.at(times)["strength"].values[:, 0]
         variables[f"theory_{name}"] = ("time", theory, described(f"theory, {name}", "1"))
-        trained = _trained(curriculum, net, horizon, SEEDS[preset])
+        trained = _trained(curriculum, net, horizon, settings["seeds"])
         variables[f"trained_{name}"] = (("seed", "time"), trained, described(f"training, {name}", "1"))
         if isinstance(net, LinearRNN):
             variables[f"descent_{name}"] = (
@@ -171,14 +195,10 @@ def sample_numbers(dataset: xr.Dataset) -> dict[str, Any]:
     return found
 
 
-def supplement(*, preset: str = "smoke", progress: Progress = silent) -> xr.Dataset:
+def supplement(*, preset: str = "smoke", progress: Progress = silent, compute: Compute = one_by_one) -> xr.Dataset:
     """All sixteen sample trajectories, linear and ReLU, side by side along a `sample` axis."""
-    chosen = [(panel, k, unit) for panel in SAMPLES for k in range(2) for unit in ("linear", "relu")]
-    parts = []
-    for n, (panel, k, unit) in enumerate(chosen):
-        part = sample(panel, k, activation=unit, preset=preset)
-        parts.append(part.drop_vars([v for v in part.data_vars if str(v).startswith("descent")]))
-        progress((n + 1) / len(chosen))
+    found = compute(supplement_runs(preset), progress=progress)
+    parts = [part.drop_vars([v for v in part.data_vars if str(v).startswith("descent")]) for part in found]
     longest = max(part.sizes["time"] for part in parts)
     padded = [
         part.pad(time=(0, longest - part.sizes["time"])).assign_coords(time=np.arange(float(longest))) for part in parts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,73 +11,33 @@ import numpy as np
 import xarray as xr
 from scipy.stats import spearmanr
 
-from learncast import tasks
-from learncast.dynamics.exact import solve
-from learncast.dynamics.modes import modes_of
-from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.curricula.curriculum import Curriculum, Stage, follow_modes
+from learncast.papers.curriculum_runs import (
+    ACCURACY,
+    LEARNING_RATE,
+    SIZES,
+    TANH_SIZES,
+    TANH_TASKS,
+    Pool,
+    PoolPlan,
+    network,
+    planned,
+    pool_runs,
+    pools,
+    several_at_a_time,
+    tanh_goal,
+    tanh_runs,
+)
+from learncast.papers.runs import Compute, PaperRun
 from learncast.planning.phase import phase_portrait
 from learncast.progress import Progress, silent
 from learncast.trajectory import STEPS, described
+from learncast.validation import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEARNING_RATE, ACCURACY, BATCH = 1e-3, 0.99, 1000
 #: Stops at which the theory's curve is drawn.
 FINE = np.linspace(0.05, 0.985, 60)
-
-
-@dataclass(frozen=True)
-class Pool:
-    """First tasks that differ from their target in one keyword."""
-
-    vary: str
-    target: tasks.Task
-    values: tuple[float, ...]
-    sketched: tuple[float, ...]
-
-    def first(self, value: float) -> tasks.Task:
-        """The first task with that value."""
-        return self.target.varied(**{self.vary: value, "name": f"{self.vary} {value:g}"})
-
-
-@cache
-def pools() -> dict[str, Pool]:
-    """The paper's four panels and a fifth pool, 23 first tasks in all; the values are ours."""
-    plain = tasks.integration(steps=50, name="target")
-    correlated = tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.5, name="target")
-    white = tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.0, name="target")
-    return {
-        "4A": Pool("target_strength", plain, (0.5, 0.75, 1.25, 1.5, 2.0), (0.75, 1.5)),
-        "4B": Pool("input_strength", plain, (0.5, 0.75, 1.25, 1.5, 2.0), (0.5, 1.5)),
-        "4C": Pool("correlation", correlated, (0.0, 0.25, 0.65, 0.8), (0.25, 0.8)),
-        "4D": Pool("timescale", white, (3.0, 5.0, 15.0, 20.0, 30.0), (5.0, 20.0)),
-        "noise": Pool("noise_strength", correlated, (0.5, 0.75, 1.5, 2.0), (0.5, 1.5)),
-    }
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much is trained."""
-
-    stops: tuple[float, ...]
-    seeds: int
-    whole: bool  # every value of a pool, or the two that a panel shows
-    linear_seeds: int
-
-
-SIZES = {
-    "smoke": Size((0.5, 0.9), 1, False, 1),
-    "full": Size((0.3, 0.5, 0.7, 0.85, 0.95), 4, True, 3),
-}
-
-
-def network(activation: str) -> LinearRNN | Activated:
-    """128 units, recurrence 0.96, one mode at 0.01."""
-    linear = LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128)
-    return linear if activation == "linear" else Activated(linear, activation)
 
 
 def trained_pool(
@@ -102,88 +61,66 @@ def trained_pool(
     """
     from learncast import simulate
 
-    net, last, firsts = network(activation), Stage(pool.target, accuracy=ACCURACY), [pool.first(v) for v in values]
-    plans = [[last]] + [[Stage(task, accuracy=s), last] for task in firsts for s in stops]
-    forecasts, linear = (_forecasts(plans, firsts, pool.target, kind) for kind in (net, network("linear")))
-    settings = simulate.Training(LEARNING_RATE, batch=BATCH, learn=("input", "output"), record=())
-    jobs = [
-        (
-            stages,
-            net,
-            settings.with_(seed=seed, most_steps=20 * math.ceil(f.descent_steps)),
-            [m.optimum for m in f.modes],
-        )
-        for stages, f in zip(plans, forecasts, strict=True)
-        for seed in range(seeds)
-    ]
+    plan = PoolPlan.of(pool, activation, values=values, stops=stops)
+    jobs = [plan.job(place, seed) for place in range(len(plan.forecasts)) for seed in range(seeds)]
     runs = simulate.train_all(jobs, processes=processes, progress=progress)
     steps = [float(run.steps) if run.status.name == "ok" else math.inf for run in runs]
-    measured = np.array(steps).reshape(len(plans), seeds)
-    grid = (len(values), len(stops))
+    return _beside_forecasts(plan, np.array(steps).reshape(-1, seeds))
+
+
+def _beside_forecasts(plan: PoolPlan, measured: FloatArray) -> xr.Dataset:
+    """Forecasts, and steps measured over (curriculum, seed)."""
+    seeds, grid = measured.shape[1], (len(plan.values), len(plan.stops))
+    forecasts = plan.forecasts
     bounds = np.array([getattr(f, "descent_interval", None) or (f.descent_steps,) * 2 for f in forecasts], dtype=float)
     columns = {
         "predicted": (np.array([f.descent_steps for f in forecasts]), "predicted steps"),
         "predicted_low": (bounds[:, 0], "predicted steps, lower bound"),
         "predicted_high": (bounds[:, 1], "predicted steps, upper bound"),
-        "linear_predicted": (np.array([f.descent_steps for f in linear]), "steps predicted for linear units"),
+        "linear_predicted": (np.array([f.descent_steps for f in plan.linear]), "steps predicted for linear units"),
     }
-    variables: dict[str, Any] = {"measured": (("value", "stop", "seed"), measured[1:].reshape(*grid, seeds))}
-    variables["direct_measured"] = ("seed", measured[0])
-    for name, (column, text) in columns.items():
-        variables[name] = (("value", "stop"), column[1:].reshape(grid), described(text, STEPS))
-        variables[f"direct_{name}"] = ((), column[0], described(f"{text}, direct training", STEPS))
+    text = described("measured steps", STEPS)
+    variables: dict[str, Any] = {"measured": (("value", "stop", "seed"), measured[1:].reshape(*grid, seeds), text)}
+    variables["direct_measured"] = ("seed", measured[0], text)
+    for name, (column, words) in columns.items():
+        variables[name] = (("value", "stop"), column[1:].reshape(grid), described(words, STEPS))
+        variables[f"direct_{name}"] = ((), column[0], described(f"{words}, direct training", STEPS))
+    variables["curve"] = (("value", "fine_stop"), _curve(plan), described("steps of the flow", STEPS))
+    return xr.Dataset(
+        variables,
+        coords={"value": list(plan.values), "stop": list(plan.stops), "seed": np.arange(seeds), "fine_stop": FINE},
+        attrs={"vary": plan.pool.vary, "activation": plan.activation, "target": plan.pool.target.name},
+    )
+
+
+def _curve(plan: PoolPlan) -> FloatArray:
+    """Steps of the flow over (value, stop), at fine stops."""
     portrait = phase_portrait(
-        pool.target,
-        net,
-        vary=pool.vary,
-        values=np.array(values),
+        plan.pool.target,
+        network(plan.activation),
+        vary=plan.pool.vary,
+        values=np.array(plan.values),
         accuracies=FINE,
         learning_rate=LEARNING_RATE,
         accuracy=ACCURACY,
     )
-    curve = portrait["total_steps"].values
-    variables["curve"] = (("value", "fine_stop"), curve, described("steps of the flow", STEPS))
-    for name in ("measured", "direct_measured"):
-        variables[name] = (*variables[name], described("measured steps", STEPS))
-    return xr.Dataset(
-        variables,
-        coords={"value": list(values), "stop": list(stops), "seed": np.arange(seeds), "fine_stop": FINE},
-        attrs={"vary": pool.vary, "activation": activation, "target": pool.target.name},
-    )
+    return np.asarray(portrait["total_steps"].values)
 
 
-#: Tasks of the tanh table: settings of `tasks.leaky_integration` with the weights' own timescale.
-TANH_TASKS = ({"gain": 0.5}, {"gain": 1.0}, {"gain": 1.0, "correlation": 0.5}, {"gain": 1.0, "timescale": 20.0})
-TANH_ACCURACY = 0.3
-
-
-def tanh_table(*, preset: str = "smoke", progress: Progress = silent) -> xr.Dataset:
+def tanh_table(
+    *, preset: str = "smoke", progress: Progress = silent, compute: Compute = several_at_a_time
+) -> xr.Dataset:
     """One tanh unit: steps to the same strength by its response table, by the theory of linear units, by training.
 
     A tanh unit's best weights on a linear target lie at an input weight of 0, to which it creeps for ever; so the
     steps are those to the strength at which the table's flow has covered part of the way: accuracy 0.3 by its loss.
     """
-    from learncast import simulate
-
-    chosen = TANH_TASKS[:1] if preset == "smoke" else TANH_TASKS
-    seeds = 1 if preset == "smoke" else 3
-    net, rows, jobs = network("tanh"), [], []
-    settings = simulate.Training(LEARNING_RATE, batch=BATCH, learn=("input", "output"), record=())
-    for setting in chosen:
-        task = tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.0).varied(**setting)
-        solution = solve(task, net, learning_rate=LEARNING_RATE)
-        steps = math.ceil(solution.time_to(TANH_ACCURACY).flow_steps)
-        strength = solution.descend(steps)["strength"].values.reshape(steps + 1)  # type: ignore[attr-defined]
-        goal = strength[-1]
-        linear = solve(task, network("linear"), learning_rate=LEARNING_RATE)
-        straight = linear.at(np.arange(steps + 1.0))["strength"].values[:, 0]
-        rows.append((steps, float(np.argmax(straight >= goal)) if (straight >= goal).any() else math.inf))
-        rule = simulate.Accuracy(0.99, optimum=goal / 0.99)  # entered from below, at the goal
-        jobs += [(task, net, settings.with_(seed=k, until=rule, most_steps=3 * steps), None) for k in range(seeds)]
-    runs = simulate.train_all(jobs, progress=progress)
-    measured = np.array([float(run.steps) for run in runs]).reshape(len(chosen), seeds)
-    names = [", ".join(f"{key} {value:g}" for key, value in setting.items()) for setting in chosen]
-    columns = {"predicted": [row[0] for row in rows], "linear_predicted": [row[1] for row in rows]}
+    number, seeds = TANH_SIZES[preset]
+    goals = [tanh_goal(k) for k in range(number)]
+    found = compute(tanh_runs(preset), progress=progress)
+    measured = np.array([float(one["steps"]) for one in found]).reshape(number, seeds)
+    names = [", ".join(f"{key} {value:g}" for key, value in setting.items()) for setting in TANH_TASKS[:number]]
+    columns = {"predicted": [goal.steps for goal in goals], "linear_predicted": [goal.linear_steps for goal in goals]}
     variables: dict[str, Any] = {
         key: ("task", np.array(column, dtype=float), described(key.replace("_", " "), STEPS))
         for key, column in columns.items()
@@ -221,35 +158,33 @@ def draw_tanh(dataset: xr.Dataset) -> Figure:
     return figure
 
 
-def _forecasts(plans: list[list[Stage]], firsts: list[tasks.Task], target: tasks.Task, net: Any) -> list[Curriculum]:
-    """Forecasts of many plans over the same tasks, each of which is measured once."""
-    last, *rest = modes_of([target, *firsts], net)
-    own = {task.name: modes for task, modes in zip(firsts, rest, strict=True)}
-    return [
-        follow_modes(stages, (*(own[stage.task.name] for stage in stages[:-1]), last), net, LEARNING_RATE)
-        for stages in plans
-    ]
-
-
 @cache
-def _pool(name: str, activation: str, preset: str) -> xr.Dataset:
-    size, pool = SIZES[preset], pools()[name]
-    whole = size.whole and activation == "relu"
-    return trained_pool(
-        pool,
-        activation,
-        values=pool.values if whole else pool.sketched,
-        stops=size.stops,
-        seeds=size.seeds if activation == "relu" else size.linear_seeds,
+def _pool(name: str, activation: str, preset: str, compute: Compute) -> xr.Dataset:
+    found = compute(pool_runs(name, activation, preset))
+    steps = [float(one["steps"]) if one["learned"] else math.inf for one in found]
+    return _beside_forecasts(
+        planned(name, activation, preset), np.array(steps).reshape(-1, SIZES[preset].seeds_of(activation))
     )
 
 
-def panel(name: str, *, preset: str = "smoke", progress: Progress = silent) -> xr.Dataset:
+def panel_runs(name: str, preset: str) -> list[PaperRun]:
+    """What `panel` needs."""
+    return [run for activation in ("linear", "relu") for run in pool_runs(name, activation, preset)]
+
+
+def scoreboard_runs(preset: str) -> list[PaperRun]:
+    """What `scoreboard` needs."""
+    return [run for name in pools() for run in pool_runs(name, "relu", preset)]
+
+
+def panel(
+    name: str, *, preset: str = "smoke", progress: Progress = silent, compute: Compute = several_at_a_time
+) -> xr.Dataset:
     """One panel: linear and ReLU units, a smaller and a larger value, steps against the first task's stop."""
     shown = list(pools()[name].sketched)
     parts = []
     for k, activation in enumerate(("linear", "relu")):
-        parts.append(_pool(name, activation, preset).sel(value=shown))
+        parts.append(_pool(name, activation, preset, compute).sel(value=shown))
         progress((k + 1) / 2)
     longest = max(part.sizes["seed"] for part in parts)
     padded = [part.pad(seed=(0, longest - part.sizes["seed"])).assign_coords(seed=np.arange(longest)) for part in parts]
@@ -283,12 +218,14 @@ def panel_numbers(dataset: xr.Dataset) -> dict[str, Any]:
     return found
 
 
-def scoreboard(*, preset: str = "smoke", progress: Progress = silent) -> xr.Dataset:
+def scoreboard(
+    *, preset: str = "smoke", progress: Progress = silent, compute: Compute = several_at_a_time
+) -> xr.Dataset:
     """All ReLU curricula of all pools, one row each: linear theory, response theory, training."""
     rows: dict[str, list[Any]] = {k: [] for k in ("pool", "value", "stop", "linear", "response", "measured", "spread")}
     direct: list[tuple[float, float, float]] = []
     for k, name in enumerate(pools()):
-        part = _pool(name, "relu", preset)
+        part = _pool(name, "relu", preset, compute)
         progress((k + 1) / len(pools()))
         alone = part["direct_measured"]
         direct.append((float(part["direct_linear_predicted"]), float(part["direct_predicted"]), float(alone.mean())))

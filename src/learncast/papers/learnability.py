@@ -21,7 +21,13 @@ from learncast.papers.learnability_curves import (
     window_numbers,
 )
 from learncast.papers.learnability_preset import PRESETS
-from learncast.papers.learnability_validation import draw_validation, validation, validation_numbers
+from learncast.papers.learnability_runs import diagnosis_runs
+from learncast.papers.learnability_validation import (
+    draw_validation,
+    validation,
+    validation_numbers,
+    validation_runs,
+)
 from learncast.papers.paper import Paper, PaperFigure
 
 
@@ -31,7 +37,7 @@ def paper() -> Paper:
 
 
 def _adaptive() -> list[PaperFigure]:
-    data = partial(diagnoses, "AdamW")
+    data, runs = partial(diagnoses, "AdamW"), partial(diagnosis_runs, "AdamW")
     return [
         PaperFigure(
             "1",
@@ -42,6 +48,7 @@ def _adaptive() -> list[PaperFigure]:
             envelope_numbers,
             trained=True,
             stored=True,
+            runs=runs,
         ),
         PaperFigure(
             "2",
@@ -53,6 +60,7 @@ def _adaptive() -> list[PaperFigure]:
             window_numbers,
             trained=True,
             stored=True,
+            runs=runs,
         ),
         _survival("3", "AdamW", "semilog"),
         PaperFigure(
@@ -64,6 +72,7 @@ def _adaptive() -> list[PaperFigure]:
             tail_numbers,
             trained=True,
             stored=True,
+            runs=runs,
         ),
         PaperFigure(
             "5",
@@ -73,6 +82,7 @@ def _adaptive() -> list[PaperFigure]:
             scale_numbers,
             trained=True,
             stored=True,
+            runs=runs,
         ),
     ]
 
@@ -81,7 +91,7 @@ def _descent() -> list[PaperFigure]:
     """Three figures for each way of descent without adaptive rates."""
     figures = []
     for first, optimiser in ((6, "SGD"), (9, "SGD with momentum")):
-        data = partial(diagnoses, optimiser)
+        data, runs = partial(diagnoses, optimiser), partial(diagnosis_runs, optimiser)
         figures += [
             PaperFigure(
                 f"{first}",
@@ -91,6 +101,7 @@ def _descent() -> list[PaperFigure]:
                 envelope_numbers,
                 trained=True,
                 stored=True,
+                runs=runs,
             ),
             _survival(f"{first + 1}", optimiser, "semilog"),
             PaperFigure(
@@ -101,6 +112,7 @@ def _descent() -> list[PaperFigure]:
                 noise_numbers,
                 trained=True,
                 stored=True,
+                runs=runs,
             ),
         ]
     return figures
@@ -116,6 +128,7 @@ def _survival(name: str, optimiser: str, scale: str) -> PaperFigure:
         time_scale_numbers,
         trained=True,
         stored=True,
+        runs=partial(diagnosis_runs, optimiser),
     )
 
 
@@ -130,6 +143,7 @@ def _spectra() -> list[PaperFigure]:
             time_scale_numbers,
             trained=True,
             stored=True,
+            runs=partial(diagnosis_runs, "AdamW"),
         ),
     ]
 
@@ -144,4 +158,5 @@ def _table() -> PaperFigure:
         validation_numbers,
         trained=True,
         stored=True,
+        runs=validation_runs,
     )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from learncast.papers.learnability_preset import PRESETS
 from learncast.papers.learnability_runs import all_diagnosed
+from learncast.papers.runs import Compute
 from learncast.progress import Progress, silent
 from learncast.trajectory import described
 
@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 LAWS = ("exponential", "power")
 
 
-def diagnoses(optimiser: str, *, preset: str = "smoke", folder: Path, progress: Progress = silent) -> xr.Dataset:
+def diagnoses(
+    optimiser: str,
+    *,
+    preset: str = "smoke",
+    folder: Path,
+    progress: Progress = silent,
+    compute: Compute | None = None,
+) -> xr.Dataset:
     """All cells under one optimiser, with both laws fitted to the mean envelope of each.
 
     Parameters
@@ -29,10 +36,12 @@ def diagnoses(optimiser: str, *, preset: str = "smoke", folder: Path, progress: 
     folder : Path
         Where trained networks are kept.
     progress : callable
+    compute : callable, optional
+        Where networks are trained and diagnosed, if not in the folder.
     """
     from learncast.learnability.decay import fit_decay
 
-    found = all_diagnosed(optimiser, PRESETS[preset], folder, progress=progress)
+    found = all_diagnosed(optimiser, preset, folder, progress=progress, compute=compute)
     lags, means = found["lag"].values, found["envelope"].mean("seed")
     fits = [fit_decay(lags, means.sel(cell=cell).values) for cell in found["cell"].values]
     for law in LAWS:

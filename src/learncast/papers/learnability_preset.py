@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,23 @@ class Preset:
     clip: float = 1.0
     device: str = "cpu"
     memory: int = 2**28
+
+    def described(self) -> dict[str, Any]:
+        """The preset as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_described(cls, stored: Mapping[str, Any]) -> Preset:
+        """Read back what `described` gave, also after lists have taken the place of tuples."""
+        values = {key: _frozen(value) for key, value in stored.items()}
+        trainings = {key: Training(**values[key]) for key in ("main", "validation")}
+        return cls(**{**values, **trainings})
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _frozen(item) for key, item in value.items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _spaced(first: int, last: int, number: int) -> tuple[int, ...]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,8 @@ import xarray as xr
 
 from learncast import tasks
 from learncast.errors import UnsupportedModel
-from learncast.papers.learnability_preset import CELLS, OPTIMISERS, Preset, Training
+from learncast.papers.learnability_preset import CELLS, OPTIMISERS, PRESETS, Preset, Training
+from learncast.papers.runs import Compute, PaperRun, within
 from learncast.progress import Progress, silent
 from learncast.trajectory import Provenance, described, load_dataset, save_dataset, spec_hash
 from learncast.validation import FloatArray
@@ -43,6 +43,16 @@ class Run:
     #: Orthogonal weights and a normalised candidate, as in the published runs, or neither.
     normalised: bool = True
 
+    def described(self) -> dict[str, Any]:
+        """The run as plain values."""
+        own = {"cell": self.cell, "optimiser": self.optimiser, "seed": self.seed, "normalised": self.normalised}
+        return {**own, "preset": self.preset.described()}
+
+    @classmethod
+    def from_described(cls, stored: Mapping[str, Any]) -> Run:
+        """Read back what `described` gave."""
+        return cls(**{**stored, "preset": Preset.from_described(stored["preset"])})
+
     def settings(self, training: Training) -> dict[str, Any]:
         """What decides the trained weights."""
         chosen = OPTIMISERS[self.optimiser] | {"learning_rate": self.preset.rates[self.optimiser]}
@@ -64,17 +74,14 @@ class Run:
         return folder / "runs" / f"{name}_{spec_hash(repr(parts))}"
 
 
-def within(progress: Progress, done: int, number: int) -> Progress:
-    """Progress of one of several runs."""
-    return partial(_within, progress, done, number)
-
-
-def _within(progress: Progress, done: int, number: int, share: float) -> None:
-    progress((done + share) / number)
-
-
 def trained_model(
-    run: Run, training: Training, data: Callable[[], Pair], place: Path, *, inputs: int, progress: Progress = silent
+    run: Run,
+    training: Training,
+    data: Callable[[], Pair],
+    place: Path | None,
+    *,
+    inputs: int,
+    progress: Progress = silent,
 ) -> tuple[CellReadout, Any, tuple[float, float]]:
     """The model, its optimiser, and its loss over the first and the last steps; read back where it is stored.
 
@@ -84,8 +91,8 @@ def trained_model(
     training : Training
     data : callable
         Makes inputs and targets; not called when the model is stored.
-    place : Path
-        Where to store it, without a suffix.
+    place : Path or None
+        Where to store it, without a suffix; None stores nothing.
     inputs : int
         Channels of the inputs.
     progress : callable
@@ -97,7 +104,7 @@ def trained_model(
     _move(model, run.preset.device)
     chosen = dict(settings["optimizer"])
     optimizer = build_optimizer(chosen.pop("kind"), model, **chosen)
-    if place.with_name(f"{place.name}.safetensors").is_file():
+    if place is not None and place.with_name(f"{place.name}.safetensors").is_file():
         return model, optimizer, _restored(model, optimizer, place)
     # The data stay in main memory whatever the device, and visit it in batches.
     to_device = model.register_forward_pre_hook(lambda _, given: (given[0].to(run.preset.device),))
@@ -107,7 +114,8 @@ def trained_model(
     to_device.remove()
     back.remove()
     losses = float(done.losses[:_ENDS].mean()), float(done.losses[-_ENDS:].mean())
-    _store(model, optimizer, losses, place)
+    if place is not None:
+        _store(model, optimizer, losses, place)
     return model, optimizer, losses
 
 
@@ -121,18 +129,33 @@ def diagnosed(run: Run, folder: Path, *, progress: Progress = silent) -> xr.Data
         Of the figures; runs are in a folder inside.
     progress : callable
     """
-    from learncast.learnability.diagnosis import window
-
     preset = run.preset
     stored = run.place(folder, "window", run.settings(preset.main), preset)
     file = stored.with_name(f"{stored.name}.nc")
     if file.is_file():
         progress(1.0)
         return load_dataset(file, kind="run")[0]
-    sets, main = _Trials(run), preset.main
+    main = preset.main
     place = run.place(folder, "lags", run.settings(main), main.steps, main.sequences, preset.task_lags, preset.inputs)
+    found = _diagnosed(run, place, progress)
+    save_dataset(found, file, kind="run", provenance=Provenance("training", ("livi2025",), file.stem, run.seed))
+    progress(1.0)
+    return found
+
+
+def diagnose(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """Train and diagnose the network of `Run.described`, and keep nothing."""
+    found = _diagnosed(Run.from_described(settings), None, progress)
+    progress(1.0)
+    return found
+
+
+def _diagnosed(run: Run, place: Path | None, progress: Progress) -> xr.Dataset:
+    from learncast.learnability.diagnosis import window
+
+    sets, preset = _Trials(run), run.preset
     model, optimizer, losses = trained_model(
-        run, main, sets.training, place, inputs=preset.inputs, progress=lambda share: progress(TRAINING * share)
+        run, preset.main, sets.training, place, inputs=preset.inputs, progress=lambda share: progress(TRAINING * share)
     )
     options: dict[str, Any] = {"optimizer": optimizer, "lags": preset.main.lags, "sample_sizes": preset.sample_sizes}
     options |= {"nulls": preset.nulls, "memory": preset.memory, "seed": run.seed}
@@ -144,19 +167,37 @@ def diagnosed(run: Run, folder: Path, *, progress: Progress = silent) -> xr.Data
     found = xr.merge([sound, told], combine_attrs="override")
     for name, value in zip(("first", "last"), losses, strict=True):
         found[f"loss_{name}"] = ((), value, described(f"mean loss of the {name} {_ENDS} steps", "target^2"))
-    save_dataset(found, file, kind="run", provenance=Provenance("training", ("livi2025",), file.stem, run.seed))
-    progress(1.0)
     return found
 
 
-def all_diagnosed(optimiser: str, preset: Preset, folder: Path, *, progress: Progress = silent) -> xr.Dataset:
-    """Every cell and seed under one optimiser, over (cell, seed)."""
-    runs = [Run(cell, optimiser, seed, preset) for cell in preset.cells for seed in preset.seeds]
-    found = [diagnosed(run, folder, progress=within(progress, k, len(runs))) for k, run in enumerate(runs)]
+def runs_under(optimiser: str, preset: Preset) -> list[Run]:
+    """Every cell and seed under one optimiser."""
+    return [Run(cell, optimiser, seed, preset) for cell in preset.cells for seed in preset.seeds]
+
+
+def diagnosis_runs(optimiser: str, preset: str) -> list[PaperRun]:
+    """What `all_diagnosed` needs."""
+    return [PaperRun(diagnose, run.described()) for run in runs_under(optimiser, PRESETS[preset])]
+
+
+def all_diagnosed(
+    optimiser: str, preset: str, folder: Path, *, progress: Progress = silent, compute: Compute | None = None
+) -> xr.Dataset:
+    """Every cell and seed under one optimiser, over (cell, seed); in the folder unless they are computed elsewhere."""
+    size = PRESETS[preset]
+    if compute is None:
+        runs = runs_under(optimiser, size)
+        found = [diagnosed(run, folder, progress=within(progress, k, len(runs))) for k, run in enumerate(runs)]
+    else:
+        found = compute(diagnosis_runs(optimiser, preset), progress=progress)
+    return _tabled(found, optimiser, size)
+
+
+def _tabled(found: list[xr.Dataset], optimiser: str, preset: Preset) -> xr.Dataset:
     each = len(preset.seeds)
     rows = [
         xr.concat(found[k : k + each], "seed", combine_attrs="override", join="exact")
-        for k in range(0, len(runs), each)
+        for k in range(0, len(found), each)
     ]
     whole = xr.concat(rows, "cell", combine_attrs="override", join="exact")
     whole = whole.assign_coords(cell=[CELLS[cell] for cell in preset.cells], seed=list(preset.seeds))

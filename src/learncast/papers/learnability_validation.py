@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from scipy.stats import pearsonr, spearmanr
 from learncast import tasks
 from learncast.papers.learnability_curves import shown
 from learncast.papers.learnability_preset import CELLS, PRESETS, Preset
-from learncast.papers.learnability_runs import Run, trained_model, within
+from learncast.papers.learnability_runs import Run, trained_model
+from learncast.papers.runs import Compute, PaperRun, within
 from learncast.progress import Progress, silent
 from learncast.trajectory import Provenance, described, load_dataset, save_dataset
 from learncast.validation import FloatArray
@@ -33,7 +35,24 @@ STATISTICS = {
 _RATE = "parameter change per gradient"
 
 
-def validation(*, preset: str = "smoke", folder: Path, progress: Progress = silent) -> xr.Dataset:
+def _runs(preset: Preset) -> list[Run]:
+    return [
+        Run(c, o, s, preset, normalised)
+        for normalised in STARTS.values()
+        for c in preset.cells
+        for o in OPTIMISERS
+        for s in preset.seeds
+    ]
+
+
+def validation_runs(preset: str) -> list[PaperRun]:
+    """What `validation` needs."""
+    return [PaperRun(compare_envelopes, run.described()) for run in _runs(PRESETS[preset])]
+
+
+def validation(
+    *, preset: str = "smoke", folder: Path, progress: Progress = silent, compute: Compute | None = None
+) -> xr.Dataset:
     """Envelopes of every run with their correlations and slopes, over (start, cell, optimiser, seed).
 
     The paper does not say whether candidates were normalised in this appendix, so both are here.
@@ -44,17 +63,21 @@ def validation(*, preset: str = "smoke", folder: Path, progress: Progress = sile
     folder : Path
         Where trained networks are kept.
     progress : callable
+    compute : callable, optional
+        Where networks are trained, if not in the folder.
     """
     size = PRESETS[preset]
+    if compute is None:
+        runs = _runs(size)
+        found = [_envelopes(run, folder, within(progress, k, len(runs))) for k, run in enumerate(runs)]
+    else:
+        found = compute(validation_runs(preset), progress=progress)
+    return _tabled(found, preset)
+
+
+def _tabled(found: list[xr.Dataset], preset: str) -> xr.Dataset:
+    size = PRESETS[preset]
     shape = (len(STARTS), len(size.cells), len(OPTIMISERS), len(size.seeds))
-    runs = [
-        Run(c, o, s, size, normalised)
-        for normalised in STARTS.values()
-        for c in size.cells
-        for o in OPTIMISERS
-        for s in size.seeds
-    ]
-    found = [_envelopes(run, folder, within(progress, k, len(runs))) for k, run in enumerate(runs)]
     whole = xr.concat(found, "run", combine_attrs="override", join="exact")
     grid = ("start", "cell", "optimiser", "seed")
     variables: dict[str, Any] = {
@@ -83,18 +106,30 @@ def _envelopes(run: Run, folder: Path, progress: Progress) -> xr.Dataset:
     if file.is_file():
         progress(1.0)
         return load_dataset(file, kind="run")[0]
+    found = _compared_envelopes(run, run.place(folder, "waves", *shared), progress)
+    save_dataset(found, file, kind="run", provenance=Provenance("training", ("livi2025",), file.stem, run.seed))
+    progress(1.0)
+    return found
+
+
+def compare_envelopes(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """Envelopes of the network of `Run.described`, which is trained and not kept."""
+    found = _compared_envelopes(Run.from_described(settings), None, progress)
+    progress(1.0)
+    return found
+
+
+def _compared_envelopes(run: Run, place: Path | None, progress: Progress) -> xr.Dataset:
+    preset, training = run.preset, run.preset.validation
     model, optimizer, _ = trained_model(
         run,
         training,
         lambda: _trials(run, preset, training.sequences, 3),
-        run.place(folder, "waves", *shared),
+        place,
         inputs=len(PERIODS),
         progress=lambda share: progress(0.5 * share),
     )
-    found = _transported(model, optimizer, _trials(run, preset, preset.exact, 4)[0], list(training.lags))
-    save_dataset(found, file, kind="run", provenance=Provenance("training", ("livi2025",), file.stem, run.seed))
-    progress(1.0)
-    return found
+    return _transported(model, optimizer, _trials(run, preset, preset.exact, 4)[0], list(training.lags))
 
 
 def _trials(run: Run, preset: Preset, number: int, stream: int) -> tuple[FloatArray, FloatArray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import xarray as xr
 
 from learncast.errors import InvalidSpec
+from learncast.papers.runs import Compute, PaperRun
 from learncast.progress import Progress, silent
 from learncast.trajectory import Provenance, save_dataset, spec_hash
-from learncast.validation import suggestion
+from learncast.validation import one_of, suggestion
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,6 +36,8 @@ class PaperFigure:
         Whether networks are trained for it.
     stored : bool
         Whether the data also take ``folder``, in which trained networks are kept for the next time.
+    runs : callable, optional
+        From a preset to what must be computed for it; the data then also take ``compute``, which does so.
     """
 
     name: str
@@ -44,6 +47,7 @@ class PaperFigure:
     numbers: Callable[[xr.Dataset], dict[str, Any]]
     trained: bool = False
     stored: bool = False
+    runs: Callable[[str], Sequence[PaperRun]] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ class Paper:
     citation: str
     figures: tuple[PaperFigure, ...]
     presets: tuple[str, ...] = PRESETS
+
+    def selected(self, name: str | None, preset: str) -> tuple[PaperFigure, ...]:
+        """The figures of that name or number, or all; the preset must be one of the paper's."""
+        one_of("preset", preset, self.presets, why="it says how much is trained for a figure")
+        return self.figures if name is None else self.chosen(name)
 
     def chosen(self, name: str) -> tuple[PaperFigure, ...]:
         """The figure of that name, or all panels of the figure of that number."""
@@ -74,10 +83,18 @@ class Paper:
         return known[name.lower()]
 
     def write(
-        self, figure: PaperFigure, folder: Path, *, preset: str = "smoke", progress: Progress = silent
+        self,
+        figure: PaperFigure,
+        folder: Path,
+        *,
+        preset: str = "smoke",
+        progress: Progress = silent,
+        compute: Compute | None = None,
     ) -> dict[str, Any]:
         """Make one figure: picture and data to files, caption and numbers returned."""
         options: dict[str, Any] = {"preset": preset, "progress": progress} if figure.trained else {}
+        if compute is not None and figure.runs is not None:
+            options["compute"] = compute
         dataset = figure.data(**options, **({"folder": folder} if figure.stored else {}))
         stem = f"figure_{figure.name}"
         numbers, picture = figure.numbers(dataset), BytesIO()

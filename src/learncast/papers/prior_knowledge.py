@@ -20,10 +20,16 @@ from learncast.papers.two_layer_descent import RATE
 from learncast.papers.two_layer_learning import STARTS
 from learncast.papers.two_layer_paths import paths
 from learncast.papers.two_layer_revision import KICK
-from learncast.papers.two_layer_training import architectures, five_architectures
+from learncast.papers.two_layer_training import architecture_runs, architectures, five_architectures
 
-#: Figures for which networks are trained in torch.
-TRAINED = ("2C", "2D", "5B", "5C", "5D", "5E", "6A", "6E", "6F", "6G", "6H")
+#: Figures for which networks are trained in torch, with what is run for each.
+TRAINED = {
+    **dict.fromkeys(("2C", "2D"), architecture_runs),
+    **dict.fromkeys(("5B", "5C"), two_layer_continual.pair_runs),
+    **dict.fromkeys(("5D", "5E"), two_layer_continual.five_runs),
+    "6A": two_layer_revision.reversal_runs,
+    **dict.fromkeys(("6E", "6F", "6G", "6H"), two_layer_revision.revision_runs),
+}
 
 _KICKED = f"the flow switches when all is learned, and in training every weight then gets noise of {KICK:g}"
 _SCALED = "scaled to a plane, all times at once, by Sammon's stress from classical scaling; open circles at the start"
@@ -86,7 +92,10 @@ CAPTIONS = {
 def paper() -> Paper:
     """All figures; how many networks are trained is a matter of the preset."""
     made = _learning() | _continual() | _revision()
-    figures = (PaperFigure(name, CAPTIONS[name], *made[name], trained=name in TRAINED) for name in CAPTIONS)
+    figures = (
+        PaperFigure(name, CAPTIONS[name], *made[name], trained=name in TRAINED, runs=TRAINED.get(name))
+        for name in CAPTIONS
+    )
     return Paper("prior-knowledge", "braun2022", tuple(figures))
 
 

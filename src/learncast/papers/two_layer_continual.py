@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import xarray as xr
 from learncast import tasks
 from learncast.networks.activated import Activated
 from learncast.networks.two_layer import TwoLayer
+from learncast.papers.runs import Compute, PaperRun
 from learncast.papers.two_layer_descent import (
     RATE,
     Pairs,
@@ -21,9 +23,19 @@ from learncast.papers.two_layer_descent import (
     random_task,
     training,
 )
-from learncast.papers.two_layer_training import KINDS, NETWORKS, loss_on, of_kind, once, share_of, weights_of
+from learncast.papers.two_layer_training import (
+    KINDS,
+    NETWORKS,
+    joined,
+    loss_on,
+    of_kind,
+    once,
+    parts_of,
+    share_of,
+    weights_of,
+)
 from learncast.planning.forgetting import learn_in_sequence
-from learncast.progress import Progress
+from learncast.progress import Progress, silent
 from learncast.trajectory import described
 from learncast.validation import FloatArray
 
@@ -31,6 +43,8 @@ from learncast.validation import FloatArray
 TARGETS = {"linear teacher": (6, 7), "random targets": (16, 17)}
 #: Sequences of five tasks that are trained for 5D and E; the first is drawn.
 SEQUENCES = {"smoke": 1, "full": 10}
+#: Sequences of five tasks in one run.
+FEW = 5
 #: Learning rate and steps of each task in 5B to E.
 FAST, STAGE = 0.02, 4000
 
@@ -83,6 +97,11 @@ class _Drawn:
     starts: list[TwoLayer]
     told: list[FloatArray]
     set_aside: int
+
+    def part(self, first: int, end: int) -> _Drawn:
+        """Some of them."""
+        kept = {name: getattr(self, name)[first:end] for name in ("sequences", "starts", "told")}
+        return replace(self, **kept)
 
 
 def _drawn(number: int, draw: Callable[[], tuple[list[Pairs], TwoLayer]]) -> _Drawn:
@@ -140,12 +159,28 @@ def _forgetting(drawn: _Drawn, stages: list[Trained]) -> xr.Dataset:
     return xr.Dataset(variables, coords={"kind": list(KINDS), "when": ["at the start", "after task 1", "after task 2"]})
 
 
-@once
-def forgotten(preset: str, progress: Progress) -> xr.Dataset:
-    """Figure 5B, C: pairs of random tasks in turn; forgetting told and measured, balance measured."""
-    drawn = [_drawn(NETWORKS[preset], _two_tasks(targets)) for targets in TARGETS]
+@cache
+def _pairs_drawn(number: int) -> list[_Drawn]:
+    return [_drawn(number, _two_tasks(targets)) for targets in TARGETS]
+
+
+def train_pairs(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """Some of the pairs of tasks of 5B, learned in turn."""
+    drawn = [one.part(settings["first"], settings["end"]) for one in _pairs_drawn(settings["networks"])]
     parts = [_forgetting(*one) for one in _trained_together(drawn, progress)]
     return xr.concat(parts, dim="targets").assign_coords(targets=list(TARGETS))
+
+
+def pair_runs(preset: str) -> list[PaperRun]:
+    """What `forgotten` needs."""
+    number = NETWORKS[preset]
+    return [PaperRun(train_pairs, {"networks": number, **part}) for part in parts_of(number)]
+
+
+@once
+def forgotten(preset: str, progress: Progress, compute: Compute) -> xr.Dataset:
+    """Figure 5B, C: pairs of random tasks in turn; forgetting told and measured, balance measured."""
+    return joined(compute(pair_runs(preset), progress=progress), "network")
 
 
 def _five(targets: str) -> Callable[[], tuple[list[Pairs], TwoLayer]]:
@@ -175,9 +210,25 @@ def _tables(drawn: _Drawn, stages: list[Trained]) -> xr.Dataset:
     return xr.Dataset(variables, coords={"kind": list(KINDS), "stage": names, "task": names, "later": names[1:]})
 
 
-@once
-def five_tasks(preset: str, progress: Progress) -> xr.Dataset:
-    """Figure 5D, E: loss of each of five tasks after each has been learned in turn."""
-    drawn = [_drawn(SEQUENCES[preset], _five(targets)) for targets in TARGETS]
+@cache
+def _fives_drawn(number: int) -> list[_Drawn]:
+    return [_drawn(number, _five(targets)) for targets in TARGETS]
+
+
+def train_fives(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """Some of the sequences of five tasks of 5D, learned in turn."""
+    drawn = [one.part(settings["first"], settings["end"]) for one in _fives_drawn(settings["sequences"])]
     parts = [_tables(*one) for one in _trained_together(drawn, progress)]
     return xr.concat(parts, dim="targets").assign_coords(targets=list(TARGETS))
+
+
+def five_runs(preset: str) -> list[PaperRun]:
+    """What `five_tasks` needs."""
+    number = SEQUENCES[preset]
+    return [PaperRun(train_fives, {"sequences": number, **part}) for part in parts_of(number, FEW)]
+
+
+@once
+def five_tasks(preset: str, progress: Progress, compute: Compute) -> xr.Dataset:
+    """Figure 5D, E: loss of each of five tasks after each has been learned in turn."""
+    return joined(compute(five_runs(preset), progress=progress), "sequence")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
+from learncast.papers.runs import Compute, one_by_one
 from learncast.papers.two_layer_descent import SOURCES
 from learncast.papers.two_layer_kingdom import ITEMS
 from learncast.papers.two_layer_revision import revised
@@ -13,9 +14,11 @@ from learncast.trajectory import described
 from learncast.validation import FloatArray
 
 
-def paths(stage: int, points: int = 25, *, preset: str, progress: Progress = silent) -> xr.Dataset:
+def paths(
+    stage: int, points: int = 25, *, preset: str, progress: Progress = silent, compute: Compute = one_by_one
+) -> xr.Dataset:
     """Outputs for all items at times equally far along the way, scaled to a plane."""
-    runs, panels = revised(preset=preset, progress=progress), []
+    runs, panels = revised(preset=preset, progress=progress, compute=compute), []
     for k in (0, 1):
         functions = runs["network_function"].isel(panel=k, time=runs["stage"].values == stage).values
         way = np.linalg.norm(np.diff(functions[0], axis=0), axis=(1, 2)).cumsum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -14,10 +15,11 @@ from learncast.dynamics.pooled import PooledProblem
 from learncast.dynamics.shallow import shallow
 from learncast.dynamics.two_layer import TwoLayerSolution
 from learncast.networks.two_layer import TwoLayer
+from learncast.papers.runs import Compute, PaperRun
 from learncast.papers.two_layer_descent import RATE, Pairs, over_steps, random_pairs, regular_start, training
 from learncast.papers.two_layer_kingdom import ITEMS, item_pairs, living_kingdom, revisions
 from learncast.papers.two_layer_training import Trainer, once, share_of
-from learncast.progress import Progress
+from learncast.progress import Progress, silent
 from learncast.trajectory import STEPS, Status, described
 
 #: Noise on every weight when the task is switched: it decides when training leaves the saddle.
@@ -30,9 +32,20 @@ SIZES, DRAWS = {"smoke": 4, "full": 10}, {"smoke": 2, "full": 5}
 PATIENCE = 12000
 
 
+def reversal_runs(preset: str) -> list[PaperRun]:
+    """What `reversal` needs."""
+    return [PaperRun(train_reversal, {"sizes": SIZES[preset], "draws": DRAWS[preset]})]
+
+
 @once
-def reversal(preset: str, progress: Progress) -> xr.Dataset:
+def reversal(preset: str, progress: Progress, compute: Compute) -> xr.Dataset:
     """Figure 6A: a task wholly learned, then its opposite; and how long the saddle holds after noise of any size."""
+    [found] = compute(reversal_runs(preset), progress=progress)
+    return found
+
+
+def train_reversal(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """The reversal, with so many sizes of noise and draws of each."""
     rng = np.random.default_rng(8)
     x, y = random_pairs(3, 2, rng)
     task = tasks.from_pairs(x, y, name="task")
@@ -42,17 +55,22 @@ def reversal(preset: str, progress: Progress) -> xr.Dataset:
     learn = Trainer([(x, y), (x, -y)], **plan, progress=share_of(progress, 0, 0.3))
     found = training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
     learned = cast(TwoLayer, solve(task, start, learning_rate=SLOW).network_at(np.inf))
-    held = _escapes((x, -y), both[1], learned, preset, rng, share_of(progress, 0.3, 1))
+    held = _escapes((x, -y), both[1], learned, settings, rng, share_of(progress, 0.3, 1))
     return found.assign(escape_step=_escape(found, found["loss"].isel(task=1))).merge(held)
 
 
 def _escapes(
-    pairs: Pairs, task: tasks.Task, learned: TwoLayer, preset: str, rng: np.random.Generator, progress: Progress
+    pairs: Pairs,
+    task: tasks.Task,
+    learned: TwoLayer,
+    settings: Mapping[str, Any],
+    rng: np.random.Generator,
+    progress: Progress,
 ) -> xr.Dataset:
     """Steps from the switch until half of the saddle's loss is left, after noise on the weights that were learned."""
     from learncast.simulate.ensembles import train_ensemble
 
-    sizes, draws = np.geomspace(1e-2, 1e-8, SIZES[preset]), DRAWS[preset]
+    sizes, draws = np.geomspace(1e-2, 1e-8, settings["sizes"]), settings["draws"]
     first, second = (rng.standard_normal((draws, *w.shape)) for w in (learned.first, learned.second))
     noisy = [
         TwoLayer(learned.first + size * a, learned.second + size * b)
@@ -130,24 +148,34 @@ def _one_layer() -> float:
     return float(np.ceil(np.log(8) / (-2 * np.log1p(-SLOW))))
 
 
+def revision_runs(preset: str) -> list[PaperRun]:
+    """What `revised` needs, the same in every preset."""
+    return [PaperRun(train_revision, {"panel": k}) for k in range(2)]
+
+
 @once
-def revised(preset: str, progress: Progress) -> xr.Dataset:
+def revised(preset: str, progress: Progress, compute: Compute) -> xr.Dataset:
     """Figure 6E to H: small weights, the living kingdom, then the swap; large weights, then the colours (`panel`)."""
-    tree, panels = living_kingdom(), []
-    for k, (rate, scale, revision) in enumerate(zip((0.01, RATE), (0.003, 0.25), revisions(), strict=True)):
-        rng, both = np.random.default_rng(9 + k), [tree, revision]
-        start = regular_start([tree], 16, rng, scale=scale, learning_rate=rate)
-        plan: dict[str, Any] = {"learning_rate": rate, "steps": 6000, "every": 20}
-        learn = Trainer([item_pairs(t) for t in both], **plan, progress=share_of(progress, k / 2, (k + 1) / 2))
-        found = training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
-        current = found["loss"].values[:, np.arange(found.sizes["time"]), found["stage"].values]
-        found["loss_in_training"] = (("source", "time"), current, described("loss in training", "target^2"))
-        outputs = np.sqrt(len(ITEMS)) * found["network_function"].isel(column=k).drop_attrs()
-        found["item_output"] = outputs.assign_attrs(described("output for one item", "target"))
-        found["escape_step"] = _escape(found, found["loss_in_training"])
-        half = float(found["loss_in_training"].sel(source="theory")[-1]) / 2
-        told = flow_step(revision, learn.starts[1], half, rate) if np.isfinite(found["escape_step"]) else np.nan
-        found["told_escape_step"] = ((), told + 6000, described("the same, told by the integrated flow", STEPS))
-        panels.append(found.drop_vars("task"))
+    panels = compute(revision_runs(preset), progress=progress)
     joined = xr.concat(panels, dim="panel").assign_coords(panel=["two fish swapped", "colour hierarchy"])
     return joined.assign_coords(over_steps(joined["time"]))
+
+
+def train_revision(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """One panel: the living kingdom learned, then its revision."""
+    k, tree = settings["panel"], living_kingdom()
+    rate, scale, revision = (0.01, RATE)[k], (0.003, 0.25)[k], revisions()[k]
+    rng, both = np.random.default_rng(9 + k), [tree, revision]
+    start = regular_start([tree], 16, rng, scale=scale, learning_rate=rate)
+    plan: dict[str, Any] = {"learning_rate": rate, "steps": 6000, "every": 20}
+    learn = Trainer([item_pairs(t) for t in both], **plan, progress=progress)
+    found = training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
+    current = found["loss"].values[:, np.arange(found.sizes["time"]), found["stage"].values]
+    found["loss_in_training"] = (("source", "time"), current, described("loss in training", "target^2"))
+    outputs = np.sqrt(len(ITEMS)) * found["network_function"].isel(column=k).drop_attrs()
+    found["item_output"] = outputs.assign_attrs(described("output for one item", "target"))
+    found["escape_step"] = _escape(found, found["loss_in_training"])
+    half = float(found["loss_in_training"].sel(source="theory")[-1]) / 2
+    told = flow_step(revision, learn.starts[1], half, rate) if np.isfinite(found["escape_step"]) else np.nan
+    found["told_escape_step"] = ((), told + 6000, described("the same, told by the integrated flow", STEPS))
+    return found.drop_vars("task")

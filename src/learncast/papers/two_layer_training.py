@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import cast
+from functools import cache, wraps
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
@@ -15,6 +15,7 @@ from learncast.dynamics.exact import solve
 from learncast.dynamics.two_layer import TwoLayerSolution, checked_two_layer
 from learncast.networks.activated import Activated
 from learncast.networks.two_layer import TwoLayer
+from learncast.papers.runs import Compute, PaperRun, one_by_one
 from learncast.papers.two_layer_descent import Descent, Pairs, learns_all, over_steps, random_pairs
 from learncast.progress import Progress, silent
 from learncast.trajectory import described
@@ -24,20 +25,36 @@ from learncast.validation import FloatArray
 KINDS = ("linear", "tanh", "relu")
 #: Networks of 2C and of each kind in 5B, and the largest of the learning rates of 2C over the smallest, by preset.
 NETWORKS, FINEST = {"smoke": 6, "full": 50}, {"smoke": 10, "full": 100}
+#: Networks, or sequences of tasks, of one run: enough to train many at once, few enough for several runs.
+TOGETHER = 10
+#: The largest learning rate of 2C, and its steps.
+COARSE, ENDS = 0.05, 240
 
 
-def once(make: Callable[[str, Progress], xr.Dataset]) -> Callable[..., xr.Dataset]:
+def once(make: Callable[[str, Progress, Compute], xr.Dataset]) -> Callable[..., xr.Dataset]:
     """Train once for all the panels that show the same networks."""
-    found: dict[str, xr.Dataset] = {}
+    found: dict[tuple[str, Compute], xr.Dataset] = {}
 
     @wraps(make)
-    def made(*, preset: str, progress: Progress = silent) -> xr.Dataset:
-        if preset not in found:
-            found[preset] = make(preset, progress)
+    def made(*, preset: str, progress: Progress = silent, compute: Compute = one_by_one) -> xr.Dataset:
+        if (preset, compute) not in found:
+            found[preset, compute] = make(preset, progress, compute)
         progress(1.0)
-        return found[preset]
+        return found[preset, compute]
 
     return made
+
+
+def parts_of(number: int, together: int = TOGETHER) -> list[dict[str, int]]:
+    """Where each part of so many networks begins and ends."""
+    return [{"first": k, "end": min(k + together, number)} for k in range(0, number, together)]
+
+
+def joined(parts: Sequence[xr.Dataset], dim: str) -> xr.Dataset:
+    """Parts side by side; what has no such dimension is the same in all of them."""
+    return xr.concat(
+        parts, dim, data_vars="minimal", coords="minimal", compat="equals", join="exact", combine_attrs="override"
+    )
 
 
 def share_of(progress: Progress, done: float, until: float) -> Progress:
@@ -97,6 +114,7 @@ class Trainer:
         return Descent(run.time.values.astype(np.intp), first, second)
 
 
+@cache
 def _cases(networks: int, rate: float) -> tuple[list[Pairs], list[TwoLayerSolution]]:
     """Random architectures, trials and starts from which the flow learns every mode there is room for."""
     rng = np.random.default_rng(3)
@@ -132,13 +150,30 @@ def _trained_losses(
     return np.stack(losses)
 
 
+def _finer(finest: int) -> FloatArray:
+    """How many times smaller than the largest each learning rate is."""
+    return np.array([k for k in (1, 2, 5, 10, 20, 50, 100) if k <= finest], dtype=float)
+
+
+def train_architectures(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """Losses of some of the random architectures at every learning rate."""
+    pairs, cases = _cases(settings["networks"], COARSE)
+    here = slice(settings["first"], settings["end"])
+    losses = _trained_losses(pairs[here], cases[here], _finer(settings["finest"]), ENDS, progress)
+    return xr.Dataset({"loss": (("learning_rate", "network", "time"), losses)})
+
+
+def architecture_runs(preset: str) -> list[PaperRun]:
+    """What `architectures` needs."""
+    size = {"networks": NETWORKS[preset], "finest": FINEST[preset]}
+    return [PaperRun(train_architectures, size | part) for part in parts_of(NETWORKS[preset])]
+
+
 @once
-def architectures(preset: str, progress: Progress) -> xr.Dataset:
+def architectures(preset: str, progress: Progress, compute: Compute) -> xr.Dataset:
     """Figure 2C, D: random architectures, trained at learning rates from 0.05 down."""
-    coarse, steps = 0.05, np.arange(241)
-    pairs, cases = _cases(NETWORKS[preset], coarse)
-    finer = np.array([k for k in (1, 2, 5, 10, 20, 50, 100) if k <= FINEST[preset]], dtype=float)
-    losses = _trained_losses(pairs, cases, finer, 240, progress)
+    losses = joined(compute(architecture_runs(preset), progress=progress), "network")["loss"].values
+    steps, cases, finer = np.arange(ENDS + 1), _cases(NETWORKS[preset], COARSE)[1], _finer(FINEST[preset])
     theory = np.stack([case.at(steps)["loss"].values for case in cases])
     gap, both = np.abs(losses - theory).max(axis=2).T, np.stack([losses[0].T, theory.T])
     sizes = [(case.network.inputs, case.network.hidden_size, case.network.outputs) for case in cases]
@@ -149,12 +184,12 @@ def architectures(preset: str, progress: Progress) -> xr.Dataset:
         },
         coords=over_steps(steps)
         | {
-            "learning_rate": ("learning_rate", coarse / finer, described("learning rate", "1 / gradient steps")),
+            "learning_rate": ("learning_rate", COARSE / finer, described("learning rate", "1 / gradient steps")),
             "network": ["-".join(map(str, size)) for size in sizes],
         },
     )
 
 
-def five_architectures(*, preset: str, progress: Progress = silent) -> xr.Dataset:
+def five_architectures(*, preset: str, progress: Progress = silent, compute: Compute = one_by_one) -> xr.Dataset:
     """Figure 2D: learning curves of the first five of them at the largest rate."""
-    return architectures(preset=preset, progress=progress)[["loss"]].isel(network=slice(0, 5))
+    return architectures(preset=preset, progress=progress, compute=compute)[["loss"]].isel(network=slice(0, 5))

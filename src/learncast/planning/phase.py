@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from learncast.assumptions import Assumption, require, stable_learning_rate, worst
 from learncast.dynamics import mode_equation
-from learncast.dynamics.modes import Modes, modes_of, recurrence_kernel
+from learncast.dynamics.modes import Modes, modes_of
 from learncast.dynamics.response_bootstrap import bounds
 from learncast.dynamics.response_modes import solution_of
 from learncast.dynamics.response_trials import seed_of
@@ -20,9 +22,8 @@ from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.curricula.explanation import singular_accuracy
 from learncast.planning.curricula.passage import Problem
+from learncast.planning.first_tasks import first_problems
 from learncast.progress import Progress, silent
-from learncast.tasks.covariance import Kronecker
-from learncast.tasks.families import FAMILIES, checked_channels
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, described
 from learncast.validation import FloatArray, between, positive, real_array
@@ -80,9 +81,136 @@ def phase_portrait(
         Of an Activated network also ``total_steps_low`` and ``total_steps_high``, ``speedup_steps_low`` and
         ``speedup_steps_high``, the ends of 95% confidence intervals.
     """
+    seed = seed_of(rng)
+    own = modes_of([target], network, rng=seed)[0]
+    return portrait_times(
+        own,
+        network,
+        vary=vary,
+        values=values,
+        accuracies=accuracies,
+        learning_rate=learning_rate,
+        accuracy=accuracy,
+        strict=strict,
+        progress=progress,
+        seed=seed,
+    ).labelled()
+
+
+@dataclass(frozen=True, eq=False)
+class PortraitTimes:
+    """The numbers of a phase portrait, before they are labelled.
+
+    Attributes
+    ----------
+    own : Modes
+        Of the target.
+    vary : str
+    values : (values,)
+    stops : (accuracies,)
+        Where the first task stops.
+    first_stage, second_stage : (values, accuracies)
+        Flow steps on the first task, and on the target after it.
+    direct : float
+        Flow steps on the target alone.
+    firsts : Problem
+        Weighted strengths of every first task, (values, 1, modes).
+    replicas : list of Problem, optional
+        Of first tasks that were measured on trials.
+    stable : (values,)
+        Whether descent is stable on each first task.
+    assumptions : tuple of Assumption
+        For each condition the worst measured on any task.
+    learning_rate, accuracy : float
+    """
+
+    own: Modes
+    vary: str
+    values: Any
+    stops: FloatArray
+    first_stage: FloatArray
+    second_stage: FloatArray
+    direct: float
+    firsts: Problem
+    replicas: list[Problem] | None
+    stable: NDArray[np.bool_]
+    assumptions: tuple[Assumption, ...]
+    learning_rate: float
+    accuracy: float
+
+    @cached_property
+    def total(self) -> FloatArray:
+        """Flow steps of both stages, (values, accuracies)."""
+        return self.first_stage + self.second_stage
+
+    @cached_property
+    def speedup(self) -> FloatArray:
+        """Flow steps saved against direct training; nan where neither way ever ends."""
+        with np.errstate(invalid="ignore"):
+            return self.direct - self.total
+
+    def labelled(self) -> xr.Dataset:
+        """The Dataset that `phase_portrait` returns, with intervals where responses were measured."""
+        portrait = _labelled(self)
+        if self.replicas is not None:
+            portrait = portrait.assign(_intervals(self, self.replicas))
+        return portrait.assign_attrs(
+            target=self.own.task.name,
+            learning_rate=self.learning_rate,
+            target_accuracy=self.accuracy,
+            vary=self.vary,
+            **{a.name: a.measured for a in self.assumptions},
+        )
+
+
+def portrait_times(
+    own: Modes,
+    network: LinearRNN | Activated,
+    *,
+    vary: str,
+    values: Sequence[Any] | FloatArray,
+    accuracies: Sequence[float] | FloatArray,
+    learning_rate: float,
+    accuracy: float = 0.99,
+    firsts: Sequence[Modes] | None = None,
+    strict: bool = True,
+    progress: Progress = silent,
+    seed: int = 0,
+) -> PortraitTimes:
+    """Time two-task curricula, as `phase_portrait` does, for a target that has been taken apart already.
+
+    Responses are measured on trials; whoever draws several portraits of them need not measure them again.
+
+    Parameters
+    ----------
+    own : Modes
+        Of the target.
+    firsts : sequence of Modes, optional
+        Of the first task for each of the values, in the target's frame; found here by default.
+    seed : int
+        Of the trials on which responses are measured.
+    network, vary, values, accuracies, learning_rate, accuracy, strict, progress
+        As for `phase_portrait`.
+    """
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
     stops = _checked_accuracies(accuracies)
+    _check_values(vary, values)
+    _check_size(len(values), len(stops))
+    first, measured, replicas = first_problems(own, network, vary, values, firsts, seed)
+    direct = solution_of(own, network, rate)
+    sharp = mode_equation.sharpness(own.start, own.imbalance, first.cross, first.power)
+    found = worst([direct.assumptions, measured, [stable_learning_rate(rate, sharp)]])
+    if strict:
+        require(found)
+    second = Problem(own.weighted_cross, own.weighted_input, own.imbalance)
+    one, two = _timed(own.start, first, second, 1.0 - stops, 1.0 - accuracy, rate, progress)
+    steps = direct.time_to(accuracy).flow_steps
+    stable = np.asarray((sharp * rate <= 2.0).all(axis=(1, 2)))
+    return PortraitTimes(own, vary, values, stops, one, two, steps, first, replicas, stable, found, rate, accuracy)
+
+
+def _check_values(vary: str, values: Any) -> None:
     if vary == "name":
         raise InvalidSpec(
             required="vary must name a keyword that changes the task",
@@ -97,28 +225,6 @@ def phase_portrait(
             why="a portrait runs over several first tasks",
             remedy="put a single value in a list",
         )
-    _check_size(len(values), len(stops))
-    seed = seed_of(rng)
-    own = modes_of([target], network, rng=seed)[0]
-    firsts, measured, replicas = _first_tasks(target, own, network, vary, values, seed)
-    direct = solution_of(own, network, rate)
-    sharp = mode_equation.sharpness(own.start, own.imbalance, firsts.cross, firsts.power)
-    if strict:
-        require(worst([direct.assumptions, measured]))
-        require([stable_learning_rate(rate, sharp)])
-    second = Problem(own.weighted_cross, own.weighted_input, own.imbalance)
-    grids = _timed(own.start, firsts, second, 1.0 - stops, 1.0 - accuracy, rate, progress)
-    direct_steps = direct.time_to(accuracy).flow_steps
-    portrait = _labelled(vary, values, stops, grids, direct_steps, firsts, own, sharp * rate <= 2.0)
-    if replicas is not None:
-        portrait = portrait.assign(_intervals(vary, own, replicas, 1.0 - stops, 1.0 - accuracy, rate))
-    return portrait.assign_attrs(
-        target=target.name,
-        learning_rate=rate,
-        target_accuracy=accuracy,
-        vary=vary,
-        **{a.name: a.measured for a in worst([direct.assumptions, measured, [stable_learning_rate(rate, sharp)]])},
-    )
 
 
 def _checked_accuracies(accuracies: Any) -> FloatArray:
@@ -139,28 +245,10 @@ def _check_size(values: int, accuracies: int) -> None:
         )
 
 
-def _first_tasks(
-    target: Task, own: Modes, network: LinearRNN | Activated, vary: str, values: Any, seed: int
-) -> tuple[Problem, tuple[Assumption, ...], list[Problem] | None]:
-    """Weighted strengths of every first task, (values, 1, modes), the worst of each condition, and replicas."""
-    batch = _batched(target, own, vary, values) if isinstance(network, LinearRNN) else None
-    if batch is not None:
-        cross, power = batch
-        return Problem(cross[:, None, :], power[:, None, :], own.imbalance), own.assumptions, None
-    tasks = [target.varied(**{vary: _as_given(target, vary, value)}) for value in values]
-    # The target first: its frame is the common one.
-    each = modes_of([target, *tasks], network, rng=seed)[1:]
-    cross = np.stack([m.weighted_cross for m in each])[:, None, :]
-    power = np.stack([m.weighted_input for m in each])[:, None, :]
-    measured = [m.replicas for m in each]
-    replicas = [Problem(r[0][:, None, :], r[1][:, None, :], own.imbalance) for r in measured if r is not None]
-    return Problem(cross, power, own.imbalance), worst(m.assumptions for m in each), replicas or None
-
-
-def _intervals(
-    vary: str, own: Modes, firsts: list[Problem], tolerances: FloatArray, target_tolerance: float, learning_rate: float
-) -> dict[str, Any]:
+def _intervals(times: PortraitTimes, firsts: list[Problem]) -> dict[str, Any]:
     """Ends of the confidence intervals over the grid, one first task at a time."""
+    own, tolerances, target_tolerance = times.own, 1.0 - times.stops, 1.0 - times.accuracy
+    vary, learning_rate = times.vary, times.learning_rate
     assert own.replicas is not None
     cross, power = own.replicas
     second = Problem(cross[:, None, :], power[:, None, :], own.imbalance)
@@ -179,56 +267,6 @@ def _intervals(
             note = f"{name.replace('_', ' ')}, {end} end of its interval"
             found[f"{name}_{end}"] = ((vary, "accuracy"), np.stack(values)[:, k], described(note, STEPS))
     return found
-
-
-def _as_given(target: Task, vary: str, value: Any) -> Any:
-    """A single number for a keyword the target has per channel stands for all channels."""
-    own = target.recipe.parameters.get(vary) if target.recipe else None
-    return [value] * len(own) if np.ndim(own) == 1 and np.ndim(value) == 0 else value  # type: ignore[arg-type]
-
-
-def _batched(target: Task, own: Modes, vary: str, values: Any) -> tuple[FloatArray, FloatArray] | None:
-    """Weighted strengths of all variants at once, where they share the target's geometry by construction.
-
-    That is so when the family's channel keywords are single numbers: variants then differ in their time profile alone,
-    and mode k is that profile times the strengths of the target's own channel pattern.
-    """
-    recipe = target.recipe
-    if recipe is None or recipe.name not in FAMILIES:
-        return None
-    family = FAMILIES[recipe.name]
-    keywords = {key: recipe.parameters[key] for key in family.channel_keywords}
-    if vary not in keywords or any(np.ndim(value) for value in keywords.values()) or np.ndim(values) != 1:
-        return None
-    keywords[vary] = values
-    checked = {key: checked_channels(key, value) for key, value in keywords.items()}
-    with np.errstate(over="ignore", invalid="ignore"):
-        profile = family.profile(steps=target.steps, targets=target.targets, **checked)
-        cross_time, input_time = profile.cross, profile.input
-        cross, power = np.empty((len(values), len(own))), np.empty((len(values), len(own)))
-        # One time pattern means one channel pattern, the mixing matrix; in the frame it is diagonal.
-        pattern = target.cross_covariance.rotated(own.frame.mode_inputs, own.frame.mode_outputs)
-        assert isinstance(pattern, Kronecker)
-        channel = np.diagonal(pattern.channel[0])
-        for b in sorted(set(own.recurrence.tolist())):
-            here = own.recurrence == b
-            kernel = recurrence_kernel(b, target.steps, cross_time.shape[-1])
-            cross[:, here] = np.outer(_summed(cross_time, kernel, len(values)), channel[here])
-            power[:, here] = _summed(input_time, kernel @ kernel.T, len(values))[:, None]
-    if not (np.isfinite(cross).all() and np.isfinite(power).all()):
-        raise InvalidSpec(
-            required=f"every value of {vary} must give finite statistics",
-            got="an overflow",
-            why="input and recurrence together grow beyond floating point over a trial",
-            remedy="narrow the values or shorten the trial",
-        )
-    return cross, power
-
-
-def _summed(profiles: FloatArray, kernel: FloatArray, number: int) -> FloatArray:
-    """Sum of profile x kernel over both steps for each variant; a profile the variants share counts for all."""
-    sums = profiles.reshape(-1, kernel.size) @ kernel.ravel()
-    return np.broadcast_to(sums, (number,))
 
 
 def _timed(
@@ -257,22 +295,12 @@ def _timed(
     return one, two
 
 
-def _labelled(
-    vary: str,
-    values: Any,
-    stops: FloatArray,
-    grids: tuple[FloatArray, FloatArray],
-    direct: float,
-    firsts: Problem,
-    own: Modes,
-    stable: NDArray[np.bool_],
-) -> xr.Dataset:
-    one, two = grids
-    total = one + two
+def _labelled(times: PortraitTimes) -> xr.Dataset:
+    vary, values, own, direct = times.vary, times.values, times.own, times.direct
+    one, two, total, speedup = times.first_stage, times.second_stage, times.total, times.speedup
     with np.errstate(invalid="ignore", divide="ignore"):
-        speedup = direct - total  # inf - inf is nan: unknown
         ratio = np.where((total == 0) & (direct == 0), 1.0, direct / total)
-        optimum = (firsts.cross / firsts.power)[:, 0, :]
+        optimum = (times.firsts.cross / times.firsts.power)[:, 0, :]
     over = (vary, "accuracy")
     plain = np.ndim(values) == 1
     singular = singular_accuracy(optimum[:, 0], own.optimum[0]) if len(own) == 1 else np.full(len(values), np.nan)
@@ -291,10 +319,10 @@ def _labelled(
                 singular,
                 described("stop at which the first task ends on the target's optimum", "1"),
             ),
-            "stable": (vary, stable.all(axis=(1, 2)), described("descent is stable on the first task", "1")),
+            "stable": (vary, times.stable, described("descent is stable on the first task", "1")),
         },
         coords={
             vary: (vary, np.asarray(values) if plain else np.arange(len(values))),
-            "accuracy": ("accuracy", stops, described("accuracy at which the first task stops", "1")),
+            "accuracy": ("accuracy", times.stops, described("accuracy at which the first task stops", "1")),
         },
     )

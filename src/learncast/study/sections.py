@@ -143,7 +143,7 @@ class SensorySection(NamedSection):
     family: Literal["sensory"]
     task: str
     steps: int = Field(default=10, ge=1)
-    parameters: dict[str, float] = {}
+    parameters: dict[str, float | list[float]] = {}
     reversed: bool = False
 
 

@@ -266,7 +266,10 @@ def _sensory(section: SensorySection, name: str) -> Task:
     allowed = tuple(key for key in inspect.signature(make).parameters if key not in ("steps", "name"))
     for key in section.parameters:
         one_of(f"a parameter of {section.task}", key, allowed, why="the task has no other")
-    whole = {key: int(value) if value == int(value) else value for key, value in section.parameters.items()}
+    whole = {
+        key: int(value) if isinstance(value, float) and value.is_integer() else value
+        for key, value in section.parameters.items()
+    }
     task: Task = make(section.steps, **whole, name=name)
     return task
 

@@ -7,15 +7,15 @@ import math
 from typing import Any
 
 
-def to_toml(tables: dict[str, Any]) -> str:
-    """Write nested tables of numbers, words and lists as TOML."""
+def to_toml(tables: dict[str, Any], path: str = "") -> str:
+    """Write nested tables of numbers, words and lists as TOML; `path` is where they lie, with a dot at its end."""
     lines = [f"{key} = {_toml_value(value)}" for key, value in tables.items() if not _is_table(value)]
     for key, value in tables.items():
         if isinstance(value, dict):
-            lines += ["", f"[{key}]", to_toml(value).strip()]
+            lines += ["", f"[{path}{key}]", to_toml(value, f"{path}{key}.").strip()]
         elif _is_table(value):
             for item in value:
-                lines += ["", f"[[{key}]]", to_toml(item).strip()]
+                lines += ["", f"[[{path}{key}]]", to_toml(item, f"{path}{key}.").strip()]
     return "\n".join(lines) + "\n"
 
 

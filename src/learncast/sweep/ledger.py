@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import enum
+import errno
+import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,9 +95,10 @@ class Ledger:
             f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=30.0
         )
         if write:
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            self._connection.execute("PRAGMA synchronous=FULL")
-            self._connection.executescript(_TABLES)
+            with _disk_errors(path):
+                self._connection.execute("PRAGMA journal_mode=WAL")
+                self._connection.execute("PRAGMA synchronous=FULL")
+                self._connection.executescript(_TABLES)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -110,9 +114,7 @@ class Ledger:
 
     def fill(self, tasks: Iterable[tuple[int, str]], meta: dict[str, str]) -> None:
         """Enter all tasks and what holds for the sweep, all or nothing; equal tasks are entered once."""
-        run = self._connection.execute
-        run("BEGIN IMMEDIATE")
-        try:
+        with self._transaction() as run:
             for table in ("tasks", "copies", "meta"):
                 run(f"DELETE FROM {table}")
             for position, digest in tasks:
@@ -123,28 +125,32 @@ class Ledger:
                     (position, digest),
                 )
             self._connection.executemany("INSERT INTO meta VALUES (?, ?)", {**meta, "format": FORMAT}.items())
-            run("COMMIT")
-        except BaseException:
-            run("ROLLBACK")
-            raise
 
     def record(self, changes: Iterable[dict[str, object]]) -> None:
         """Enter what became of tasks; when this returns, it is on the disk.
 
         Each change has a position and the columns to set.
         """
-        run = self._connection.execute
-        run("BEGIN IMMEDIATE")
-        try:
+        with self._transaction() as run:
             for change in changes:
                 columns = [key for key in change if key != "position"]
                 setting = ", ".join(f"{column} = ?" for column in columns)
                 values = [change[column] for column in columns]
                 run(f"UPDATE tasks SET {setting} WHERE position = ?", (*values, change["position"]))
-            run("COMMIT")
-        except BaseException:
-            run("ROLLBACK")
-            raise
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+        """All that is run inside is on the disk at the end, or none of it."""
+        run = self._connection.execute
+        with _disk_errors(self.path):
+            run("BEGIN IMMEDIATE")
+            try:
+                yield run
+                run("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # a full disk makes SQLite roll back by itself
+                    run("ROLLBACK")
+                raise
 
     def rows(self, *statuses: TaskStatus, chunk: int = 1000) -> Iterator[Row]:
         """Tasks of the given statuses by position, read in chunks so that others may write in between."""
@@ -180,3 +186,15 @@ class Ledger:
         """Whether a finished task has this hash."""
         query = "SELECT 1 FROM tasks WHERE digest = ? AND status = ?"
         return self._connection.execute(query, (digest, TaskStatus.done.code)).fetchone() is not None
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    """SQLite's word for a full or broken disk as the system's."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        kind = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_IOERR: errno.EIO}.get(error.sqlite_errorcode & 0xFF)
+        if kind is None:
+            raise
+        raise OSError(kind, os.strerror(kind), str(path)) from error

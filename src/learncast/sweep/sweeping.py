@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -21,6 +23,8 @@ from learncast.sweep.work import Work
 from learncast.validation import count, one_of
 
 Function = Callable[[Spec], Any]
+#: How the system says that a disk takes no more.
+_FULL = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 EXECUTORS = ("processes", "in-process", "dask")
 
 
@@ -181,12 +185,28 @@ def carry_out(
     if batch is not None:
         count("batch", batch, why="tasks are handed out in batches")
     place = Store(store)
-    with place.locked():
+    with place.locked(), _room_on_disk(place):
         place.begin(sweep.study(), sweep.tasks())
         driver = Driver(
             place, sweep.grid, executor, attempts=attempts, fail_fast=fail_fast, batch=batch, watcher=watcher
         )
         return driver.drive(Work(sweep.function, sweep.base), retry=retry)
+
+
+@contextmanager
+def _room_on_disk(place: Store) -> Iterator[None]:
+    """A disk that takes no more is said in words; what the ledger has is whole, so the sweep can go on later."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise InvalidSpec(
+            required=f"the disk of {place.folder} must take what is written",
+            got=f"'{error.strerror}'",
+            why="a result counts only when it is on the disk",
+            remedy="make room, then resume: what was entered is kept",
+        ) from error
 
 
 def stored_sweep(store: str | os.PathLike[str]) -> Sweep:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from learncast.errors import InvalidSpec
 from learncast.tasks.covariance import MEMORY_LIMIT, Kronecker
@@ -209,6 +210,33 @@ def impulse(steps: int = 10, lag: int = 0, *, scale: float = 1.0, name: str = "i
     m = _lag("lag", lag, _steps(steps))
     given = {"steps": steps, "lag": lag, "scale": scale, "name": name}
     return _white(impulse, given, lambda lags: (lags == m).astype(float))
+
+
+def drawn(steps: int, strengths: ArrayLike, *, scale: float = 1.0, name: str = "drawn") -> Task:
+    """Weigh evidence as given: s_{T-k} = scale strengths[k], and 0 for what is older.
+
+    Parameters
+    ----------
+    steps : int
+        Steps in a trial, at least as many as strengths.
+    strengths : (lags,)
+        Weight of the input k steps before the last.
+    scale : float
+        Factor on all target strengths.
+    name : str
+        What to call the task.
+    """
+    T, weights = _steps(steps), real_array("strengths", strengths, ndim=1)
+    if not 1 <= len(weights) <= T:
+        raise InvalidSpec(
+            required=f"strengths must hold 1 to {T} numbers",
+            got=f"{len(weights)}",
+            why="a trial has no other inputs",
+            remedy="lengthen the trial, or leave out what is older than it",
+        )
+    given = {"steps": steps, "strengths": tuple(weights.tolist()), "scale": scale, "name": name}
+    padded = np.concatenate([weights, np.zeros(T - len(weights))])
+    return _white(drawn, given, lambda lags: padded[lags.astype(int)])
 
 
 def _white(family: Callable[..., Task], given: dict[str, Any], shape: Callable[[FloatArray], FloatArray]) -> Task:

@@ -1,0 +1,144 @@
+// The form: a control for every field of a room's state.
+
+/** Fill the form; `changed(key, value)` is called whenever a control is moved. */
+export function build(form, room, changed) {
+  form.replaceChildren();
+  const groups = new Map();
+  for (const control of room.controls) {
+    if (control.kind === "hidden") continue;
+    if (!groups.has(control.group)) {
+      const group = document.createElement("fieldset");
+      if (control.group) {
+        const legend = document.createElement("legend");
+        legend.textContent = control.group;
+        group.append(legend);
+      }
+      groups.set(control.group, group);
+      form.append(group);
+    }
+    groups.get(control.group).append(built(control, changed));
+  }
+}
+
+/** Show a state in the form, without a word to anybody. */
+export function show(form, room, state) {
+  for (const control of room.controls) {
+    const box = form.querySelector(`[data-key="${control.key}"]`);
+    if (!box) continue;
+    box.hidden = !applies(control, state);
+    const value = state[control.key];
+    for (const input of box.querySelectorAll("input, select")) {
+      if (input === document.activeElement && input.type !== "range" && input.type !== "checkbox") continue;
+      if (input.type === "checkbox") input.checked = value === true;
+      else if (input.type === "range") input.value = position(control, value);
+      else input.value = Array.isArray(value) ? value.map(short).join(", ") : typeof value === "number" ? short(value) : value;
+    }
+    const slider = box.querySelector("input[type=range]");
+    if (slider) slider.setAttribute("aria-valuetext", `${short(value)}${unit(control)}`);
+  }
+}
+
+function applies(control, state) {
+  return Object.entries(control.when || {}).every(([key, allowed]) => allowed.includes(String(state[key])));
+}
+
+function built(control, changed) {
+  const box = document.createElement("div");
+  box.className = "control";
+  box.dataset.key = control.key;
+  const label = document.createElement("label");
+  label.htmlFor = `control-${control.key}`;
+  label.append(control.label);
+  if (unit(control)) {
+    const small = document.createElement("small");
+    small.textContent = ` (${control.unit})`;
+    label.append(small);
+  }
+  if (control.help) box.title = control.help;
+  box.append(label);
+  const make = { range: ranged, choice: chosen, toggle: toggled, numbers: listed }[control.kind];
+  box.append(...make(control, changed, box));
+  return box;
+}
+
+function ranged(control, changed) {
+  const number = document.createElement("input");
+  Object.assign(number, { type: "number", id: `control-${control.key}`, step: "any", min: control.least, max: control.most });
+  const slider = document.createElement("input");
+  const [least, most] = [position(control, control.least), position(control, control.most)];
+  Object.assign(slider, { type: "range", min: least, max: most, step: control.step || (most - least) / 200 });
+  slider.setAttribute("aria-label", control.label);
+  slider.addEventListener("input", () => changed(control.key, valued(control, Number(slider.value))));
+  number.addEventListener("input", () => {
+    if (number.value !== "" && number.validity.valid) changed(control.key, Number(number.value));
+  });
+  // A number out of bounds goes to the server, whose sentence says what is allowed.
+  number.addEventListener("change", () => {
+    if (number.value !== "") changed(control.key, Number(number.value));
+  });
+  return [number, slider];
+}
+
+function chosen(control, changed, box) {
+  const select = document.createElement("select");
+  select.id = `control-${control.key}`;
+  for (const [value, words] of control.choices) select.add(new Option(words, value));
+  select.addEventListener("change", () => changed(control.key, select.value));
+  box.classList.add("wide");
+  return [select];
+}
+
+function toggled(control, changed) {
+  const input = document.createElement("input");
+  Object.assign(input, { type: "checkbox", id: `control-${control.key}` });
+  input.addEventListener("change", () => changed(control.key, input.checked));
+  return [input];
+}
+
+function listed(control, changed, box) {
+  const input = document.createElement("input");
+  Object.assign(input, { type: "text", id: `control-${control.key}`, spellcheck: false });
+  input.addEventListener("change", () => {
+    const words = input.value.split(/[\s,;]+/).filter((word) => word);
+    changed(control.key, words.map((word) => (Number.isNaN(Number(word)) ? word : Number(word))));
+  });
+  box.classList.add("wide");
+  return [input];
+}
+
+/** Buttons that set a list to one of several examples. */
+export function offerPresets(form, key, presets, changed) {
+  const box = form.querySelector(`[data-key="${key}"]`);
+  if (!box || box.querySelector(".presets")) return;
+  const row = document.createElement("div");
+  row.className = "presets";
+  for (const [name, values] of Object.entries(presets)) {
+    const button = document.createElement("button");
+    Object.assign(button, { type: "button", textContent: name });
+    button.addEventListener("click", () => changed(key, values));
+    row.append(button);
+  }
+  box.append(row);
+}
+
+function position(control, value) {
+  return control.scale === "log" ? Math.log10(value) : value;
+}
+
+// A slider's position is rounded to what can be told apart, so that addresses stay short.
+function valued(control, place) {
+  const ends = [position(control, control.least), position(control, control.most)];
+  if (place <= ends[0]) return control.least;
+  if (place >= ends[1]) return control.most;
+  if (control.scale === "log") return Number((10 ** place).toPrecision(4));
+  const digits = control.step ? Math.max(0, Math.ceil(-Math.log10(control.step)) + 1) : 6;
+  return Number(place.toFixed(digits));
+}
+
+function unit(control) {
+  return control.unit && control.unit !== "1" ? ` ${control.unit}` : "";
+}
+
+function short(value) {
+  return typeof value === "number" ? String(Number(value.toPrecision(6))) : String(value);
+}

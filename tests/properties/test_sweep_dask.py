@@ -1,0 +1,109 @@
+"""On a real dask cluster whose workers are killed and replaced, a sweep ends with the same bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from learncast import sweep
+
+pytest.importorskip("distributed")
+from learncast.sweep.cluster import Cluster
+
+
+class BatchSystem:
+    """A dask scheduler with workers, all processes of their own on the loopback; a dead worker is replaced."""
+
+    def __init__(self, witness, workers: int) -> None:
+        self.folder: Path = witness.folder
+        self._environment = {**witness.environment(), "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
+        self._one_at_a_time = threading.Lock()
+        self._book = self.folder / "scheduler.json"
+        self._scheduler = self._start("scheduler", "--port", "0")
+        self.address = self._known_address()
+        self.workers = [self._worker() for _ in range(workers)]
+
+    def replace(self, which: int) -> None:
+        """Kill a worker, and start another."""
+        with self._one_at_a_time:
+            self.workers[which].kill()
+            self.workers[which].wait()
+            self.workers[which] = self._worker()
+
+    def end(self) -> None:
+        for process in [*self.workers, self._scheduler]:
+            process.kill()
+            process.wait()
+
+    def _worker(self) -> subprocess.Popen[bytes]:
+        place = ["--local-directory", str(self.folder / "scratch")]
+        return self._start("worker", "--no-nanny", "--nthreads", "1", "--memory-limit", "0", *place)
+
+    def _start(self, kind: str, *words: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", "--scheduler-file", str(self._book)]
+        with (self.folder / f"{kind}.log").open("ab") as log:
+            return subprocess.Popen(
+                [*command, "--host", "127.0.0.1", "--no-dashboard", *words],
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _known_address(self) -> str:
+        limit = time.monotonic() + 30
+        while time.monotonic() < limit:
+            with contextlib.suppress(OSError, json.JSONDecodeError):
+                return json.loads(self._book.read_text())["address"]
+            time.sleep(0.02)
+        raise AssertionError((self.folder / "scheduler.log").read_text())
+
+
+@pytest.fixture
+def batch_system(witness):
+    system = BatchSystem(witness, 2)
+    yield system
+    system.end()
+
+
+def survive_worker_kills(witness, system: BatchSystem, *, tasks: int, number: int, batch: int, seed: int) -> None:
+    grid, base, rng = {"centre": list(range(tasks))}, {"pause": 0.004}, random.Random(seed)
+    expected, store = witness.undisturbed(grid, base), witness.folder / "store"
+    moments, timers = sorted(rng.sample(range(1, tasks - 5), number)), []
+
+    def watch(summary: sweep.Summary) -> None:
+        while moments and summary.computed >= moments[0]:
+            moments.pop(0)
+            timers.append(threading.Timer(rng.uniform(0.0, 0.03), system.replace, [rng.randrange(2)]))
+            timers[-1].start()
+
+    executor = Cluster(system.address, workers=2)
+    made = sweep.run(witness.function, grid, base=base, store=store, executor=executor, batch=batch, watcher=watch)
+    for timer in timers:
+        timer.join()
+    assert len(timers) == number
+    assert (made.total, made.done, made.computed, made.failed) == (tasks, tasks, tasks, 0)
+    assert witness.results(store) == expected
+    assert sweep.verify(store) == []
+    again = witness.executions()
+    assert len(again) == tasks
+    # A kill costs what its worker holds: at most both batches that are out, for the other worker may be starting. Dask
+    # may begin one of them twice, when it notices the death itself and is told that the result cannot be fetched.
+    assert again.total() <= tasks + number * batch * 2 * 2
+
+
+def test_killed_dask_workers_cost_nothing_but_time(witness, batch_system):
+    survive_worker_kills(witness, batch_system, tasks=30, number=2, batch=2, seed=4)
+
+
+@pytest.mark.slow
+def test_a_thousand_tasks_and_a_hundred_killed_dask_workers(witness, batch_system):
+    # A task is given up only if some ten kills fall on it, which has a chance far below 1e-6.
+    survive_worker_kills(witness, batch_system, tasks=1000, number=100, batch=3, seed=2)

@@ -1,0 +1,152 @@
+"""A running explorer and a real browser."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+#: Where pictures of the pages go, if they are wanted.
+PICTURES = os.environ.get("EXPLORER_PICTURES")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.web)
+
+
+STUDY = """
+name = "small"
+[model]
+kind = "diag-gate"
+hidden_size = 6
+[training]
+steps = 10
+batch = 16
+learning_rate = 0.01
+[task]
+steps = 16
+inputs = 2
+lags = [2, 5]
+coefficients = [1.0, 0.8]
+sequences = 64
+[window]
+lags = [1, 2, 3, 4, 5, 6]
+sequences = 160
+sample_sizes = [4, 64, 160, 4096, 65536]
+nulls = 19
+"""
+
+
+@pytest.fixture(scope="session")
+def saved_window(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small learnability window, measured and saved."""
+    from learncast.answers.window import rehearsed_window
+    from learncast.study.window_study import WindowStudy
+
+    folder = tmp_path_factory.mktemp("window")
+    (folder / "study.toml").write_text(STUDY, encoding="utf-8")
+    rehearsed_window(WindowStudy.load(folder / "study.toml")).write(folder / "out")
+    return folder / "out" / "window.nc"
+
+
+@dataclass
+class Server:
+    """A running explorer."""
+
+    address: str
+    process: subprocess.Popen[str]
+
+
+@pytest.fixture(scope="session")
+def server(saved_window: Path) -> Iterator[Server]:
+    command = [Path(sys.executable).with_name("learncast"), "explore", "--port", "0", "--no-browser"]
+    process = subprocess.Popen(
+        [*command, "--window", saved_window], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    found = re.search(r"http://127\.0\.0\.1:\d+/", line)
+    assert found, line + process.stdout.read()
+    yield Server(found[0], process)
+    process.terminate()
+    process.communicate(timeout=10)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    program = shutil.which("chromium")
+    assert program, "Chromium must be installed; `make test-web` does that"
+    with sync_playwright() as playwright:
+        # A browser run by root has no sandbox of its own.
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Visit:
+    """A page of the explorer, with all that it complained about or asked for."""
+
+    page: Any
+    server: Server
+    complaints: list[str] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+
+    def open(self, where: str) -> Visit:
+        self.page.goto(self.server.address + where)
+        return self.settled()
+
+    def settled(self) -> Visit:
+        """Wait until every part shows the last state."""
+        self.page.wait_for_selector(".part[aria-busy]")
+        self.page.wait_for_function("() => ![...document.querySelectorAll('.part')].some(p => p.ariaBusy === 'true')")
+        return self
+
+    def reading(self, label: str, part: str | None = None) -> float:
+        within = f'[data-part="{part}"] ' if part else ""
+        return float(self.page.locator(f'{within}[data-reading="{label}"]').first.get_attribute("data-value"))
+
+    def plot(self, panel: str) -> Any:
+        return self.page.locator(f'[data-panel="{panel}"] .plot')
+
+    def numbers(self, panel: str, kind: str = "heatmap", which: str = "z") -> Any:
+        """What plotly was given to draw."""
+        return self.plot(panel).evaluate(
+            "(plot, [kind, which]) => plot.data.find(trace => trace.type === kind)[which]", [kind, which]
+        )
+
+    def picture(self, name: str) -> None:
+        if PICTURES:
+            Path(PICTURES).mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)
+
+
+@pytest.fixture
+def visit(browser: Any, server: Server, request: pytest.FixtureRequest) -> Iterator[Visit]:
+    """A new page; a test may ask for its width and its colours by `visit` parameters."""
+    asked = getattr(request, "param", {})
+    context = browser.new_context(
+        viewport={"width": asked.get("width", 1280), "height": 900},
+        color_scheme=asked.get("colours", "light"),
+        accept_downloads=True,
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    page = context.new_page()
+    visit = Visit(page, server)
+    page.on("console", lambda said: visit.complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+    page.on("request", lambda sent: visit.requests.append((sent.method, sent.url)))
+    yield visit
+    context.close()
