@@ -22,15 +22,17 @@ $(VENV)/.dev: $(VENV)/.core
 demo: $(VENV)/.core ## answer the example study and write its report to demo/
 	$(BIN)/learncast plan examples/two_integration_tasks.toml --out demo
 
-# Two workers on two cores: more threads inside each would only get in each other's way. A file stays with one worker,
-# so that what its tests share is made once.
-ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+# Two workers on two cores: more threads inside each would only get in each other's way. Compiled modules are kept, for
+# tests start many processes. A file stays with one worker, so that what its tests share is made once, and files go out in
+# their order: sorted by their number of tests, those with a few long ones would come last and be waited for.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
+TWO_WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.dev ## run the fast suite
-	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(ONE_THREAD) $(BIN)/python -m pytest -q $(TWO_WORKERS)
 
 test-all: $(VENV)/.dev ## run the slow tests too
-	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not web'
+	$(ONE_THREAD) $(BIN)/python -m pytest -q $(TWO_WORKERS) -m 'not web'
 
 # Chromium comes from Debian's packages. Where it cannot be had, that is said and nothing else fails.
 test-web: $(VENV)/.dev ## drive the explorer in a real browser

@@ -69,6 +69,8 @@ def _serve(app: object, listener: socket.socket) -> None:
         server_header=False,
         timeout_graceful_shutdown=2,
     )
+    # Threads that compute take turns with the one that answers; it should not wait long for them.
+    sys.setswitchinterval(0.0005)
     try:
         uvicorn.Server(config).run(sockets=[listener])
     except KeyboardInterrupt:

@@ -25,9 +25,10 @@ def probe(code: str) -> dict:
 
 def test_import_is_cheap_and_light():
     # The best of three: a loaded machine may delay one start, not all.
-    runs = [probe(PROBE) for _ in range(3)]
-    assert min(run["seconds"] for run in runs) < 0.5
-    assert runs[0]["heavy"] == []
+    runs = (probe(PROBE) for _ in range(3))
+    first = next(runs)
+    assert first["heavy"] == []
+    assert first["seconds"] < 0.5 or any(run["seconds"] < 0.5 for run in runs)
 
 
 def test_help_answers_at_once():

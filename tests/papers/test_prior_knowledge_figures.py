@@ -40,7 +40,7 @@ def cross(task):
 
 
 #: Figures that train many networks; the others stand for them in the fast suite.
-LONG = ("5B", "5D", "6A")
+LONG = ("5B", "5C", "5D", "5E", "6A")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in CAPTIONS])

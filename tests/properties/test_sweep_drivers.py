@@ -55,7 +55,7 @@ def survive_driver_kills(witness, *, tasks: int, kills: int, pause: float, batch
 
 
 def test_killed_drivers_lose_nothing_acknowledged(witness):
-    survive_driver_kills(witness, tasks=24, kills=3, pause=0.02, batch=None, seed=5)
+    survive_driver_kills(witness, tasks=16, kills=2, pause=0.02, batch=None, seed=5)
 
 
 @pytest.mark.slow

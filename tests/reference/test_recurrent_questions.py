@@ -346,7 +346,7 @@ def random_profile(n):
     return sig, S
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", [*range(3), *(pytest.param(k, marks=pytest.mark.slow) for k in range(3, 10))])
 def test_best_recurrence_equals_a_grid_search(block):
     """Every maximum of a fine grid is found, and everything found is a maximum: 300 profiles, white and not."""
     inner = np.linspace(-1, 1, 1601)
@@ -686,7 +686,7 @@ def branch(sig, low, high):
     ("steps", "expected", "from_b", "to_b"),
     [
         (15, 0.1867, 0.357, 0.842),
-        (20, 0.1710, 0.291, 0.907),
+        pytest.param(20, 0.1710, 0.291, 0.907, marks=pytest.mark.slow),
         pytest.param(50, 0.1210, 0.165, 0.980, marks=pytest.mark.slow),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_stored_figure_is_the_figure_of_one_process(plain, kept, tmp_path):
 @pytest.mark.parametrize(
     ("paper", "figure"),
     [
-        ("prior-knowledge", "2C"),
+        pytest.param("prior-knowledge", "2C", marks=pytest.mark.slow),
         pytest.param("learnability", None, marks=SLOW),
         pytest.param("prior-knowledge", None, marks=SLOW),
         pytest.param("curriculum", "2B", marks=SLOW),
@@ -146,6 +146,7 @@ Reproduction.of("learnability", figure="3", store=sys.argv[1]).train(executor="i
 """
 
 
+@pytest.mark.slow
 def test_killed_between_two_runs_it_goes_on_with_the_second(plain, tmp_path):
     store = tmp_path / "store"
     killed = subprocess.run([sys.executable, "-c", KILLED, str(store)], timeout=120, check=False)

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 #: Names by which a browser on this machine calls it.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
-#: Computations at once, and how many more may wait for their turn.
-AT_ONCE, WAITING = 4, 32
+#: Computations at once, and how many more may wait for their turn. Threads share one interpreter, so more at once make
+#: each slower and none quicker; two, so that a slow part does not hold up the quick ones.
+AT_ONCE, WAITING = 2, 32
 
 _PAGE = Path(__file__).parent / "page"
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}

@@ -25,7 +25,7 @@ class Axis:
         What it measures, and in what; a pure number has the unit ``1``.
     scale : {"linear", "log"}
     span : pair of float, optional
-        Where it begins and ends; by default where its traces do.
+        Where it begins and ends, or what the ends of a colour scale stand for; by default where its traces do.
     """
 
     label: str
@@ -50,6 +50,8 @@ class Trace:
         out.
     series : int
         Which of several alike: 0, 1, 2 ...
+    legend : bool
+        Whether a legend lists it; of several alike one is enough.
     """
 
     kind: Kind
@@ -59,6 +61,7 @@ class Trace:
     y: ArrayLike = ()
     z: ArrayLike | None = None
     series: int = 0
+    legend: bool = True
 
 
 @dataclass(frozen=True)

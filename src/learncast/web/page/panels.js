@@ -48,7 +48,7 @@ export function draw(element, panel) {
 function drawn(trace, panel, look) {
   const [x, y, z] = [unpacked(trace.x), unpacked(trace.y), unpacked(trace.z)];
   const colour = coloured(trace, look);
-  const base = { name: trace.name, x, y, hovertemplate: hover(panel, trace), meta: trace.role, showlegend: trace.name !== "" };
+  const base = { name: trace.name, x, y, hovertemplate: hover(panel, trace), meta: trace.role, showlegend: trace.legend };
   switch (trace.kind) {
     case "line":
     case "steps":
@@ -141,7 +141,7 @@ function layout(panel, look) {
   });
   const heats = panel.traces.some((trace) => trace.kind === "heat");
   const words = panel.traces.every((trace) => trace.kind === "bars" || trace.kind === "heat");
-  const named = panel.traces.filter((trace) => trace.name !== "").length;
+  const named = panel.traces.filter((trace) => trace.legend).length;
   const rows = panel.traces.some((trace) => trace.kind === "heat" && Array.isArray(trace.y) && typeof trace.y[0] === "string");
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",

@@ -74,7 +74,10 @@ def grams(state: PriorKnowledgeState, course: Course) -> View:
         Reading("time", elapsed, STEPS, f"{elapsed:.4g}, in the stage of {task}"),
         _loss_reading(f"loss of {task}", now["loss"].values[0]),
     )
-    return View(tuple(_matrix(*p) for p in pictures), _validity(course), readings, _notes(course))
+    # One scale for all moments, so that colours can be compared while the time is moved.
+    wanted = max(float(np.abs(one.problem.cross).max()) for one in course.found.solutions)
+    panels = tuple(_matrix(*picture, largest=wanted) for picture in pictures)
+    return View(panels, _validity(course), readings, _notes(course))
 
 
 @_within_theory
@@ -102,7 +105,7 @@ def _losses(state: PriorKnowledgeState, course: Course) -> Panel:
     if course.found.steps[0] > 0:
         after = clock[POINTS:]
         naive = course.naive.at(after - after[0])["loss"].values
-        traces.append(Trace("line", "null", "loss of task B without prior knowledge", after, naive, series=2))
+        traces.append(Trace("line", "null", "task B without prior knowledge", after, naive, series=2))
     now = state.time * float(course.begun[-1])
     traces.append(
         Trace("line", "pinned", "time of the gram matrices", np.array([now, now]), np.array([0.0, losses.max()]))
@@ -111,7 +114,7 @@ def _losses(state: PriorKnowledgeState, course: Course) -> Panel:
 
 
 def _strengths(course: Course) -> Panel:
-    traces = []
+    traces: list[Trace] = []
     for stage, (solution, name) in enumerate(zip(course.found.solutions, NAMES, strict=True)):
         if course.found.steps[stage] == 0:
             continue
@@ -120,8 +123,11 @@ def _strengths(course: Course) -> Panel:
         for k, best in enumerate(solution.optimum):
             label = f"{name}, mode {k}"
             ends = np.array([clock[0], clock[-1]])
-            traces.append(Trace("line", "theory", label, clock, strength[:, k], series=k))
-            traces.append(Trace("line", "target", f"{label}, asked for", ends, np.full(2, best), series=k))
+            # The shades tell the tasks apart, the dashes what is asked for.
+            alone = not any(trace.series == k for trace in traces)
+            traces.append(Trace("line", "theory", label, clock, strength[:, k], series=k, legend=alone))
+            asked = f"{label}, asked for"
+            traces.append(Trace("line", "target", asked, ends, np.full(2, best), series=k, legend=len(traces) == 1))
     axis = Axis("strength of the mode", "target/input")
     return Panel("strengths", "Modes of the task in training", CLOCK, axis, tuple(traces), shades=_stages(course))
 
@@ -133,12 +139,14 @@ def _stages(course: Course) -> tuple[tuple[float, float, str], ...]:
     )
 
 
-def _matrix(key: str, title: str, rows: str, columns: str, values: FloatArray) -> Panel:
+def _matrix(key: str, title: str, rows: str, columns: str, values: FloatArray, *, largest: float) -> Panel:
     height, width = values.shape
     x, y = tuple(f"{columns} {k}" for k in range(width)), tuple(f"{rows} {k}" for k in range(height))
     heat = Trace("heat", "theory", title, x, y, np.array(values, dtype=float))
     unit = "target/input" if rows != columns else "1"
-    return Panel(key, title, Axis(columns, "channel"), Axis(rows, "channel"), (heat,), Axis("value", unit))
+    end = max(largest, float(np.abs(values).max()))
+    colour = Axis("value", unit, span=(-end, end))
+    return Panel(key, title, Axis(columns, "channel"), Axis(rows, "channel"), (heat,), colour)
 
 
 def _table(key: str, title: str, rows: tuple[str, ...], values: FloatArray, colour: str) -> Panel:
