@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from learncast import sweep
+from learncast.netcdf import packed, unpacked
 from learncast.sweep.cluster import Cluster
 from learncast.sweep.executors import Executor
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus
-from learncast.sweep.netcdf import packed, unpacked
 from learncast.sweep.processes import Processes
 from learncast.sweep.results import as_dataset
 from learncast.sweep.spec import Spec

@@ -19,6 +19,7 @@ import numpy as np
 import xarray as xr
 
 from learncast.errors import SchemaMismatch
+from learncast.netcdf import packed
 
 FORMAT = "learncast-1"
 STEPS = "gradient steps"
@@ -161,7 +162,7 @@ def save_dataset(dataset: xr.Dataset, path: str | os.PathLike[str], *, kind: str
     # Not a tempfile: those are private, and the renamed file should be as readable as any other new one.
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        dataset.assign_attrs(stamps).to_netcdf(draft, engine="h5netcdf")
+        draft.write_bytes(packed(dataset.assign_attrs(stamps)))
         os.replace(draft, target)
     finally:
         draft.unlink(missing_ok=True)

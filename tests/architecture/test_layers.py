@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "learncast"
 #: Lowest first. Rooms on one line are on one level and must not import each other.
 LAYERS = [
     {"errors", "citations", "progress", "threads"},
-    {"validation", "packages", "exits"},
+    {"validation", "packages", "exits", "netcdf"},
     {"trajectory"},
     {"tasks"},
     {"networks"},

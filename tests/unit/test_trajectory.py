@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,12 +109,12 @@ def test_a_file_without_its_provenance_is_refused(trajectory, tmp_path):
 
 
 def test_a_failed_write_leaves_nothing_behind(trajectory, tmp_path, monkeypatch):
-    def half(self, path, **_):
-        with open(path, "w") as file:
-            file.write("half")
+    def half(self, content):
+        with open(self, "wb") as file:
+            file.write(content[: len(content) // 2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", half)
+    monkeypatch.setattr(Path, "write_bytes", half)
     with pytest.raises(OSError, match="No space left"):
         trajectory.save(tmp_path / "run.nc")
     assert names(tmp_path) == []

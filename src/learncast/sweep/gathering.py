@@ -13,10 +13,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast.netcdf import unpacked
 from learncast.progress import Progress, silent
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import Row, TaskStatus
-from learncast.sweep.netcdf import unpacked
 from learncast.sweep.pile import CHUNK, STATUS, Pile
 from learncast.sweep.spec import text_of
 from learncast.sweep.store import Store, changed

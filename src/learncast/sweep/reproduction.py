@@ -13,13 +13,13 @@ from typing import Any
 import xarray as xr
 
 from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast.netcdf import unpacked
 from learncast.papers import Paper, PaperRun, open_paper, reproduce
 from learncast.progress import Progress, silent
 from learncast.sweep.driver import Summary, Watcher, unwatched
 from learncast.sweep.executors import Executor
 from learncast.sweep.grid import Axis, Grid
 from learncast.sweep.ledger import TaskStatus
-from learncast.sweep.netcdf import unpacked
 from learncast.sweep.spec import canonical, digest_of, text_of
 from learncast.sweep.store import Store
 from learncast.sweep.sweeping import function_name, run

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from learncast.sweep.netcdf import packed
+from learncast.netcdf import packed
 from learncast.sweep.results import as_dataset
 from learncast.sweep.spec import Spec, placed
 
