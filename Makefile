@@ -34,13 +34,16 @@ test: $(VENV)/.dev ## run the fast suite
 test-all: $(VENV)/.dev ## run the slow tests too
 	$(ONE_THREAD) $(BIN)/python -m pytest -q $(TWO_WORKERS) -m 'not web'
 
-# Chromium comes from Debian's packages. Where it cannot be had, that is said and nothing else fails.
+# Chromium comes from Debian's packages. Where it cannot be had, or does not start, that is said and nothing else fails.
+CHROMIUM_STARTS := timeout 60 chromium --headless --no-sandbox --disable-dev-shm-usage --dump-dom about:blank >/dev/null 2>&1
 test-web: $(VENV)/.dev ## drive the explorer in a real browser
 	@if ! command -v chromium >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		(apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium) >/dev/null 2>&1 || true; \
+		echo "test-web: installing Chromium"; \
+		timeout 600 sh -c 'apt-get -o Acquire::http::Timeout=20 update -qq && DEBIAN_FRONTEND=noninteractive \
+			apt-get -o Acquire::http::Timeout=20 install -y -qq --no-install-recommends chromium' >/dev/null 2>&1 || true; \
 	fi; \
-	if command -v chromium >/dev/null; then $(ONE_THREAD) $(BIN)/python -m pytest -q -m web tests/web; \
-	else echo "test-web: Chromium is not installed and could not be had: THE BROWSER TESTS WERE NOT RUN."; fi
+	if $(CHROMIUM_STARTS); then $(ONE_THREAD) $(BIN)/python -m pytest -q -m web tests/web; \
+	else echo "test-web: Chromium could not be had or does not start: THE BROWSER TESTS WERE NOT RUN."; fi
 
 check: $(VENV)/.dev ## ruff, mypy and the layer rules
 	$(BIN)/ruff check src tests benchmarks

@@ -89,8 +89,8 @@ def browser() -> Iterator[Any]:
     program = shutil.which("chromium")
     assert program, "Chromium must be installed; `make test-web` does that"
     with sync_playwright() as playwright:
-        # A browser run by root has no sandbox of its own.
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        # A browser run by root has no sandbox of its own, and a container may have little shared memory.
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield browser
         browser.close()
 

@@ -156,8 +156,9 @@ function layout(panel, look) {
       type: "rect", xref: "x", yref: "paper", x0: from, x1: to, y0: 0, y1: 1, line: { width: 0 }, layer: "below",
       fillcolor: look.series[k % look.series.length], opacity: 0.1,
     })),
-    annotations: panel.shades.map(([from, to, words]) => ({
-      xref: "x", yref: "paper", x: (place(panel.x, from) + place(panel.x, to)) / 2, y: 1, yanchor: "bottom", text: words,
+    // Every second one inside: a short stretch has less room than its words.
+    annotations: panel.shades.map(([from, to, words], k) => ({
+      xref: "x", yref: "paper", x: (place(panel.x, from) + place(panel.x, to)) / 2, y: 1, yanchor: k % 2 ? "top" : "bottom", text: words,
       showarrow: false, font: { size: 11, color: look.faint },
     })),
     uirevision: panel.key,

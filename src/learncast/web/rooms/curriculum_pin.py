@@ -97,7 +97,7 @@ def _course_panels(pair: Curriculum, alone: Curriculum) -> tuple[Panel, Panel]:
     times = np.linspace(0.0, last, _POINTS)
     target = pair.modes[-1]
     strengths, losses = [], []
-    for k, (way, name) in enumerate(((pair, "first task, then target"), (alone, "target alone"))):
+    for k, (way, name) in enumerate(((pair, "both stages"), (alone, "target alone"))):
         flow = way.at(times).dataset
         strengths.append(Trace("line", "theory", name, times, flow["strength"].values[:, 0], series=k))
         losses.append(Trace("line", "theory", name, times, flow["target_loss"].values, series=k))
