@@ -18,6 +18,8 @@ from learncast.errors import UnsupportedModel
 _BARE = "This is a netCDF dimension but not a netCDF variable."
 #: Attributes by which the layout ties variables to dimensions.
 _LAYOUT = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates"}
+#: Attributes on which every reader acts.
+_ACTING = ("scale_factor", "add_offset", "missing_value", "_FillValue", "_Unsigned")
 #: HDF5 takes space for its own tables in blocks; a result of one number fits into a small one.
 _BLOCK = 512
 
@@ -28,8 +30,11 @@ def packed(dataset: xr.Dataset) -> bytes:
     from xarray.conventions import cf_encoder, encode_dataset_coordinates
 
     plain = dataset.drop_encoding()
+    for name in {*plain.variables, *plain.sizes}:
+        _check_name(name)
     for name, variable in plain.variables.items():
         _check_kind(name, variable)
+        _check_meaning(name, variable)
     variables, attributes = cf_encoder(*encode_dataset_coordinates(plain))
     options = {"driver": "core", "backing_store": False, "track_order": True, "meta_block_size": _BLOCK}
     with h5py.File("in memory", "w", **options) as file:
@@ -140,6 +145,48 @@ def _check_kind(name: Hashable, variable: xr.Variable) -> None:
         )
 
 
+def _check_name(name: Hashable) -> None:
+    if not isinstance(name, str) or not name or "/" in name or name in (".", ".."):
+        raise UnsupportedModel(
+            required="names of variables and dimensions must be words without a slash",
+            got=repr(name),
+            why="in a NetCDF file a slash opens a group",
+            remedy="use a dot or an underscore instead",
+        )
+
+
+def _check_meaning(name: Hashable, variable: xr.Variable) -> None:
+    """Refuse attributes on which every reader of NetCDF acts: other values would come back than were written."""
+    units = str(variable.attrs.get("units", ""))
+    acting = [key for key in _ACTING if key in variable.attrs]
+    if acting or (" since " in units and variable.dtype.kind in "iuf"):
+        raise UnsupportedModel(
+            required=f"{name} must have no attribute by which readers change its values",
+            got=f"{acting[0]} = {variable.attrs[acting[0]]!r}" if acting else f"units = {units!r}",
+            why="they would come back scaled, missing or as dates",
+            remedy="apply it first, or call the attribute something else",
+        )
+
+
 def _storable(attributes: Mapping[Any, Any]) -> dict[str, Any]:
-    """Attributes with truth values as numbers, which NetCDF lacks."""
-    return {str(key): int(item) if isinstance(item, bool | np.bool_) else item for key, item in attributes.items()}
+    """Attributes as NetCDF holds them: truth values as numbers, words as text."""
+    return {str(key): _stored(key, item) for key, item in attributes.items()}
+
+
+def _stored(key: Any, item: Any) -> Any:
+    if isinstance(item, bool | np.bool_):
+        return int(item)
+    if isinstance(item, np.str_):
+        return str(item)
+    if isinstance(item, np.ndarray) and item.dtype.kind in "UT":
+        return item.astype(object)
+    known = isinstance(item, int | float | str | np.integer | np.floating)
+    array = np.asarray(item, dtype=None if known or isinstance(item, np.ndarray | list | tuple) else object)
+    if array.dtype.kind in "iufU" or (array.dtype.kind == "O" and all(isinstance(one, str) for one in array.flat)):
+        return item
+    raise UnsupportedModel(
+        required=f"the attribute {key} must hold numbers or words",
+        got=f"{item!r}"[:80],
+        why="NetCDF has no other",
+        remedy="leave it out, or write it as text",
+    )

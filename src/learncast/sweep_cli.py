@@ -162,7 +162,7 @@ def gather(
     with plain_errors():
         from learncast.sweep import gather as collect
 
-        wanted = None if variables is None else variables.split(",")
+        wanted = None if variables is None else [word.strip() for word in variables.split(",")]
         found = collect(stores, out=out, table=table, variables=wanted)
     print(found)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import contextlib
 import functools
 import math
@@ -16,6 +18,8 @@ from learncast.sweep.processes import pickled
 from learncast.sweep.work import Fate, Job, Outcome, Work, computed
 from learncast.validation import count
 
+#: How dask and asyncio say that nobody waits for an answer any more.
+_CANCELLED = (asyncio.CancelledError, concurrent.futures.CancelledError)
 #: Seconds after which the workers of a running cluster are counted again.
 _RECOUNT = 2.0
 
@@ -56,12 +60,12 @@ class Cluster:
             )
         try:
             self._client = dask.Client(self._cluster if self._cluster is not None else self.scheduler, timeout="10s")
-        except OSError as error:
+        except (OSError, ValueError) as error:  # nobody there, or no address at all
             raise InvalidSpec(
                 required=f"a dask scheduler must answer at {self.scheduler}",
                 got=str(error),
                 why="it hands out the tasks",
-                remedy="start `dask scheduler` and `dask worker`, or leave --scheduler out",
+                remedy="start `dask scheduler` and `dask worker`, and give its address like tcp://host:8786",
             ) from error
 
     def idle(self) -> int:
@@ -78,12 +82,21 @@ class Cluster:
     def wait(self, seconds: float) -> list[Outcome]:
         if not self._running:
             return []
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, *_CANCELLED):
             _distributed().wait(list(self._running), timeout=seconds, return_when="FIRST_COMPLETED")
         self._check_scheduler()
         found: list[Outcome] = []
         for future in [future for future in self._running if future.done()]:
             found += _returned(future, self._running.pop(future))
+        return found
+
+    def withdraw(self) -> list[Outcome]:
+        if self._client.nthreads():
+            return []
+        found = [Outcome(job, Fate.unstarted) for jobs in self._running.values() for job in jobs]
+        for future in self._running:
+            future.cancel()
+        self._running = {}
         return found
 
     def close(self, *, now: bool) -> None:
@@ -140,10 +153,17 @@ def _returned(future: Any, jobs: list[Job]) -> list[Outcome]:
     if future.status == "finished":
         try:
             return list(future.result())
-        except OSError:  # its worker died between computing and sending
+        except (OSError, *_CANCELLED):  # its worker died between computing and sending
             return [Outcome(job, Fate.unstarted) for job in jobs]
     if future.status != "error":  # cancelled or lost, which is nobody's fault
         return [Outcome(job, Fate.unstarted) for job in jobs]
     error = future.exception()
-    fate = Fate.death if isinstance(error, _distributed().KilledWorker) else Fate.error
-    return [Outcome(job, fate, error=f"{type(error).__name__}: {error}") for job in jobs]
+    if isinstance(error, _distributed().KilledWorker):
+        return [Outcome(job, Fate.death, error=f"{type(error).__name__}: {error}") for job in jobs]
+    # What the function raises is an outcome; anything else happened before it was called.
+    raise InvalidSpec(
+        required="workers of the cluster must be able to load the function",
+        got=f"{type(error).__name__}: {error}",
+        why="no task can be computed there",
+        remedy="install the same learncast and the function's module where the workers run, then resume",
+    )

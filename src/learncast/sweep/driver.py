@@ -170,7 +170,7 @@ class Driver:
                     self._hand_out(queue)
                 if not self._rows:
                     return
-                outcomes = self._collected()
+                outcomes = self._collected() + (self.executor.withdraw() if self._stopping else [])
                 if outcomes:
                     queue.again.extend(self._enter(outcomes))
                 self.summary = replace(self.summary, seconds=time.monotonic() - self._begun)
@@ -242,7 +242,8 @@ class Driver:
             failed=self.summary.failed + failed,
             computed=self.summary.computed + done,
         )
-        self._stopping = self._stopping or (self.fail_fast and self.summary.failed > 0)
+        # Failures of this run: what an earlier one gave up is known already.
+        self._stopping = self._stopping or (self.fail_fast and failed > 0)
         return again
 
     def _blamed(self, row: Row, outcome: Outcome) -> Row:

@@ -32,6 +32,9 @@ class Executor(Protocol):
     def wait(self, seconds: float) -> list[Outcome]:
         """What has come back; waits that long for the first."""
 
+    def withdraw(self) -> list[Outcome]:
+        """Take back what nobody is there to begin: the sweep is to stop."""
+
     def close(self, *, now: bool) -> None:
         """End; `now` abandons what is running."""
 
@@ -58,6 +61,9 @@ class InProcess:
     def wait(self, seconds: float) -> list[Outcome]:
         assert self._work is not None
         return [computed(self._work, self._waiting.popleft())] if self._waiting else []
+
+    def withdraw(self) -> list[Outcome]:
+        return []
 
     def close(self, *, now: bool) -> None:
         self._waiting.clear()

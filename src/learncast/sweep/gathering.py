@@ -59,6 +59,7 @@ def gather(
     for k, place in enumerate(stores):
         _pour(place, pile, statuses, _after(progress, k, len(stores)))
     pile.check_named()
+    pile.settle()
     found = _assembled(grid, pile, statuses)
     if out is not None:
         _write_whole(Path(out), lambda draft: found.to_netcdf(draft, engine="h5netcdf"))
@@ -93,6 +94,13 @@ def _common_study(stores: Sequence[Store]) -> dict[str, Any]:
             got=f"two with the share {'/'.join(map(str, twice[0])) or 'of all tasks'}",
             why="each cell has one result",
             remedy="name each store once, and begin shares with --shard 1/n to n/n",
+        )
+    if len({share[1] for share in shares if share}) > 1 or (any(shares) and not all(shares)):
+        raise InvalidSpec(
+            required="stores that are gathered together must be shares of one cut",
+            got=", ".join("/".join(map(str, share)) or "all tasks" for share in shares),
+            why="shares of different cuts overlap",
+            remedy="gather those that were begun with one N",
         )
     return {**studies[0], "shared": any(shares)}
 
@@ -154,14 +162,23 @@ def _assembled(grid: Grid, pile: Pile, statuses: NDArray[np.str_]) -> xr.Dataset
     coords: dict[str, Any] = {names[k]: (names[a.keys[0]], _labels(a.values(k))) for a in grid.axes for k in a.keys}
     coords |= {key: variable for key, variable in pile.shared.items() if set(variable.dims) <= _used(pile)}
     data: dict[str, Any] = {}
+    lengths, taken = pile.lengths(), {*coords, *pile.columns, *pile.shared, *names.values(), STATUS}
     for key, column in pile.columns.items():
         # A coordinate that differs cannot keep the name of its dimension: xarray would take it for an index.
-        name = f"{key}_value" if key in column.dims else key
-        values = column.filled()
-        data[name] = ([*dims, *column.dims], values.reshape(*grid.shape, *values.shape[1:]), column.attrs)
+        name = _free(f"{key}_value", taken) if key in column.dims else key
+        values = column.filled(lengths)
+        data[name] = ([*dims, *column.dims], values.reshape((*grid.shape, *values.shape[1:])), column.attrs)
     words = "; ".join(f"{status.name}: {status.value}" for status in TaskStatus)
     data[STATUS] = (dims, statuses.reshape(grid.shape), {**described("what became of the cell", "1"), "words": words})
     return xr.Dataset(data, coords=coords)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, with as many strokes as it takes to be another than those that are taken."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
 
 
 def _used(pile: Pile) -> set[Any]:
@@ -172,7 +189,8 @@ def _labels(values: Iterable[Any]) -> NDArray[Any]:
     """Values of a key along its axis: numbers or words as they are, anything else as text."""
     listed = list(values)
     kinds = {type(value) for value in listed}
-    if kinds <= {int, float} or kinds in ({bool}, {str}):
+    large = any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in listed)
+    if (kinds <= {int, float} and not large) or kinds in ({bool}, {str}):
         return np.array(listed)
     return np.array([value if isinstance(value, str) else text_of(value) for value in listed])
 
@@ -202,6 +220,8 @@ def _write_table(dataset: xr.Dataset, names: Mapping[str, str], draft: Path) -> 
     shape, dims = dataset[STATUS].shape, dataset[STATUS].dims
     columns = {name: dataset[name] for name in names.values()}
     columns |= {str(name): v for name, v in dataset.data_vars.items() if v.dims == dims}
+    # Parquet has no half and no long numbers.
+    columns = {name: v.astype(float) if v.dtype in (np.float16, np.longdouble) else v for name, v in columns.items()}
     types = {name: np.asarray(v.values[:0] if v.ndim else v.values).dtype for name, v in columns.items()}
     schema = pa.schema([(n, pa.string() if t.kind in "OU" else pa.from_numpy_dtype(t)) for n, t in types.items()])
     with pq.ParquetWriter(draft, schema) as writer:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec
-from learncast.sweep.spec import canonical, found_at
+from learncast.sweep.spec import canonical, found_at, placed
 from learncast.validation import count, one_of, suggestion
 
 #: Cells of one sweep; a mistyped count must not exhaust the disk.
@@ -90,7 +90,16 @@ class Grid:
         seeds : int, optional
             How often every cell is repeated, each time with other random numbers.
         """
-        flat = {key: _points(key, value) for key, value in _flattened(keys)}
+        if not isinstance(keys, Mapping):
+            raise InvalidSpec(
+                required="a grid must be a mapping from keys to lists of values",
+                got=type(keys).__name__,
+                why="each key is a dimension of the results",
+                remedy='write it like {"training.learning_rate": [1e-3, 1e-2]}',
+            )
+        listed = list(_flattened(keys))
+        _check_keys([key for key, _ in listed])
+        flat = {key: _points(key, value) for key, value in listed}
         axes = _axes(flat, zips)
         if seeds is not None:
             if SEED in flat:
@@ -146,7 +155,10 @@ class Grid:
 
     def includes(self, cell: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
         """Whether a cell meets every condition."""
-        return all(_meets(_parsed(condition), cell, base) for condition in self.conditions)
+        if not self.conditions:
+            return True
+        whole = placed(base, cell)
+        return all(_meets(_parsed(condition), cell, whole) for condition in self.conditions)
 
     def described(self) -> dict[str, Any]:
         """The grid as plain values, to be stored and compared."""
@@ -158,6 +170,26 @@ class Grid:
         """Read back what `described` gave."""
         axes = tuple(Axis(tuple(a["keys"]), tuple(tuple(p) for p in a["points"])) for a in stored["axes"])
         return cls(axes, tuple(stored["conditions"]))
+
+
+def _check_keys(keys: Sequence[str]) -> None:
+    """Each key can be the name of a dimension, and lies beside the others."""
+    for k, key in enumerate(keys):
+        if not key or "/" in key or not all(key.split(".")):
+            raise InvalidSpec(
+                required="a key of the grid must be words joined by dots, without a slash",
+                got=repr(key),
+                why="it names a place in the study and a dimension of the results",
+                remedy="use the key's dotted name",
+            )
+        for other in keys[:k]:
+            if key == other or key.startswith(f"{other}.") or other.startswith(f"{key}."):
+                raise InvalidSpec(
+                    required="keys of the grid must lie beside each other",
+                    got=f"{other!r} and {key!r}",
+                    why="one would overwrite the other",
+                    remedy="vary one of them",
+                )
 
 
 def _flattened(keys: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -220,6 +252,13 @@ def _range(key: str, table: Mapping[str, Any]) -> list[Any]:
 def _axes(flat: Mapping[str, list[Any]], zips: Sequence[Sequence[str]]) -> tuple[Axis, ...]:
     together: dict[str, tuple[str, ...]] = {}
     for group in zips:
+        if isinstance(group, str):
+            raise InvalidSpec(
+                required="zips must be lists of keys",
+                got=repr(group),
+                why="keys of one list vary together",
+                remedy='write [["a", "b"]]',
+            )
         for key in group:
             if key not in flat or key in together:
                 raise InvalidSpec(

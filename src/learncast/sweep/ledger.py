@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from learncast.errors import InvalidSpec
+from learncast.errors import InvalidSpec, SchemaMismatch
 
 #: Changes whenever the tables do.
 FORMAT = "learncast-sweep-1"
@@ -90,15 +90,13 @@ class Ledger:
                 why="there is nothing to read",
                 remedy="check the path, or start a sweep there",
             )
-        mode = "rwc" if write else "ro"
-        self._connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=30.0
-        )
-        if write:
-            with _disk_errors(path):
-                self._connection.execute("PRAGMA journal_mode=WAL")
-                self._connection.execute("PRAGMA synchronous=FULL")
-                self._connection.executescript(_TABLES)
+        with _readable(path):
+            self._connection = _connected(path, write=write)
+            if write:
+                with _disk_errors(path):
+                    self._connection.execute("PRAGMA journal_mode=WAL")
+                    self._connection.execute("PRAGMA synchronous=FULL")
+                    self._connection.executescript(_TABLES)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -108,8 +106,10 @@ class Ledger:
         """A word about the whole sweep."""
         try:
             row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        except sqlite3.OperationalError:  # killed before its tables were made
-            return None
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error):
+                raise
+            return None  # killed before its tables were made
         return None if row is None else str(row[0])
 
     def fill(self, tasks: Iterable[tuple[int, str]], meta: dict[str, str]) -> None:
@@ -186,6 +186,44 @@ class Ledger:
         """Whether a finished task has this hash."""
         query = "SELECT 1 FROM tasks WHERE digest = ? AND status = ?"
         return self._connection.execute(query, (digest, TaskStatus.done.code)).fetchone() is not None
+
+
+def _connected(path: Path, *, write: bool) -> sqlite3.Connection:
+    if write:
+        return _opened(path, "mode=rwc")
+    connection = _opened(path, "mode=ro")
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        connection.close()
+        code = error.sqlite_errorcode & 0xFF
+        if code not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or _journal(path).exists():
+            raise
+        # A store that nobody may write to, such as an archive: SQLite cannot make its journal there, and needs none.
+        return _opened(path, "mode=ro&immutable=1")
+    return connection
+
+
+def _opened(path: Path, how: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None, timeout=30.0)
+
+
+def _journal(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """A file that is no ledger is said in words."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise SchemaMismatch(
+            required=f"{path} must be a ledger that can be read",
+            got=f"{error}",
+            why="it says what became of each task",
+            remedy="check who may read it, or restore it; result files alone do not say which task they belong to",
+        ) from error
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from learncast.errors import InvalidSpec, SchemaMismatch
 MOST_MEMORY = 2**28
 #: The variable that says what became of each cell.
 STATUS = "task_status"
+_KINDS = {"O": "words", "M": "dates", "m": "durations"}
 #: Cells that are filled or written at a time.
 CHUNK = 10_000
 
@@ -37,7 +38,7 @@ class _Column:
                 remedy="return the same dimensions from every task",
             )
         largest = tuple(np.maximum(self.values.shape[1:], variable.shape))
-        dtype = _joined(self.values.dtype, _kept(variable.dtype))
+        dtype = _joined(name, self.values.dtype, _kept(variable.dtype))
         if largest != self.values.shape[1:] or dtype != self.values.dtype:
             self.values, self.known = (
                 _regrown(self.values, largest, dtype),
@@ -49,8 +50,12 @@ class _Column:
             self.values[where] = variable.values[()]
             self.known[where] = True
 
-    def filled(self) -> NDArray[Any]:
-        """The values, unknown ones as nan, not a time or the empty word."""
+    def filled(self, lengths: Mapping[str, int]) -> NDArray[Any]:
+        """The values as long as their dimensions, unknown ones as nan, not a time or the empty word."""
+        shape = tuple(lengths[dim] for dim in self.dims)
+        if shape != self.values.shape[1:]:
+            self.values = _regrown(self.values, shape, self.values.dtype)
+            self.known = _regrown(self.known, shape, np.dtype(bool))
         if self.known.all():
             return self.values
         kind = self.values.dtype.kind
@@ -96,6 +101,25 @@ class Pile:
             self.columns[key].put(self.filled, key, known)
         del self.shared[key]
 
+    def lengths(self) -> dict[str, int]:
+        """How long each dimension of the results is: as long as in the largest."""
+        found: dict[str, int] = {}
+        columns = [(column.dims, column.values.shape[1:]) for column in self.columns.values()]
+        for dims, shape in (*columns, *((v.dims, v.shape) for v in self.shared.values())):
+            for dim, size in zip(dims, shape, strict=True):
+                found[str(dim)] = max(size, found.get(str(dim), 0))
+        return found
+
+    def settle(self) -> None:
+        """Make columns of what is shared but shorter than its dimensions, or not an index of one."""
+        lengths = self.lengths()
+        for key, variable in list(self.shared.items()):
+            short = any(size < lengths[str(dim)] for dim, size in zip(variable.dims, variable.shape, strict=True))
+            if short or (key in variable.dims and variable.ndim > 1):
+                self.columns[key] = _Column(self.cells, variable)
+                self.columns[key].put(self.filled, key, variable)
+                del self.shared[key]
+
     def check_named(self) -> None:
         if STATUS in self.seen:
             raise SchemaMismatch(
@@ -119,8 +143,21 @@ def _kept(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(object) if dtype.kind in "UST" else dtype
 
 
-def _joined(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any]:
-    return one if one == other else np.result_type(one, other)
+def _joined(name: str, one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any]:
+    """The kind that holds both; a word and a number, or a number and a date, have none."""
+    if one == other:
+        return one
+    try:
+        if "O" not in (one.kind, other.kind):
+            return np.result_type(one, other)
+    except TypeError:
+        pass
+    raise SchemaMismatch(
+        required=f"{name} must hold values of one kind in every cell",
+        got=f"{_KINDS.get(one.kind, 'numbers')} here and {_KINDS.get(other.kind, 'numbers')} there",
+        why="cells are laid side by side",
+        remedy="return one kind from every task, or gather other variables",
+    )
 
 
 def _blank(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from learncast.validation import count
 
 #: Deaths of new workers in a row, before any job was begun, after which no more are started.
 MOST_STILLBORN = 5
+#: Seconds between looks whether workers live.
+_LOOK = 1.0
 #: Signals by which a driver is asked to stop.
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -52,6 +55,7 @@ class Processes:
         self._returned: list[Outcome] = []
         self._payload = b""
         self._stillborn = 0
+        self._looked = time.monotonic()
 
     def start(self, work: Work) -> None:
         self._payload = pickled(work)
@@ -75,8 +79,12 @@ class Processes:
             ready = wait([worker.pipe for worker in self._crew], seconds)
             for worker in [worker for worker in self._crew if worker.pipe in ready]:
                 self._receive(worker)
+            self._look_round()
         found, self._returned = self._returned, []
         return found
+
+    def withdraw(self) -> list[Outcome]:
+        return []
 
     def close(self, *, now: bool) -> None:
         for worker in self._crew:
@@ -102,6 +110,17 @@ class Processes:
                 self._returned.append(Outcome(worker.jobs.popleft(), fate, content, error, seconds))
         except (EOFError, OSError, pickle.UnpicklingError):
             self._bury(worker)
+
+    def _look_round(self) -> None:
+        """Find the dead whose pipe has not ended, because a child of theirs holds it still."""
+        if time.monotonic() - self._looked < _LOOK:
+            return
+        self._looked = time.monotonic()
+        for worker in list(self._crew):
+            if not worker.process.is_alive():
+                self._receive(worker)
+                if worker in self._crew:
+                    self._bury(worker)
 
     def _bury(self, worker: _Worker) -> None:
         """Give back a dead worker's jobs and hire another."""
@@ -154,8 +173,11 @@ def _labour(pipe: Connection, payload: bytes) -> None:
     """Compute batches until the driver hangs up."""
     # Ctrl-C reaches every process of a terminal, and a batch system ends all at once; the driver alone decides what
     # that means.
+    # A handler, not SIG_IGN: that would be handed down to what a task starts, which then could not be ended.
     for number in STOPS:
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, _unheard)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_hearing_again)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     threading.Thread(target=_follow_driver, daemon=True).start()
@@ -168,6 +190,15 @@ def _labour(pipe: Connection, payload: bytes) -> None:
                 pipe.send((outcome.fate, outcome.content, outcome.error, outcome.seconds))
     except (EOFError, OSError):
         return
+
+
+def _unheard(number: int, frame: object) -> None:
+    """Go on: the driver decides what a signal means."""
+
+
+def _hearing_again() -> None:
+    for number in STOPS:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _follow_driver() -> None:

@@ -17,13 +17,15 @@ def as_dataset(value: Any) -> xr.Dataset:
     A Dataset stays as it is, a DataArray gets a name, objects with a `dataset` give it, numbers become ``value``, and
     a mapping names its own: each a number, a word, a DataArray or a pair (dimensions, array).
     """
-    value = getattr(value, "dataset", value)
     if isinstance(value, xr.Dataset):
         return value
     if isinstance(value, xr.DataArray):
         return value.to_dataset(name=value.name or "value")
     if isinstance(value, Mapping):
         return xr.Dataset({str(key): item for key, item in value.items()})
+    # Only now: of a Dataset or an array, `.dataset` may be a variable or an attribute called so.
+    if isinstance(found := getattr(value, "dataset", None), xr.Dataset):
+        return found
     if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biufU":
         return xr.Dataset({"value": ((), value)})
     raise UnsupportedModel(

@@ -65,6 +65,16 @@ def canonical(value: Any, name: str = "a value") -> Any:
     """
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidSpec(
+                required=f"{name} must be text that can be written",
+                got=ascii(value),
+                why="tasks are known by their content",
+                remedy="decode the name of a file properly, or use another",
+            ) from error
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray):

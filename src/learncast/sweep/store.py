@@ -29,7 +29,8 @@ class Store:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+        # Absolute: a task may change the working directory.
+        self.folder = Path(folder).absolute()
         self.results, self.quarantine = self.folder / "results", self.folder / "quarantine"
 
     def ledger(self, *, write: bool = False) -> Ledger:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from learncast.study import Study
 from learncast.study.files import tables_from
 from learncast.study.sections import Section
 from learncast.study.window_study import WindowStudy
+from learncast.sweep.files import file_hashes
 from learncast.sweep.grid import SEED, Axis, Grid
 from learncast.sweep.questions import OPTIONS, asked, repeatable, seeded
 from learncast.sweep.spec import canonical, placed
@@ -61,7 +61,7 @@ def sweep_of(path: str | Path) -> Sweep:
     base = canonical(_absolute(raw, folder), "the study")
     whole = {**base, "sweep": {"command": section.command, "options": options}}
     first = _check_cells(grid, base, section, str(source))
-    return Sweep(asked, grid, whole, {"files": _files([base, grid.described()]), "first_cell": first})
+    return Sweep(asked, grid, whole, {"files": file_hashes([base, grid.described()]), "first_cell": first})
 
 
 def _section(raw: Any, source: str) -> SweepSection:
@@ -138,15 +138,3 @@ def _absolute_axis(axis: Axis, folder: Path) -> Axis:
         tuple(_absolute(value, folder, word) for word, value in zip(last, point, strict=True)) for point in axis.points
     ]
     return Axis(axis.keys, tuple(points))
-
-
-def _files(tables: Any) -> dict[str, str]:
-    """Hashes of all files that a study names: other trials under the same name are another study."""
-    found: dict[str, str] = {}
-    if isinstance(tables, str) and tables.startswith("/") and Path(tables).is_file():
-        with Path(tables).open("rb") as file:
-            found[tables] = hashlib.file_digest(file, "sha256").hexdigest()
-    elif isinstance(tables, Mapping | list):
-        for item in tables.values() if isinstance(tables, Mapping) else tables:
-            found |= _files(item)
-    return found

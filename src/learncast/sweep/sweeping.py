@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from learncast import __version__
 from learncast.errors import InvalidSpec
 from learncast.sweep.driver import Driver, Summary, Watcher, unwatched
 from learncast.sweep.executors import Executor, InProcess
+from learncast.sweep.files import file_hashes
 from learncast.sweep.grid import Grid
 from learncast.sweep.processes import Processes
 from learncast.sweep.spec import Spec, canonical, digest_of, placed
@@ -225,12 +227,23 @@ def stored_sweep(store: str | os.PathLike[str]) -> Sweep:
             remedy="run the script that began the sweep again: it goes on",
         ) from error
     shard = tuple(study["shard"]) if "shard" in study else None
-    return Sweep(found, Grid.from_described(study["grid"]), study["base"], study["notes"], shard)
+    notes = dict(study["notes"])
+    if "files" in notes:  # as they are now: another file under an old name is another study
+        notes["files"] = file_hashes([study["base"], study["grid"]])
+    return Sweep(found, Grid.from_described(study["grid"]), study["base"], notes, shard)
 
 
 def function_name(function: Function) -> str:
     """The name by which a function is found again."""
     name = getattr(function, "__qualname__", "")
+    owner = getattr(function, "__self__", None)
+    if owner is not None and not isinstance(owner, type | ModuleType):
+        raise InvalidSpec(
+            required="the function must depend on its spec alone",
+            got=f"a method of {type(owner).__name__}",
+            why="the object's own values are not part of the study",
+            remedy="put what differs into base or the grid, and build the object inside a function",
+        )
     if not name or "<" in name:
         raise InvalidSpec(
             required="the function must have a name that can be imported",

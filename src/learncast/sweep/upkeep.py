@@ -158,7 +158,7 @@ def prune(store: str | os.PathLike[str], *, dry_run: bool = False) -> list[Path]
     with place.locked():
         ledger = place.ledger()
         try:
-            found = [path for path in _files(place) if not _needed(ledger, path)]
+            found = [path for path in _files(place) if not _needed(place, ledger, path)]
         finally:
             ledger.close()
         if not dry_run:
@@ -172,5 +172,5 @@ def _files(place: Store) -> Iterator[Path]:
         yield from sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def _needed(ledger: Ledger, path: Path) -> bool:
-    return path.parent.parent.name == "results" and path.suffix == ".nc" and ledger.knows(path.stem)
+def _needed(place: Store, ledger: Ledger, path: Path) -> bool:
+    return path == place.path(path.stem) and ledger.knows(path.stem)

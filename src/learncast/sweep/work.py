@@ -76,6 +76,8 @@ def computed(work: Work, job: Job) -> Outcome:
     try:
         spec = Spec(placed(work.base, job.cell), job.digest)
         content = packed(as_dataset(work.function(spec)))
-    except Exception:
-        return Outcome(job, Fate.error, error=traceback.format_exc(), seconds=time.perf_counter() - begun)
+    except (Exception, SystemExit):
+        # Words that cannot be encoded, such as an odd file name, must not stop the ledger.
+        error = traceback.format_exc().encode(errors="backslashreplace").decode()
+        return Outcome(job, Fate.error, error=error, seconds=time.perf_counter() - begun)
     return Outcome(job, Fate.done, content=content, seconds=time.perf_counter() - begun)

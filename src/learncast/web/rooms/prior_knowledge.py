@@ -107,9 +107,7 @@ def _losses(state: PriorKnowledgeState, course: Course) -> Panel:
         naive = course.naive.at(after - after[0])["loss"].values
         traces.append(Trace("line", "null", "task B unprepared", after, naive, series=2))
     now = state.time * float(course.begun[-1])
-    traces.append(
-        Trace("line", "pinned", "time shown below", np.array([now, now]), np.array([0.0, losses.max()]))
-    )
+    traces.append(Trace("line", "pinned", "time shown below", np.array([now, now]), np.array([0.0, losses.max()])))
     return Panel("losses", "Loss of both tasks", CLOCK, LOSS, tuple(traces), shades=_stages(course))
 
 
