@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from learncast import sweep
+from learncast.errors import InvalidSpec
 
 pytest.importorskip("distributed")
 from learncast.sweep.cluster import Cluster
@@ -107,3 +108,54 @@ def test_killed_dask_workers_cost_nothing_but_time(witness, batch_system):
 def test_a_thousand_tasks_and_a_hundred_killed_dask_workers(witness, batch_system):
     # A task is given up only if some ten kills fall on it, which has a chance far below 1e-6.
     survive_worker_kills(witness, batch_system, tasks=1000, number=100, batch=3, seed=2)
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_gone_stops_the_sweep_in_words(witness, batch_system):
+    grid, base, store = {"centre": list(range(60))}, {"pause": 0.05}, witness.folder / "store"
+
+    def watch(summary: sweep.Summary) -> None:
+        if summary.computed >= 4:
+            batch_system._scheduler.kill()
+
+    with pytest.raises(InvalidSpec, match="scheduler must go on running"):
+        sweep.run(
+            witness.function,
+            grid,
+            base=base,
+            store=store,
+            executor=Cluster(batch_system.address),
+            batch=1,
+            watcher=watch,
+        )
+    made = sweep.run(witness.function, grid, base=base, store=store, executor="in-process")
+    assert made.complete
+    assert 0 < made.computed < 60
+
+
+@pytest.mark.slow
+def test_workers_that_cannot_load_the_function_use_up_no_attempts(witness, tmp_path_factory, monkeypatch):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "unknown_to_workers.py").write_text("def one(spec):\n    return 1.0\n", encoding="utf-8")
+    system = BatchSystem(witness, 1)
+    try:
+        monkeypatch.syspath_prepend(elsewhere)
+        import unknown_to_workers
+
+        store = witness.folder / "store"
+        with pytest.raises(InvalidSpec, match="workers of the cluster must be able to load the function"):
+            sweep.run(unknown_to_workers.one, {"a": [1, 2, 3]}, store=store, executor=Cluster(system.address))
+        assert sweep.status(store).failed == 0
+    finally:
+        system.end()
+
+
+def test_an_address_that_is_none_is_said(tmp_path):
+    for address in ("localhost", "nonsense://x:1"):
+        with pytest.raises(InvalidSpec, match=f"scheduler must answer at {address}"):
+            sweep.run(nothing, {"a": [1]}, store=tmp_path / "s", executor=Cluster(address))
+
+
+def nothing(spec):
+    """A number."""
+    return 1.0

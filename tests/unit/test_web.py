@@ -534,3 +534,32 @@ def test_twenty_clients_for_thirty_seconds_meet_no_error(server):
     assert not failures
     assert len(times) > 20
     print(f"p95 {np.quantile(times, 0.95) * 1e3:.0f} ms of {len(times)}")
+
+
+def test_slow_states_hold_up_no_quick_ones(monkeypatch):
+    release, order = threading.Event(), []
+
+    class Paced(State):
+        slow: bool = False
+
+    def part(state):
+        if state.slow:
+            release.wait(10)
+        order.append(state.slow)
+        return View(())
+
+    room = Room("test", "Test", "", Paced, (), {"part": part}, lambda _: "", slow=lambda state: state.slow)
+    monkeypatch.setattr(server_module, "rooms", lambda _: (room,))
+
+    async def all_of_them():
+        transport = httpx.ASGITransport(app=application())
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            slow = [asyncio.create_task(client.post("/api/test/part", json={"slow": True})) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            quick = await client.post("/api/test/part", json={})
+            release.set()
+            return quick, await asyncio.gather(*slow)
+
+    quick, slow = asyncio.run(all_of_them())
+    assert {answer.status_code for answer in (quick, *slow)} == {200}
+    assert order == [False, True, True, True]

@@ -285,3 +285,10 @@ def test_tasks_are_taken_apart_as_the_planner_does():
     again = modes_of([state.task(), state.task(1.5)], network, rng=0)
     assert [m.task.name for m in (own, first)] == [m.task.name for m in again]
     np.testing.assert_allclose(first.weighted_cross, again[1].weighted_cross, rtol=ROUND_OFF)
+
+
+def test_descent_that_differs_from_the_flow_is_said():
+    calm = ROOM.parts["pinned"](CurriculumState(pin_value=1.5, pin_accuracy=0.6))
+    edge = ROOM.parts["pinned"](CurriculumState(pin_value=3.0, pin_accuracy=0.3312))
+    assert not any("Descent" in note.text for note in calm.notes)
+    assert any("Descent at this learning rate takes 126" in note.text for note in edge.notes)

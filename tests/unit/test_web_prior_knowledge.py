@@ -222,7 +222,7 @@ def test_the_study_gives_the_numbers_on_the_screen(changes, tmp_path):
     assert np.array_equal(values["forgetting"], panel(view, "forgetting").traces[0].z)
     assert values["forgetting"][1][0] == reading(view, "forgotten of task A")
     errors = {note.text for note in view.notes if note.tone == "error"}
-    assert errors <= {f"{remark}." for remark in values["remarks"]}
+    assert errors <= {f"{remark[:1].upper()}{remark[1:]}." for remark in values["remarks"]}
 
 
 @pytest.mark.parametrize(
@@ -302,3 +302,12 @@ def test_any_state_gives_a_view(values):
         for r in view.readings:
             assert not math.isnan(r.value)
     assert tomllib.loads(ROOM.study(state))["training"]["learning_rate"] == state.learning_rate
+
+
+@pytest.mark.parametrize("changes", [{}, {"start_scale": 0.5}, {"accuracy": 0.999}], ids=str)
+def test_what_is_drawn_reaches_what_is_said_to_be_learned(changes):
+    view = ROOM.parts["learning"](PriorKnowledgeState(**changes))
+    (_, first, _), (begin, end, _) = panel(view, "losses").shades
+    assert first >= reading(view, "task A is learned in")
+    assert end - begin >= reading(view, "task B is learned in")
+    assert end - begin >= reading(view, "task B without prior knowledge")

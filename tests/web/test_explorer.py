@@ -208,6 +208,83 @@ def test_points_follow_the_hand(visit):
     assert visit.complaints == []
 
 
+def series(visit):
+    return [float(word) for word in visit.page.locator("#control-series").input_value().split(",")]
+
+
+def test_the_hand_does_not_run_after_a_growing_axis(visit):
+    visit.open("#recurrence")
+    panel = visit.page.locator("figure:has(.gripped) .plot").first
+    box = panel.locator(".nsewdrag").first.bounding_box()
+    x, y = box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.05
+    visit.page.mouse.move(x, y)
+    visit.page.mouse.down()
+    visit.settled()
+    taken = max(series(visit))
+    for k in range(6):
+        visit.page.mouse.move(x + k % 2, y)
+        visit.settled()
+    visit.page.mouse.up()
+    assert max(series(visit)) == taken
+    # A press beside the plot, or with another button, takes no point.
+    before = series(visit)
+    outer = panel.bounding_box()
+    visit.page.mouse.click(outer["x"] + 80, outer["y"] + 8)
+    visit.page.mouse.click(x, box["y"] + box["height"] * 0.9, button="right")
+    visit.settled()
+    assert series(visit) == before
+
+
+def test_presets_begin_from_the_present_series(visit):
+    visit.open("#recurrence")
+    visit.page.fill("#control-series", "1, -1, 1, -1")
+    visit.page.keyboard.press("Enter")
+    visit.settled()
+    visit.page.click("text=this, one lag longer")
+    visit.settled()
+    assert series(visit) == [1, -1, 1, -1, 0]
+
+
+def test_rooms_change_without_complaint_and_are_found_as_they_were_left(visit):
+    visit.open("#curriculum?recurrence=0.5")
+    visit.page.fill("#control-accuracy", "0.9")
+    visit.settled()
+    for room in (*ROOMS[1:], *ROOMS[::-1]):
+        visit.page.click(f'nav a[data-room="{room}"]')
+        visit.settled()
+    assert visit.page.locator("#control-recurrence").input_value() == "0.5"
+    assert visit.page.locator("#control-accuracy").input_value() == "0.9"
+    visit.page.wait_for_timeout(300)
+    assert visit.complaints == []
+
+
+def test_a_pin_does_not_become_another_quantity(visit):
+    pinned(visit)
+    visit.page.select_option("#control-vary", "input_strength")
+    visit.settled()
+    assert "pin_value" not in visit.page.url
+    assert visit.page.locator('[data-reading="both stages"]').count() == 0
+
+
+def test_an_address_that_is_none_opens_the_first_room(visit):
+    visit.open("#%")
+    assert visit.page.locator(".panel").count() > 0
+    assert "names no room" in visit.page.locator("#said").inner_text()
+    assert visit.complaints == []
+
+
+def test_a_refused_setting_shows_no_numbers_as_its_own(visit):
+    visit.open("#curriculum")
+    visit.page.fill("#control-recurrence", "9")
+    visit.page.keyboard.press("Enter")
+    visit.page.wait_for_selector(".part.refused")
+    assert visit.page.locator(".note.error:visible").count() == 1
+    assert visit.page.locator(".badge:visible").count() == 0
+    visit.page.fill("#control-recurrence", "0.9")
+    visit.settled()
+    assert visit.page.locator(".badge:visible").count() >= 1
+
+
 def test_a_start_that_never_learns_is_said_in_red(visit):
     visit.open("#prior-knowledge?input_angle=0&output_angle=180")
     found = visit.page.locator(".note.error").all_text_contents()

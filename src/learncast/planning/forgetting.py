@@ -105,22 +105,24 @@ class ContinualLearning:
         digest = spec_hash(*(t.hash for t in self.tasks), self.solutions[0].network.hash, self.learning_rate)
         return Provenance("theory", ("braun2022",), digest)
 
-    def curves(self, *, points: int = 200, horizon: float | None = None) -> xr.Dataset:
+    def curves(self, *, points: int = 200, horizon: float | Sequence[float] | None = None) -> xr.Dataset:
         """Loss of every task at times across all stages, (time, task), with the stage in training.
 
         Parameters
         ----------
         points : int
             Per stage.
-        horizon : float, optional
-            Steps to show of a stage that runs to convergence; by default until its loss is within 1% of its end.
+        horizon : float or sequence of float, optional
+            Steps to show of a stage that runs to convergence, or of each stage; by default until its loss is within 1%
+            of its end.
         """
         times: list[FloatArray] = []
         values: list[FloatArray] = []
         stage: list[FloatArray] = []
         begun = 0.0
         for k, (solution, steps) in enumerate(zip(self.solutions, self.steps, strict=True)):
-            span = steps if np.isfinite(steps) else (horizon or _settling(solution))
+            shown = horizon[k] if isinstance(horizon, Sequence) else horizon
+            span = steps if np.isfinite(steps) else (shown or settling(solution))
             local = np.linspace(0.0, span, points)
             functions = solution.at(local)["network_function"].values
             values.append(np.stack([_told_loss(s.problem, functions) for s in self.solutions], axis=1))
@@ -229,7 +231,7 @@ def _told_loss(problem: PooledProblem, functions: FloatArray) -> FloatArray:
     return np.asarray(np.einsum("...mn,nk,...mk->...", gap, problem.power, gap, optimize=True) / 2)
 
 
-def _settling(solution: TwoLayerSolution) -> float:
+def settling(solution: TwoLayerSolution) -> float:
     """Steps until the loss has done 99% of its way."""
     first, last = solution.at([0.0, np.inf])["excess_loss"].values
     if first <= last * (1 + 1e-9):

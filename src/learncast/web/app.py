@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 #: Computations at once, and how many more may wait for their turn. Threads share one interpreter, so more at once make
-#: each slower and none quicker; two, so that a slow part does not hold up the quick ones.
+#: each slower and none quicker; beside these one that takes long, such as measuring responses.
 AT_ONCE, WAITING = 2, 32
 
 _PAGE = Path(__file__).parent / "page"
@@ -88,7 +88,7 @@ class _Desk:
     """Where computations wait for their turn."""
 
     def __init__(self) -> None:
-        self.limiter = anyio.CapacityLimiter(AT_ONCE)
+        self.quick, self.slow = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(1)
         self.present = 0
 
     def answering(
@@ -101,7 +101,7 @@ class _Desk:
                 state = room.state.model_validate_json(await request.body() or b"{}", strict=True)
                 if self.present >= AT_ONCE + WAITING:
                     return _busy()
-                text = await self._worked_out(work, state)
+                text = await self._worked_out(work, state, self.slow if room.slow(state) else self.quick)
             except ValidationError as error:
                 return JSONResponse({"error": str(complaint(error, room.state))}, 422)
             except LearncastError as error:
@@ -110,11 +110,13 @@ class _Desk:
 
         return answer
 
-    async def _worked_out(self, work: Callable[[Any], str | bytes], state: Any) -> str | bytes:
+    async def _worked_out(
+        self, work: Callable[[Any], str | bytes], state: Any, limiter: anyio.CapacityLimiter
+    ) -> str | bytes:
         # Counted here: the limiter itself counts a request only some turns of the event loop after it came.
         self.present += 1
         try:
-            return await anyio.to_thread.run_sync(work, state, limiter=self.limiter)
+            return await anyio.to_thread.run_sync(work, state, limiter=limiter)
         finally:
             self.present -= 1
 

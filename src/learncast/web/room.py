@@ -14,7 +14,7 @@ from learncast.web.panel import View
 class State(BaseModel):
     """What a room's controls say: finite numbers within bounds, and nothing else.
 
-    Every field has a bound, a default, and in ``json_schema_extra`` what `control` needs.
+    Every field has a bound and a default, which its `Control` repeats.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -43,6 +43,8 @@ class Control:
         Heading that it stands under.
     when : mapping
         Values of other controls for which it is shown: ``{"family": ("integration",)}``.
+    clears : tuple of str
+        Fields that mean something else once this one has changed, and become None.
     """
 
     key: str
@@ -58,6 +60,11 @@ class Control:
     choices: tuple[tuple[str, str], ...] = ()
     group: str = ""
     when: Mapping[str, tuple[str, ...]] | None = None
+    clears: tuple[str, ...] = ()
+
+
+def _never_slow(state: Any) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,8 @@ class Room:
         From a name to the function that shows this part of a state; the page asks for each as soon as it has changed.
     study : callable
         The study file that reproduces a state, as TOML.
+    slow : callable
+        Whether a state takes long; such ones wait for each other and hold up no quick one.
     """
 
     name: str
@@ -86,3 +95,4 @@ class Room:
     controls: tuple[Control, ...]
     parts: Mapping[str, Callable[[Any], View]]
     study: Callable[[Any], str]
+    slow: Callable[[Any], bool] = _never_slow

@@ -3,7 +3,15 @@
 /** The room and the changed values that an address names. */
 export function read(hash) {
   const [name, query] = hash.replace(/^#/, "").split("?");
-  return { room: decodeURIComponent(name || ""), values: new URLSearchParams(query || "") };
+  return { room: decoded(name || ""), values: new URLSearchParams(query || "") };
+}
+
+function decoded(name) {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
 }
 
 /** The address of a state: its room, and what differs from the defaults. */
@@ -42,5 +50,5 @@ function parsed(control, word) {
 
 function number(word) {
   const value = Number(word);
-  return word.trim() === "" || Number.isNaN(value) ? word : value;
+  return word.trim() === "" || !Number.isFinite(value) ? word : value;
 }

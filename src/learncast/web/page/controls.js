@@ -1,8 +1,9 @@
 // The form: a control for every field of a room's state.
 
-/** Fill the form; `changed(key, value)` is called whenever a control is moved. */
-export function build(form, room, changed) {
+/** Fill the form; `changed(key, value)` is called whenever a control is moved, `left()` when a field is. */
+export function build(form, room, changed, left) {
   form.replaceChildren();
+  form.onfocusout = left;
   const groups = new Map();
   for (const control of room.controls) {
     if (control.kind === "hidden") continue;
@@ -28,10 +29,11 @@ export function show(form, room, state) {
     box.hidden = !applies(control, state);
     const value = state[control.key];
     for (const input of box.querySelectorAll("input, select")) {
-      if (input === document.activeElement && input.type !== "range" && input.type !== "checkbox") continue;
+      // What somebody is typing is theirs until they leave it.
+      if (input === document.activeElement && (input.type === "number" || input.type === "text")) continue;
       if (input.type === "checkbox") input.checked = value === true;
       else if (input.type === "range") input.value = position(control, value);
-      else input.value = Array.isArray(value) ? value.map(short).join(", ") : typeof value === "number" ? short(value) : value;
+      else input.value = Array.isArray(value) ? value.join(", ") : typeof value === "number" ? short(value) : value;
     }
     const slider = box.querySelector("input[type=range]");
     if (slider) slider.setAttribute("aria-valuetext", `${short(value)}${unit(control)}`);
@@ -66,7 +68,9 @@ function ranged(control, changed) {
   Object.assign(number, { type: "number", id: `control-${control.key}`, step: "any", min: control.least, max: control.most });
   const slider = document.createElement("input");
   const [least, most] = [position(control, control.least), position(control, control.most)];
-  Object.assign(slider, { type: "range", min: least, max: most, step: control.step || (most - least) / 200 });
+  // A whole number of steps, so that the last one ends at the bound.
+  const steps = Math.max(1, Math.round((most - least) / (control.step || (most - least) / 200)));
+  Object.assign(slider, { type: "range", min: least, max: most, step: (most - least) / steps });
   slider.setAttribute("aria-label", control.label);
   slider.addEventListener("input", () => changed(control.key, valued(control, Number(slider.value))));
   number.addEventListener("input", () => {
@@ -106,19 +110,26 @@ function listed(control, changed, box) {
   return [input];
 }
 
-/** Buttons that set a list to one of several examples. */
+/** Buttons that set a list to one of several examples; these change with the list. */
 export function offerPresets(form, key, presets, changed) {
   const box = form.querySelector(`[data-key="${key}"]`);
-  if (!box || box.querySelector(".presets")) return;
-  const row = document.createElement("div");
-  row.className = "presets";
-  for (const [name, values] of Object.entries(presets)) {
-    const button = document.createElement("button");
-    Object.assign(button, { type: "button", textContent: name });
-    button.addEventListener("click", () => changed(key, values));
-    row.append(button);
+  if (!box) return;
+  const names = Object.keys(presets).join("\n");
+  let row = box.querySelector(".presets");
+  if (!row || row.dataset.names !== names) {
+    row?.remove();
+    row = document.createElement("div");
+    row.className = "presets";
+    row.dataset.names = names;
+    for (const name of Object.keys(presets)) {
+      const button = document.createElement("button");
+      Object.assign(button, { type: "button", textContent: name });
+      button.addEventListener("click", () => changed(key, row.presets[name]));
+      row.append(button);
+    }
+    box.append(row);
   }
-  box.append(row);
+  row.presets = presets;
 }
 
 function position(control, value) {

@@ -17,7 +17,11 @@ let parts = [];
 async function begin() {
   chooseTheme(remembered("theme") || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
   rooms = await (await fetch("/api/rooms")).json();
-  find("rooms").append(...rooms.map((one) => node("a", { href: `#${encodeURIComponent(one.name)}`, textContent: one.title })));
+  find("rooms").append(...rooms.map((one) => {
+    const link = node("a", { href: `#${encodeURIComponent(one.name)}`, textContent: one.title });
+    link.dataset.room = one.name;
+    return link;
+  }));
   addEventListener("hashchange", open);
   find("theme").addEventListener("click", () => chooseTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark", true));
   find("reset").addEventListener("click", () => change(stateOf(room, new URLSearchParams())));
@@ -32,28 +36,31 @@ function open() {
   const address = read(location.hash);
   const next = rooms.find((one) => one.name === address.room) || rooms[0];
   if (next !== room) enter(next);
+  if (address.room && address.room !== room.name) say("The address names no room; this is the first.");
   state = stateOf(room, address.values);
   show(form, room, state);
   ask();
 }
 
+function linkOf(one) {
+  return find("rooms").querySelector(`[data-room="${one.name}"]`);
+}
+
 function enter(next) {
   for (const { part, questions } of parts) {
     questions.close();
-    part.element.remove();
+    part.close();
   }
   room = next;
   document.title = `${room.title} · learncast explorer`;
-  for (const link of find("rooms").children) {
-    if (link.textContent === room.title) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
+  for (const link of find("rooms").children) link.removeAttribute("aria-current");
+  linkOf(room).setAttribute("aria-current", "page");
   find("introduction").textContent = room.introduction;
   find("said").textContent = "";
-  build(form, room, (key, value) => change({ [key]: value }));
+  build(form, room, (key, value) => change({ [key]: value }), () => setTimeout(() => show(form, room, state)));
   parts = room.parts.map((name) => {
     const part = new Part(name, touched);
-    const questions = new Latest(`/api/${room.name}/${name}`, (view) => shown(part, view), (sentence) => part.refuse(sentence));
+    const questions = new Latest(`/api/${room.name}/${name}`, (view) => shown(part, view), (sentence) => refused(part, sentence));
     find("parts").append(part.element);
     return { part, questions };
   });
@@ -64,6 +71,11 @@ function shown(part, view) {
   sayOnce();
   const grips = view.panels.find((panel) => panel.grips);
   if (grips && view.extras.presets) offerPresets(form, grips.grips, view.extras.presets, (key, value) => change({ [key]: value }));
+}
+
+function refused(part, sentence) {
+  part.refuse(sentence);
+  sayOnce();
 }
 
 /** What several parts of a room say alike stands with the first of them. */
@@ -86,8 +98,11 @@ function touched(element, current) {
 
 /** Take new values; the address, the form and the pictures follow. */
 function change(values) {
-  state = { ...state, ...values };
+  const cleared = room.controls.filter((one) => one.key in values).flatMap((one) => one.clears);
+  state = { ...state, ...Object.fromEntries(cleared.map((key) => [key, null])), ...values };
   history.replaceState(null, "", written(room, state));
+  // Another room and back again: this one as it was left.
+  linkOf(room).href = written(room, state);
   show(form, room, state);
   ask();
 }

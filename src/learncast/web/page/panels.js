@@ -54,7 +54,7 @@ function drawn(trace, panel, look) {
     case "steps":
       return [{
         ...base, type: "scatter", mode: "lines", connectgaps: false,
-        line: { color: colour, width: trace.role === "theory" ? 2.5 : 2, dash: DASHES[trace.role] || "solid", shape: trace.kind === "steps" ? "hv" : "linear" },
+        line: { color: colour, width: trace.role === "theory" ? 2.5 : 2, dash: trace.role === "theory" && look.theory && trace.series ? "dashdot" : DASHES[trace.role] || "solid", shape: trace.kind === "steps" ? "hv" : "linear" },
       }];
     case "points":
       return [{
@@ -86,6 +86,7 @@ const SIZES = { best: 15, pinned: 14 };
 
 function coloured(trace, look) {
   const own = look.series[trace.series % look.series.length];
+  if (trace.role === "pinned" && trace.series) return own;
   return { theory: look.theory || own, target: trace.series ? own : look.ink, zero: look.ink, best: look.ink, pinned: look.error, null: look.faint, threshold: look.error }[trace.role] || own;
 }
 
@@ -144,12 +145,13 @@ function layout(panel, look) {
   const named = panel.traces.filter((trace) => trace.legend).length;
   const rows = panel.traces.some((trace) => trace.kind === "heat" && Array.isArray(trace.y) && typeof trace.y[0] === "string");
   return {
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    // Opaque: a saved picture is read on other grounds than this page's.
+    paper_bgcolor: look.card, plot_bgcolor: look.card,
     font: { color: look.ink, size: 12, family: "system-ui, Segoe UI, Roboto, Helvetica Neue, sans-serif" },
     margin: { l: 60, r: 14, t: 26, b: 46 },
     xaxis: axis(panel.x), yaxis: { ...axis(panel.y), ...(rows ? { autorange: "reversed" } : {}) },
     showlegend: panel.traces.length > 1 && !words,
-    legend: { orientation: "h", x: 0, y: panel.shades.length ? 1.08 : 1.01, xanchor: "left", yanchor: "bottom", font: { size: 11 }, ...(named > 3 && !panel.picks ? { entrywidth: 0.5, entrywidthmode: "fraction" } : {}) },
+    legend: { orientation: "h", x: 0, y: panel.shades.length ? 1.08 : 1.01, xanchor: "left", yanchor: "bottom", font: { size: 11 }, traceorder: "normal", ...(named > 3 && !panel.picks ? { entrywidth: 0.5, entrywidthmode: "fraction" } : {}) },
     barmode: "group", hovermode: heats ? "closest" : "x unified", dragmode: panel.grips || panel.picks ? false : "zoom",
     hoverlabel: { bgcolor: look.card, bordercolor: look.line, font: { color: look.ink } },
     shapes: panel.shades.map(([from, to], k) => ({
@@ -159,7 +161,7 @@ function layout(panel, look) {
     // Every second one inside: a short stretch has less room than its words.
     annotations: panel.shades.map(([from, to, words], k) => ({
       xref: "x", yref: "paper", x: (place(panel.x, from) + place(panel.x, to)) / 2, y: 1, yanchor: k % 2 ? "top" : "bottom", text: words,
-      showarrow: false, font: { size: 11, color: look.faint },
+      showarrow: false, font: { size: 11, color: look.faint }, bgcolor: k % 2 ? look.card : undefined, opacity: 0.9,
     })),
     uirevision: panel.key,
   };

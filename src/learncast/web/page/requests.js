@@ -32,7 +32,8 @@ export class Latest {
       this.running = true;
       try {
         const answer = await post(this.path, state);
-        if (!this.closed) this.shown(await answer.json(), state);
+        const view = await answer.json();
+        if (!this.closed) this.shown(view, state);
       } catch (error) {
         // A newer question makes an older one's failure uninteresting.
         if (!this.closed && this.waiting === null) this.refused(error.message);

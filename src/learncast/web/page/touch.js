@@ -45,31 +45,42 @@ function nearest(values, value) {
 export function grip(element, current, values, bounds, set) {
   let held = -1;
   let chosen = 0;
-  const place = (event) => {
+  let frame = null;
+  // Where the axes are when a point is taken; they may grow under the hand, and the hand should not run after them.
+  const measured = () => {
     const { xaxis, yaxis } = element._fullLayout;
-    const box = element.getBoundingClientRect();
-    return [xaxis.p2c(event.clientX - box.left - xaxis._offset), yaxis.p2c(event.clientY - box.top - yaxis._offset)];
+    const sides = (axis) => ({ offset: axis._offset, length: axis._length, range: axis.range.map(Number) });
+    return { x: sides(xaxis), y: sides(yaxis), box: element.getBoundingClientRect() };
+  };
+  const place = (event) => {
+    const across = (event.clientX - frame.box.left - frame.x.offset) / frame.x.length;
+    const down = (event.clientY - frame.box.top - frame.y.offset) / frame.y.length;
+    const between = ([from, to], share) => from + share * (to - from);
+    return { inside: across >= -0.02 && across <= 1.02 && down >= 0 && down <= 1, x: between(frame.x.range, across), y: between(frame.y.range, 1 - down) };
   };
   const points = () => unpacked(current().traces.find((trace) => trace.kind === "points").x);
   const move = (k, value) => {
     const [least, most] = bounds();
     const list = [...values()];
+    if (!list.every(Number.isFinite)) return;
     list[k] = Number(Math.min(most, Math.max(least, value)).toPrecision(4));
     set({ [current().grips]: list });
   };
   element.classList.add("gripped");
   element.addEventListener("pointerdown", (event) => {
-    const [x, y] = place(event);
-    const k = nearest(points(), x);
-    if (k >= values().length) return;
+    if (event.button !== 0 || !event.isPrimary) return;
+    frame = measured();
+    const at = place(event);
+    const k = nearest(points(), at.x);
+    if (!at.inside || k >= values().length) return;
     held = chosen = k;
     element.setPointerCapture(event.pointerId);
-    move(k, y);
+    move(k, at.y);
     event.preventDefault();
     element.focus({ preventScroll: true });
   });
   element.addEventListener("pointermove", (event) => {
-    if (held >= 0) move(held, place(event)[1]);
+    if (held >= 0) move(held, place(event).y);
   });
   for (const end of ["pointerup", "pointercancel"]) {
     element.addEventListener(end, () => {

@@ -21,25 +21,36 @@ export class Part {
 
   show(view) {
     this.element.setAttribute("aria-busy", "false");
+    this.element.classList.remove("refused");
     this.showValidity(view.validity);
     this.notes.replaceChildren(...view.notes.map((note) => node("p", { className: `note ${note.tone}`, textContent: note.text })));
     this.readings.replaceChildren(...view.readings.map(reading));
     this.words.textContent = view.words;
     const keys = new Set(view.panels.map((panel) => panel.key));
     for (const [key, frame] of this.panels) {
-      if (!keys.has(key)) {
-        Plotly.purge(frame.plot);
-        frame.figure.remove();
-        this.panels.delete(key);
-      }
+      if (!keys.has(key)) this.drop(key, frame);
     }
     // All frames stand before the first is drawn: a picture takes the width that it finds.
     for (const panel of view.panels) this.frame(panel);
     for (const panel of view.panels) this.showPanel(panel);
   }
 
+  drop(key, frame) {
+    frame.observer.disconnect();
+    Plotly.purge(frame.plot);
+    frame.figure.remove();
+    this.panels.delete(key);
+  }
+
+  close() {
+    for (const [key, frame] of this.panels) this.drop(key, frame);
+    this.element.remove();
+  }
+
+  /** Say why there is no answer; what an earlier setting showed does not belong to this one. */
   refuse(sentence) {
     this.element.setAttribute("aria-busy", "false");
+    this.element.classList.add("refused");
     this.notes.replaceChildren(node("p", { className: "note error", textContent: sentence }));
   }
 
@@ -53,7 +64,8 @@ export class Part {
       return;
     }
     const summary = node("summary");
-    const holds = validity.kind !== "outside" && validity.rows.every((row) => row[3]);
+    // A condition that does not bind may fail without touching the promise.
+    const holds = validity.kind !== "outside" && (validity.kind !== "measured" || validity.rows.every((row) => row[3]));
     summary.append(
       node("span", { className: holds ? "badge" : "badge doubtful", textContent: validity.kind }),
       ` ${validity.sentence}`,
@@ -77,7 +89,8 @@ export class Part {
     const frame = framed(panel);
     this.panels.set(panel.key, frame);
     this.pictures.append(frame.figure);
-    new ResizeObserver(() => frame.plot.data && Plotly.Plots.resize(frame.plot)).observe(frame.plot);
+    frame.observer = new ResizeObserver(() => frame.plot.data && frame.plot.offsetParent && Plotly.Plots.resize(frame.plot));
+    frame.observer.observe(frame.plot);
   }
 
   showPanel(panel) {
@@ -109,7 +122,7 @@ function framed(panel) {
   figure.append(caption, plot);
   if (panel.picks) figure.append(node("p", { className: "hint", textContent: "Click the picture to pin a curriculum; with the keyboard, arrow keys move the pin, Escape takes it away." }));
   if (panel.grips) figure.append(node("p", { className: "hint", textContent: "Drag the points; with the keyboard, left and right choose a point, up and down move it." }));
-  return { figure, title, plot, panel, touched: false };
+  return { figure, title, plot, panel, touched: false, observer: null };
 }
 
 function save(plot, name, format) {

@@ -152,4 +152,5 @@ ROOM = Room(
     controls=CONTROLS,
     parts={"portrait": portrait, "pinned": pinned},
     study=_study,
+    slow=lambda state: state.activation != "linear",
 )

@@ -110,7 +110,7 @@ def _course_panels(pair: Curriculum, alone: Curriculum) -> tuple[Panel, Panel]:
     strengths.append(Trace("line", "target", "the target's optimum", np.array([0.0, last]), np.full(2, best)))
     x, shades = Axis("training time", "steps", span=(0.0, last)), _stages(pair)
     return (
-        Panel("strength", "What the network computes", x, Axis("effective strength", "1"), tuple(strengths),
+        Panel("strength", "What the network computes", x, Axis("effective strength", "target/input"), tuple(strengths),
               shades=shades),
         Panel("loss", "Loss of the target", x, Axis("loss of the target", "target^2"), tuple(losses), shades=shades),
     )  # fmt: skip
@@ -159,6 +159,7 @@ def _readings(pair: Curriculum) -> tuple[Reading, ...]:
         Reading("saved", saved, "steps", shown(saved) + within(pair.speedup_interval)),
         Reading("first task", first.flow_steps, "steps", shown(first.flow_steps)),
         Reading("target after it", last.flow_steps, "steps", shown(last.flow_steps)),
+        Reading("both stages by descent", pair.descent_steps, "steps", shown(pair.descent_steps)),
     )
 
 
@@ -168,6 +169,12 @@ def _remarks(pair: Curriculum) -> tuple[Note, ...]:
     notes = [Note(f"{why.sentence[:1].upper()}{why.sentence[1:]}.")]
     if math.isinf(why.closeness):
         notes.append(Note("The first task ends on the target's optimum: that term has no end, and no bar."))
+    if abs(pair.descent_steps - pair.flow_steps) > 0.1 * pair.flow_steps and math.isfinite(pair.flow_steps):
+        text = (
+            f"Descent at this learning rate takes {shown(pair.descent_steps)} steps where the flow takes "
+            f"{shown(pair.flow_steps)}: it ends the first task a little elsewhere, and here a little is much."
+        )
+        notes.append(Note(text, "warning"))
     if pair.speedup_steps < 0:
         text = f"Stopped here the first task costs {shown(-pair.speedup_steps)} steps more than it saves."
         notes.append(Note(text, "warning"))

@@ -124,6 +124,8 @@ class CurriculumState(State):
         return weights if self.activation == "linear" else Activated(weights, self.activation)
 
 
+#: The pin, which is a value of what the first task changes.
+_PIN = ("pin_value", "pin_accuracy")
 _INTEGRATION: dict[str, tuple[str, ...]] = {"family": ("integration",)}
 _LEAKY: dict[str, tuple[str, ...]] = {"family": ("leaky_integration",)}
 _WORDS = {"target_strength": "target strength", "input_strength": "input strength", "noise_strength": "noise strength"}
@@ -142,7 +144,15 @@ def _vary(key: str, family: str) -> Control:
     note = "What the first task does differently; all else is as in the target."
     default = CurriculumState.model_fields[key].default
     return Control(
-        key, "changes", "choice", default, help=note, choices=choices, group="First task", when={"family": (family,)}
+        key,
+        "changes",
+        "choice",
+        default,
+        help=note,
+        choices=choices,
+        group="First task",
+        when={"family": (family,)},
+        clears=_PIN,
     )
 
 
@@ -154,6 +164,7 @@ CONTROLS = (
         {"integration": "integration", "leaky_integration": "leaky integration"},
         help="What the target asks for: the sum of the inputs, or a sum that forgets.",
         group="Target",
+        clears=_PIN,
     ),
     *_sliders(
         "Target",

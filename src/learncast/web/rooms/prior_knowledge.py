@@ -25,6 +25,8 @@ from learncast.web.rooms.prior_knowledge_setting import (
 )
 from learncast.web.verdict import validity_of
 
+#: Losses below this are what rounding leaves of zero.
+ROUNDING = 1e-12
 CLOCK = Axis("training time", STEPS)
 LOSS = Axis("half mean squared error", "target^2")
 
@@ -92,7 +94,7 @@ def forgetting(state: PriorKnowledgeState, course: Course) -> View:
     forgotten = float(change.values[1, 0])
     words = (
         f"Learning task B raises the loss of task A by {forgotten:.4g}."
-        if forgotten > 0
+        if forgotten > ROUNDING
         else "Learning task B does not raise the loss of task A: nothing is forgotten."
     )
     return View(panels, _validity(course), _readings(course), _notes(course), words)
@@ -169,7 +171,7 @@ def _readings(course: Course) -> tuple[Reading, ...]:
 
 def _loss_reading(label: str, value: float) -> Reading:
     """A loss for people; what rounding leaves of zero is zero."""
-    return Reading(label, float(value), LOSS.unit, f"{0.0 if abs(value) < 1e-12 else value:.4g}")
+    return Reading(label, float(value), LOSS.unit, f"{0.0 if abs(value) < ROUNDING else value:.4g}")
 
 
 def _validity(course: Course) -> Validity:
@@ -179,7 +181,7 @@ def _validity(course: Course) -> Validity:
 def _notes(course: Course) -> tuple[Note, ...]:
     broken = [a for a in course.found.assumptions if a.condition.binding and not a.holds]
     return (
-        *(Note(f"{remark}.", "error") for remark in course.remarks),
+        *(Note(f"{remark[:1].upper()}{remark[1:]}.", "error") for remark in course.remarks),
         *(Note(f"Outside the theory: {a.condition.otherwise}; {a.condition.remedy}.", "warning") for a in broken),
     )
 

@@ -16,7 +16,7 @@ from learncast.dynamics.exact import solve
 from learncast.dynamics.two_layer import TwoLayerSolution, checked_two_layer
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.forgetting import ContinualLearning
+from learncast.planning.forgetting import ContinualLearning, settling
 from learncast.study.tables import to_toml
 from learncast.tasks.one_step import static
 from learncast.tasks.task import Task
@@ -130,7 +130,11 @@ class Course:
     @cached_property
     def curves(self) -> xr.Dataset:
         """Loss of either task over both stages."""
-        return self.found.curves(points=POINTS)
+        first, second, naive = self.steps_to_learn
+        ends = ((first,), (second, naive))
+        return self.found.curves(
+            points=POINTS, horizon=[_until(s, times) for s, times in zip(self.found.solutions, ends, strict=True)]
+        )
 
     @cached_property
     def begun(self) -> FloatArray:
@@ -161,6 +165,11 @@ class Course:
         now = share * self.begun[-1]
         stage = int(now > self.begun[1] or (self.begun[1] == 0))
         return stage, float(now - self.begun[stage])
+
+
+def _until(solution: TwoLayerSolution, times: tuple[float, ...]) -> float:
+    """Steps of a stage to be drawn: until it has settled, and beyond whatever is said to be learned in it."""
+    return max(settling(solution), *(1.15 * time for time in times if math.isfinite(time)), 1e-9)
 
 
 def two_tasks(state: PriorKnowledgeState) -> tuple[Task, Task]:

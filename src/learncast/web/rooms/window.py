@@ -141,7 +141,7 @@ def _shown(window: LearnabilityWindow | None, state: WindowState) -> View:
         validity=validity_of("measured", conditions),
         readings=_readings(layer, state),
         notes=(*warnings_of(conditions), *_remarks(layer, state)),
-        words=window.summary(state.layer),
+        words=f"As it was diagnosed: {window.summary(state.layer)}",
     )
 
 
