@@ -18,6 +18,7 @@ from learncast.planning.recurrence import tradeoff
 from learncast.planning.recurrence.order import half_loss_time
 from learncast.planning.recurrence.stability import best_recurrence, least_hidden_size
 from learncast.study import Study
+from learncast.web.complaint import complaint
 from learncast.web.panel import View, plain
 from learncast.web.rooms.recurrence import ROOM
 from learncast.web.rooms.recurrence_setting import RecurrenceState, presets
@@ -363,3 +364,10 @@ def test_any_state_gives_a_view(values):
     state = RecurrenceState(**values)
     shown(state)
     assert tomllib.loads(ROOM.study(state))["network"]["recurrence"] == state.recurrence
+
+
+@pytest.mark.parametrize("series", [[1.0], [9.0, 1.0], ["a", "b"], [0.0] * 41], ids=["short", "large", "words", "long"])
+def test_a_series_that_is_none_is_said_with_what_may_be(series):
+    with pytest.raises(ValidationError) as caught:
+        RecurrenceState.model_validate({"series": series})
+    assert "series may be 2 to 40 numbers, each -5 to 5" in str(complaint(caught.value, RecurrenceState))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -48,14 +49,25 @@ def complaint(error: ValidationError, state: type[State]) -> InvalidSpec:
 
 def _allowed(field: FieldInfo) -> str:
     """The bounds or choices of a field, in words."""
-    bounds: dict[str, Any] = {
-        name: getattr(item, name) for item in field.metadata for name in ("ge", "gt", "le", "lt") if hasattr(item, name)
-    }
-    low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
-    if low is not None and high is not None:
-        return f"{low:g} to {high:g}"
+    lengths, inside = _bounds(field.metadata, "min_length", "max_length"), get_args(field.annotation)[:1]
+    if lengths:
+        own = [part for item in inside for info in getattr(item, "__metadata__", ()) for part in _parts(info)]
+        each = _bounds(own, "ge", "le")
+        return f"{lengths} numbers" + (f", each {each}" if each else "")
+    if within := _bounds(field.metadata, "ge", "le"):
+        return within
     choices = [item for item in get_args(field.annotation) if isinstance(item, str)]
     return f"one of {', '.join(choices)}" if choices else ""
+
+
+def _bounds(metadata: Iterable[Any], least: str, most: str) -> str:
+    """Two bounds in words, if both are there."""
+    found = {name: getattr(item, name) for item in metadata for name in (least, most) if hasattr(item, name)}
+    return f"{found[least]:g} to {found[most]:g}" if len(found) == 2 else ""
+
+
+def _parts(info: Any) -> Iterable[Any]:
+    return info.metadata if isinstance(info, FieldInfo) else (info,)
 
 
 def _lower(text: str) -> str:

@@ -56,7 +56,7 @@ def descended(way: Curriculum, last: float) -> Course | None:
             cross, power, low, high, length = problems[stage]
         rate = way.learning_rate * (cross - u * power)
         forward, backward = forward * (1 + rate), backward * (1 - rate)
-        if not abs(forward) < 1e100:  # descent diverges: there is nothing more to draw
+        if not abs(forward) < 1e50:  # descent diverges: there is nothing more to draw
             strengths[step + 1 :] = np.nan
             break
     kept = np.unique(np.linspace(0, steps, min(_KEPT, steps + 1)).round().astype(int))
