@@ -119,6 +119,16 @@ def plan(
     )
     one_of("by", by, WAYS, why="these are the ways to plan")
     planner = _planner(target, pool, network, terms, goal, learn, by, strict, seed_of(rng))
+    return plan_by(planner, target, network, progress)
+
+
+def plan_by(
+    planner: ModePlanner | TerrainPlanner,
+    target: Task,
+    network: LinearRNN | TwoLayer | Activated,
+    progress: Progress = silent,
+) -> Plan:
+    """The plan of a planner that is ready, such as one whose tasks have been taken apart already."""
     found = planner.ranked(progress)
     return Plan(
         target,
@@ -130,7 +140,7 @@ def plan(
         found.lower_bound,
         found.proof,
         network,
-        terms.learning_rate,
+        planner.terms.learning_rate,
         planner.terms,
         planner,
     )

@@ -13,6 +13,7 @@ from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.curricula.curriculum import Curriculum, Stage
 from learncast.planning.plans.mode_planner import ModePlanner
+from learncast.planning.plans.planner import plan_by
 from learncast.planning.plans.recommendation import Plan
 from learncast.planning.schedules.rules import checked_terms
 from learncast.validation import FloatArray
@@ -73,22 +74,7 @@ def _planned(
         most_accuracy=stop,
         most_excess_loss=None,
     )
-    planner = ModePlanner(own, (first,), network, terms, strict=False)
-    found = planner.ranked()
-    return Plan(
-        own.task,
-        found.direct,
-        found.candidates,
-        found.best,
-        found.total,
-        found.direct_total,
-        found.lower_bound,
-        found.proof,
-        network,
-        terms.learning_rate,
-        terms,
-        planner,
-    )
+    return plan_by(ModePlanner(own, (first,), network, terms, strict=False), own.task, network)
 
 
 def _course_panels(pair: Curriculum, alone: Curriculum) -> tuple[Panel, Panel]:
