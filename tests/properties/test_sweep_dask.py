@@ -17,6 +17,8 @@ from learncast import sweep
 from learncast.errors import InvalidSpec
 
 pytest.importorskip("distributed")
+import dask
+
 from learncast.sweep.cluster import Cluster
 
 
@@ -154,6 +156,8 @@ def test_an_address_that_is_none_is_said(tmp_path):
     for address in ("localhost", "nonsense://x:1"):
         with pytest.raises(InvalidSpec, match=f"scheduler must answer at {address}"):
             sweep.run(nothing, {"a": [1]}, store=tmp_path / "s", executor=Cluster(address))
+    # Others who use dask in this process, such as xarray, are left alone.
+    assert dask.config.get("scheduler", None) is None
 
 
 def nothing(spec):

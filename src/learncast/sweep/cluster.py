@@ -59,7 +59,9 @@ class Cluster:
                 n_workers=self._asked, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, silence_logs=50
             )
         try:
-            self._client = dask.Client(self._cluster if self._cluster is not None else self.scheduler, timeout="10s")
+            place = self._cluster if self._cluster is not None else self.scheduler
+            # Not the default one: a client that failed would stay that for whatever else uses dask in this process.
+            self._client = dask.Client(place, timeout="10s", set_as_default=False)
         except (OSError, ValueError) as error:  # nobody there, or no address at all
             raise InvalidSpec(
                 required=f"a dask scheduler must answer at {self.scheduler}",
@@ -82,7 +84,7 @@ class Cluster:
     def wait(self, seconds: float) -> list[Outcome]:
         if not self._running:
             return []
-        with contextlib.suppress(TimeoutError, *_CANCELLED):
+        with self._client.as_current(), contextlib.suppress(TimeoutError, *_CANCELLED):
             _distributed().wait(list(self._running), timeout=seconds, return_when="FIRST_COMPLETED")
         self._check_scheduler()
         found: list[Outcome] = []
