@@ -152,6 +152,9 @@ def plain(value: Any) -> Any:
 
     Numbers in arrays keep every bit, and a grid of 120 x 120 takes no time to write.
     """
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:  # most of a view, and it is asked for often
+        return value
     if isinstance(value, Panel | Trace | Axis | Note | Reading | Validity | View):
         return {key: plain(item) for key, item in vars(value).items()}
     if isinstance(value, np.ndarray):
