@@ -17,8 +17,10 @@ from learncast import sweep
 from learncast.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
 from learncast.netcdf import packed, unpacked
 from learncast.sweep import ledger
+from learncast.sweep.executors import InProcess
 from learncast.sweep.grid import Grid
 from learncast.sweep.results import as_dataset
+from learncast.sweep.work import Fate, Outcome
 
 
 def alone(function, grid, store, **keywords):
@@ -299,3 +301,30 @@ def test_a_dead_worker_with_a_living_child_is_noticed(tmp_path):
     grid, base = {"a": [1, 2]}, {"mark": str(tmp_path / "mark")}
     assert sweep.run(orphaning, grid, base=base, store=tmp_path / "s", workers=1).complete
     assert time.monotonic() - begun < 25
+
+
+class Deserted(InProcess):
+    """A cluster whose workers have all gone: what is handed out is never begun."""
+
+    def wait(self, seconds):
+        return []
+
+    def withdraw(self):
+        found = [Outcome(job, Fate.unstarted) for job in self._waiting]
+        self._waiting.clear()
+        return found
+
+
+def test_a_stop_does_not_wait_for_what_nobody_begins(tmp_path):
+    told = []
+
+    def watch(summary):
+        if len(told) in (0, 20):  # the second time it stops at once, so that a fault cannot hang the tests
+            os.kill(os.getpid(), signal.SIGTERM)
+        told.append(summary)
+
+    made = sweep.run(half, {"a": [1, 2]}, store=tmp_path / "s", executor=Deserted(), watcher=watch)
+    assert made.interrupted
+    assert len(told) < 20
+    assert (made.done, made.failed) == (0, 0)
+    assert sweep.resume(tmp_path / "s", executor="in-process").complete
