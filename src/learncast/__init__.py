@@ -28,7 +28,7 @@ _HOME = {
     "NotLearned": "errors",
     "Plan": "planning.plans.recommendation",
     "Provenance": "trajectory",
-    "Response": "dynamics.response",
+    "Response": "responses.response",
     "Schedule": "planning.schedules.schedule",
     "SchemaMismatch": "errors",
     "Solution": "dynamics.solution",
@@ -50,22 +50,22 @@ _HOME = {
     "forgetting": "planning.forgetting",
     "forgetting_front": "planning.schedules.pareto",
     "gradient_flow": "dynamics.gradient_flow",
-    "hidden_similarity": "dynamics.representation",
+    "hidden_similarity": "representation.similarity",
     "learn_in_sequence": "planning.forgetting",
     "modes": "dynamics.modes",
-    "off_diagonal_strength": "dynamics.decoupling",
+    "off_diagonal_strength": "representation.decoupling",
     "phase_portrait": "planning.phase",
     "plan": "planning.plans.planner",
     "printed_time": "planning.timing",
     "rehearse": "planning.curricula.rehearsal",
-    "representation_distance": "dynamics.representation",
-    "response": "dynamics.response",
-    "richness": "planning.richness",
+    "representation_distance": "representation.similarity",
+    "response": "responses.response",
+    "richness": "representation.richness",
     "shallow": "dynamics.shallow",
-    "solve": "dynamics.exact",
-    "solve_response": "dynamics.response_modes",
-    "tangent_kernel": "dynamics.representation",
-    "tangent_kernel_summary": "dynamics.representation",
+    "solve": "planning.solving",
+    "solve_response": "responses.modes",
+    "tangent_kernel": "representation.similarity",
+    "tangent_kernel_summary": "representation.similarity",
     "time_to_learn": "planning.timing",
     "training_loop_of": "planning.plans.training_loop",
 }
@@ -105,19 +105,9 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from learncast import figures, learnability, papers, simulate, sweep, tasks
-    from learncast.dynamics.decoupling import off_diagonal_strength
     from learncast.dynamics.descent import Descent, descend
-    from learncast.dynamics.exact import solve
     from learncast.dynamics.gradient_flow import gradient_flow
     from learncast.dynamics.modes import Modes, modes
-    from learncast.dynamics.representation import (
-        hidden_similarity,
-        representation_distance,
-        tangent_kernel,
-        tangent_kernel_summary,
-    )
-    from learncast.dynamics.response import Response, response
-    from learncast.dynamics.response_modes import solve_response
     from learncast.dynamics.shallow import shallow
     from learncast.dynamics.solution import LearningTime, Solution
     from learncast.errors import (
@@ -139,12 +129,22 @@ if TYPE_CHECKING:
     from learncast.planning.plans.planner import plan
     from learncast.planning.plans.recommendation import Plan
     from learncast.planning.plans.training_loop import TrainingLoop, training_loop_of
-    from learncast.planning.richness import richness
     from learncast.planning.schedules.designer import Design, design
     from learncast.planning.schedules.optimal import CheapestPath, FastestPath, cheapest_path, fastest_path
     from learncast.planning.schedules.pareto import forgetting_front
     from learncast.planning.schedules.schedule import Schedule
     from learncast.planning.schedules.search import best_schedule
+    from learncast.planning.solving import solve
     from learncast.planning.timing import printed_time, time_to_learn
+    from learncast.representation.decoupling import off_diagonal_strength
+    from learncast.representation.richness import richness
+    from learncast.representation.similarity import (
+        hidden_similarity,
+        representation_distance,
+        tangent_kernel,
+        tangent_kernel_summary,
+    )
+    from learncast.responses.modes import solve_response
+    from learncast.responses.response import Response, response
     from learncast.tasks.task import Task
     from learncast.trajectory import Provenance, Status, Trajectory

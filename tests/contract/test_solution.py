@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.dynamics.response import response
-from learncast.dynamics.response_modes import solve_response
+from learncast.responses.modes import solve_response
+from learncast.responses.response import response
 
 # --- makers: a task, a network and a learning rate ------------------------------------------------------------------
 

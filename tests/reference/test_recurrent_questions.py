@@ -17,8 +17,8 @@ from learncast.dynamics.descent import descend
 from learncast.dynamics.gradient_flow import gradient_flow
 from learncast.dynamics.recurrent_mode import mode_flow, mode_trajectory
 from learncast.networks import LinearRNN
-from learncast.planning.recurrence.feature_learning import at_once, feature_learning, feedforward_control, kernel_change
-from learncast.planning.recurrence.order import (
+from learncast.recurrence.feature_learning import at_once, feature_learning, feedforward_control, kernel_change
+from learncast.recurrence.order import (
     effective_start,
     half_loss_time,
     half_strength_time,
@@ -26,14 +26,14 @@ from learncast.planning.recurrence.order import (
     mode_profiles,
     order_reversal,
 )
-from learncast.planning.recurrence.stability import (
+from learncast.recurrence.stability import (
     best_recurrence,
     extrapolation,
     family_extrapolation,
     largest_stable_rate,
     least_hidden_size,
 )
-from learncast.planning.recurrence.tradeoff import (
+from learncast.recurrence.tradeoff import (
     basins,
     end_of_training,
     late_pulse_branches,

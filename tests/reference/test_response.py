@@ -7,10 +7,10 @@ import pytest
 from scipy import integrate, stats
 
 import learncast as lc
-from learncast.dynamics.response import response
-from learncast.dynamics.response_bootstrap import bounds
-from learncast.dynamics.response_modes import ResponseModeSolution, solve_response
-from learncast.dynamics.response_solution import ResponseFlowSolution
+from learncast.responses.bootstrap import bounds
+from learncast.responses.modes import ResponseModeSolution, solve_response
+from learncast.responses.response import response
+from learncast.responses.solution import ResponseFlowSolution
 
 torch = pytest.importorskip("torch")
 

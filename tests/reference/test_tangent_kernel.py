@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from learncast.dynamics.tangent_kernel import tangent_kernel, trial_kernel
 from learncast.errors import InvalidSpec
+from learncast.representation.tangent_kernel import tangent_kernel, trial_kernel
 
 
 def golden(name):

@@ -14,10 +14,10 @@ import torch
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.dynamics.decoupling import peak_time, two_mode_coupling
 from learncast.dynamics.pooled import PooledProblem
 from learncast.dynamics.two_layer import TwoLayerSolution
 from learncast.planning.forgetting import IrregularSwitch
+from learncast.representation.decoupling import peak_time, two_mode_coupling
 
 FOLDER = Path(__file__).parent
 GOLDEN = {entry["id"]: entry for entry in json.loads((FOLDER / "golden" / "two_layer.json").read_text())["entries"]}

@@ -11,7 +11,7 @@ import pytest
 from learncast.dynamics import recurrent_mode
 from learncast.errors import InvalidSpec, LearncastError, UnsupportedModel
 from learncast.networks import LinearRNN, TwoLayer
-from learncast.planning.recurrence import feature_learning, order, stability, tradeoff
+from learncast.recurrence import feature_learning, order, stability, tradeoff
 from learncast.tasks import Task, integration, sensory
 from learncast.trajectory import Status
 

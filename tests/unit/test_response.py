@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.dynamics import response_solution, response_trials
-from learncast.dynamics.response import Response, response
-from learncast.dynamics.response_bootstrap import bounds
-from learncast.dynamics.response_modes import ResponseModeSolution, solve_response
-from learncast.dynamics.response_solution import ResponseFlowSolution
 from learncast.planning.curricula.response_curriculum import IntegratedCurriculum
+from learncast.responses import solution as response_solution
+from learncast.responses import trials as response_trials
+from learncast.responses.bootstrap import bounds
+from learncast.responses.modes import ResponseModeSolution, modes_seen_by, solve_response
+from learncast.responses.response import Response, response
+from learncast.responses.solution import ResponseFlowSolution
 from learncast.trajectory import FORECAST_CLASSES
 
 TASK = lc.tasks.integration(steps=10)
@@ -223,7 +224,7 @@ def test_shared_noise_sharpens_a_speedup():
 
 def test_intervals_widen_where_the_first_task_ends_on_the_target_s_optimum():
     start = relu()
-    first, target = (lc.modes(task, start) for task in (LEAKY, TASK))
+    first, target = modes_seen_by(start, [LEAKY, TASK])
     singular = float(target.optimum[0] / first.optimum[0])
     assert 0 < singular < 0.9
     widths = []

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 import learncast as lc
 from learncast.cli import app
-from learncast.dynamics import representation
-from learncast.dynamics.decoupling import peak_time, two_mode_coupling
 from learncast.dynamics.two_layer import TwoLayerSolution
 from learncast.planning.forgetting import IrregularSwitch
+from learncast.representation import similarity as representation
+from learncast.representation.decoupling import peak_time, two_mode_coupling
 from learncast.tasks.covariance import Dense, Kronecker, Sampled
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

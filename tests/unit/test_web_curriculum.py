@@ -13,10 +13,10 @@ from learncast import LinearRNN, Stage, follow, tasks
 from learncast.answers.phase import portrayed
 from learncast.answers.plan import planned
 from learncast.dynamics.descent import descend
-from learncast.dynamics.modes import modes_of
 from learncast.networks.activated import Activated
 from learncast.planning import first_tasks
 from learncast.planning.phase import portrait_times
+from learncast.responses.modes import modes_seen_by
 from learncast.study import Study
 from learncast.web.rooms.curriculum import ROOM, portrait_numbers
 from learncast.web.rooms.curriculum_descent import MOST_STEPS, descended
@@ -259,7 +259,7 @@ SCALED = [
 @pytest.mark.parametrize(("target", "vary"), SCALED)
 def test_rescaled_responses_are_those_measured_anew(target, vary):
     network = Activated(LinearRNN.aligned(recurrence=0.8, hidden_size=2, task=target), "relu")
-    own = modes_of([target], network, rng=3)[0]
+    own = modes_seen_by(network, [target], 3)[0]
     values = [0.4, 1.9]
     quick, slow = first_tasks._rescaled(own, vary, values), first_tasks._taken_apart(own, network, vary, values, 3)
     state = {"learning_rate": 1e-3, "vary": vary, "values": values, "accuracies": [0.3, 0.8], "seed": 3}
@@ -273,7 +273,7 @@ def test_rescaled_responses_are_those_measured_anew(target, vary):
 def test_other_responses_are_not_rescaled():
     target = tasks.leaky_integration(6, 4.0, 0.3)
     network = Activated(LinearRNN.aligned(recurrence=0.8, hidden_size=2, task=target), "relu")
-    own = modes_of([target], network)[0]
+    own = modes_seen_by(network, [target])[0]
     for vary in ("timescale", "correlation", "steps"):
         assert first_tasks._rescaled(own, vary, [2, 3]) is None
 
@@ -282,7 +282,7 @@ def test_tasks_are_taken_apart_as_the_planner_does():
     state = relu_state()
     network = state.network(state.task())
     own, first = taken_apart(state, network, state.task(), (1.5,))
-    again = modes_of([state.task(), state.task(1.5)], network, rng=0)
+    again = modes_seen_by(network, [state.task(), state.task(1.5)])
     assert [m.task.name for m in (own, first)] == [m.task.name for m in again]
     np.testing.assert_allclose(first.weighted_cross, again[1].weighted_cross, rtol=ROUND_OFF)
 

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from scipy.integrate import solve_ivp
 
 from learncast.answers.forecast import forecast
-from learncast.planning.recurrence import tradeoff
-from learncast.planning.recurrence.order import half_loss_time
-from learncast.planning.recurrence.stability import best_recurrence, least_hidden_size
+from learncast.recurrence import tradeoff
+from learncast.recurrence.order import half_loss_time
+from learncast.recurrence.stability import best_recurrence, least_hidden_size
 from learncast.study import Study
 from learncast.web.complaint import complaint
 from learncast.web.panel import View, plain

@@ -14,7 +14,6 @@ import xarray as xr
 from learncast.answers.answer import Answer, counted, shown, whole
 from learncast.answers.forecast import CLOSED_FORMS
 from learncast.dynamics.descent import descend
-from learncast.dynamics.exact import solve
 from learncast.dynamics.gradient_flow import gradient_flow
 from learncast.dynamics.learning_problem import LearningProblem
 from learncast.dynamics.solution import Solution
@@ -26,6 +25,7 @@ from learncast.planning.curricula.terrain import LinearTerrain
 from learncast.planning.plans.planner import plan
 from learncast.planning.plans.recommendation import Plan
 from learncast.planning.plans.terrain_planner import TerrainPlanner
+from learncast.planning.solving import solve
 from learncast.progress import Progress, silent
 from learncast.report import Table
 from learncast.study import Study

@@ -9,10 +9,10 @@ import xarray as xr
 
 from learncast.answers.answer import Answer, between, counted, descended, shown, whole
 from learncast.answers.integrated import integrated_forecast
-from learncast.dynamics.exact import solve
 from learncast.dynamics.linear_rnn import ModeSolution
 from learncast.dynamics.solution import LearningTime, Solution
 from learncast.dynamics.two_layer import TwoLayerSolution
+from learncast.planning.solving import solve
 from learncast.planning.timing import time_to_learn
 from learncast.report import Table
 from learncast.study import Study

@@ -13,9 +13,9 @@ from learncast.dynamics.gradient_flow import FlowSolution, gradient_flow
 from learncast.dynamics.modes import Modes, modes
 from learncast.errors import InvalidSpec, NotLearned
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.recurrence.order import half_loss_time
-from learncast.planning.recurrence.stability import family_extrapolation, largest_stable_rate
-from learncast.planning.recurrence.tradeoff import zero_recurrence_warning
+from learncast.recurrence.order import half_loss_time
+from learncast.recurrence.stability import family_extrapolation, largest_stable_rate
+from learncast.recurrence.tradeoff import zero_recurrence_warning
 from learncast.report import Table
 from learncast.study import Study
 from learncast.tasks.task import Task

@@ -8,8 +8,8 @@ import numpy as np
 
 from learncast.answers.answer import Answer, shown
 from learncast.assumptions import ASSUMPTIONS, Assumption, exact
-from learncast.dynamics.exact import solve
 from learncast.planning.phase import phase_portrait
+from learncast.planning.solving import solve
 from learncast.progress import Progress, silent
 from learncast.report import Table
 from learncast.study import Study

@@ -338,8 +338,8 @@ def _draw_paths(found: Plan, ax: Any) -> None:
 
 def _mode_times(found: Plan) -> Any:
     """Time of each mode of the target trained alone."""
-    from learncast.dynamics.response_modes import solution_of
     from learncast.planning.plans.mode_planner import ModePlanner
+    from learncast.responses.modes import solution_of
 
     assert isinstance(found.planner, ModePlanner)
     target = found.planner.target

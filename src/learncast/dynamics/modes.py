@@ -11,7 +11,6 @@ import numpy as np
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
 from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.networks.activated import Activated
 from learncast.networks.alignment import Alignment
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.tasks.geometry import Frame, common_frame
@@ -122,24 +121,16 @@ class Modes:
         )
 
 
-def modes(task: Task, network: LinearRNN | Activated, *, rng: np.random.Generator | int = 0) -> Modes:
+def modes(task: Task, network: LinearRNN) -> Modes:
     """Take a task and a network apart into modes, measuring how nearly that is possible."""
-    return modes_of([task], network, rng=rng)[0]
+    return modes_of([task], network)[0]
 
 
-def modes_of(
-    tasks: Sequence[Task], network: LinearRNN | Activated, *, rng: np.random.Generator | int = 0
-) -> list[Modes]:
+def modes_of(tasks: Sequence[Task], network: LinearRNN) -> list[Modes]:
     """Take several tasks apart in one common frame, that of the first.
-
-    A ReLU network whose units share one response is one mode too, with statistics measured on trials that `rng` draws.
 
     Implements: curriculum2025 Eq. (32), with c for the output mode where the print repeats b
     """
-    if isinstance(network, Activated):
-        from learncast.dynamics.response_modes import response_modes  # it builds on this module
-
-        return response_modes(tasks, network, rng)
     if not isinstance(network, LinearRNN):
         raise UnsupportedModel(
             required="the network must be a LinearRNN",

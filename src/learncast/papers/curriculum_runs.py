@@ -12,12 +12,12 @@ import numpy as np
 import xarray as xr
 
 from learncast import tasks
-from learncast.dynamics.exact import solve
 from learncast.dynamics.modes import modes_of
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.runs import PaperRun
 from learncast.planning.curricula.curriculum import Curriculum, Stage, follow_modes
+from learncast.planning.solving import solve
 from learncast.progress import Progress, silent
 from learncast.trajectory import STEPS, described
 

@@ -14,16 +14,16 @@ from learncast.dynamics.descent import Descent, descend
 from learncast.dynamics.learning_problem import lag_statistics
 from learncast.dynamics.recurrent_mode import mode_trajectory
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.recurrence.feature_learning import at_once, feedforward_control, kernel_change
-from learncast.planning.recurrence.order import half_loss_time, order_reversal
-from learncast.planning.recurrence.stability import (
+from learncast.recurrence.feature_learning import at_once, feedforward_control, kernel_change
+from learncast.recurrence.order import half_loss_time, order_reversal
+from learncast.recurrence.stability import (
     Optimum,
     best_recurrence,
     extrapolation,
     family_extrapolation,
     largest_stable_rate,
 )
-from learncast.planning.recurrence.tradeoff import (
+from learncast.recurrence.tradeoff import (
     basins,
     late_pulse_transition,
     loss_terms_over_time,

@@ -11,10 +11,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from learncast import tasks
-from learncast.dynamics.exact import solve
 from learncast.dynamics.pooled import PooledProblem
 from learncast.dynamics.two_layer import checked_two_layer
 from learncast.networks.two_layer import TwoLayer
+from learncast.planning.solving import solve
 from learncast.trajectory import STEPS, described
 from learncast.validation import FloatArray
 

@@ -8,13 +8,13 @@ from typing import cast
 import numpy as np
 import xarray as xr
 
-from learncast.dynamics.decoupling import peak_time, two_mode_coupling
-from learncast.dynamics.exact import solve
-from learncast.dynamics.representation import tangent_kernel
 from learncast.dynamics.two_layer import checked_two_layer
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.two_layer_descent import RATE, descend, over_steps, random_task, regular_start, training
 from learncast.papers.two_layer_kingdom import living_kingdom
+from learncast.planning.solving import solve
+from learncast.representation.decoupling import peak_time, two_mode_coupling
+from learncast.representation.similarity import tangent_kernel
 from learncast.trajectory import STEPS, described
 from learncast.validation import FloatArray
 

@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 
 from learncast import tasks
-from learncast.dynamics.exact import solve
 from learncast.dynamics.gradient_flow import gradient_flow
 from learncast.dynamics.pooled import PooledProblem
 from learncast.dynamics.shallow import shallow
@@ -19,6 +18,7 @@ from learncast.papers.runs import Compute, PaperRun
 from learncast.papers.two_layer_descent import RATE, Pairs, over_steps, random_pairs, regular_start, training
 from learncast.papers.two_layer_kingdom import ITEMS, item_pairs, living_kingdom, revisions
 from learncast.papers.two_layer_training import Trainer, once, share_of
+from learncast.planning.solving import solve
 from learncast.progress import Progress, silent
 from learncast.trajectory import STEPS, Status, described
 

@@ -11,12 +11,12 @@ import numpy as np
 import xarray as xr
 
 from learncast import tasks
-from learncast.dynamics.exact import solve
 from learncast.dynamics.two_layer import TwoLayerSolution, checked_two_layer
 from learncast.networks.activated import Activated
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.runs import Compute, PaperRun, one_by_one
 from learncast.papers.two_layer_descent import Descent, Pairs, learns_all, over_steps, random_pairs
+from learncast.planning.solving import solve
 from learncast.progress import Progress, silent
 from learncast.trajectory import described
 from learncast.validation import FloatArray

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from learncast.assumptions import Assumption, worst
-from learncast.dynamics.modes import Modes, modes_of, recurrence_kernel
-from learncast.dynamics.response import Response
-from learncast.dynamics.response_modes import ResponseModes, mode_of_response
+from learncast.dynamics.modes import Modes, recurrence_kernel
 from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.curricula.passage import Problem
+from learncast.responses.modes import ResponseModes, mode_of_response, modes_seen_by
+from learncast.responses.response import Response
 from learncast.tasks.covariance import Kronecker
 from learncast.tasks.families import FAMILIES, checked_channels
 from learncast.tasks.task import Task
@@ -42,7 +42,7 @@ def _taken_apart(own: Modes, network: LinearRNN | Activated, vary: str, values: 
     target = own.task
     tasks = [target.varied(**{vary: _as_given(target, vary, value)}) for value in values]
     # The target first: its frame is the common one.
-    return modes_of([target, *tasks], network, rng=seed)[1:]
+    return modes_seen_by(network, [target, *tasks], seed)[1:]
 
 
 def _rescaled(own: Modes, vary: str, values: Any) -> list[Modes] | None:

@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 
 from learncast.assumptions import Assumption, require, stable_learning_rate, worst
 from learncast.dynamics import mode_equation
-from learncast.dynamics.modes import Modes, modes_of
-from learncast.dynamics.response_bootstrap import bounds
-from learncast.dynamics.response_modes import solution_of
-from learncast.dynamics.response_trials import seed_of
+from learncast.dynamics.modes import Modes
 from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
@@ -24,6 +21,9 @@ from learncast.planning.curricula.explanation import singular_accuracy
 from learncast.planning.curricula.passage import Problem
 from learncast.planning.first_tasks import first_problems
 from learncast.progress import Progress, silent
+from learncast.responses.bootstrap import bounds
+from learncast.responses.modes import modes_seen_by, solution_of
+from learncast.responses.trials import seed_of
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, described
 from learncast.validation import FloatArray, between, positive, real_array
@@ -82,7 +82,7 @@ def phase_portrait(
         ``speedup_steps_high``, the ends of 95% confidence intervals.
     """
     seed = seed_of(rng)
-    own = modes_of([target], network, rng=seed)[0]
+    own = modes_seen_by(network, [target], seed)[0]
     return portrait_times(
         own,
         network,

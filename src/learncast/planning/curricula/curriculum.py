@@ -15,11 +15,7 @@ import xarray as xr
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption, exact, require, worst
 from learncast.dynamics import mode_equation
-from learncast.dynamics.modes import Modes, modes_of
-from learncast.dynamics.response import check_network
-from learncast.dynamics.response_bootstrap import bounds
-from learncast.dynamics.response_modes import ResponseModes, has_one_response, solution_of
-from learncast.dynamics.response_trials import seed_of
+from learncast.dynamics.modes import Modes
 from learncast.dynamics.solution import LearningTime, checked_times, worst_status
 from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
@@ -28,6 +24,10 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.planning.curricula.explanation import Explanation, explain
 from learncast.planning.curricula.passage import Problem
 from learncast.planning.curricula.replicas import ReplicaSteps, ends_of, replicated
+from learncast.responses.bootstrap import bounds
+from learncast.responses.modes import ResponseModes, has_one_response, modes_seen_by, solution_of
+from learncast.responses.response import check_network
+from learncast.responses.trials import seed_of
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, save_dataset, spec_hash
 from learncast.validation import FloatArray, between, positive
@@ -382,7 +382,7 @@ def follow(
         if found is not None:
             return found
         assert isinstance(network, LinearRNN)
-    target, *rest = modes_of([stages[-1].task, *(s.task for s in stages[:-1])], network, rng=rng)
+    target, *rest = modes_seen_by(network, [stages[-1].task, *(s.task for s in stages[:-1])], rng)
     if isinstance(network, Activated) and not all(exact(m.assumptions) for m in (*rest, target)):
         return follow_integrated(stages, network, rate, rng)
     curriculum = follow_modes(stages, (*rest, target), network, rate)

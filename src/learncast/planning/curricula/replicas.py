@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from learncast.dynamics.modes import Modes
-from learncast.dynamics.response_bootstrap import bounds
 from learncast.planning.curricula.passage import Problem
+from learncast.responses.bootstrap import bounds
 from learncast.validation import FloatArray
 
 

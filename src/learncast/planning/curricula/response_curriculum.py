@@ -10,15 +10,15 @@ import numpy as np
 import xarray as xr
 
 from learncast.assumptions import Assumption
-from learncast.dynamics.response import response
-from learncast.dynamics.response_problem import small_problem
-from learncast.dynamics.response_sequence import Passage, pass_through
-from learncast.dynamics.response_trials import seed_of
 from learncast.dynamics.solution import checked_times
 from learncast.networks.activated import Activated
 from learncast.planning.curricula.curriculum import Curriculum, Stage, StageOutcome
 from learncast.planning.curricula.explanation import Explanation
 from learncast.planning.curricula.replicas import ReplicaSteps
+from learncast.responses.problem import small_problem
+from learncast.responses.response import response
+from learncast.responses.sequence import Passage, pass_through
+from learncast.responses.trials import seed_of
 from learncast.trajectory import STEPS, Provenance, Trajectory, described, spec_hash
 from learncast.validation import FloatArray
 

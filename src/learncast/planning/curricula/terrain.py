@@ -16,14 +16,14 @@ from learncast.dynamics.descent import descend
 from learncast.dynamics.gradient_flow import gradient_flow
 from learncast.dynamics.learning_problem import LearningProblem
 from learncast.dynamics.pooled import PooledProblem
-from learncast.dynamics.response import Response, response
-from learncast.dynamics.response_problem import small_problem
-from learncast.dynamics.response_solution import ResponseFlowSolution
 from learncast.dynamics.solution import Solution
 from learncast.dynamics.two_layer import TwoLayerSolution
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.responses.problem import small_problem
+from learncast.responses.response import Response, response
+from learncast.responses.solution import ResponseFlowSolution
 from learncast.tasks.covariance import Dense
 from learncast.tasks.task import Task
 from learncast.trajectory import Status

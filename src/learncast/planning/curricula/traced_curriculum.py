@@ -12,7 +12,6 @@ import numpy as np
 import xarray as xr
 
 from learncast.assumptions import Assumption, require
-from learncast.dynamics.exact import LEARNABLE
 from learncast.dynamics.learning_problem import checked_learn
 from learncast.dynamics.modes import Modes, modes_of
 from learncast.dynamics.solution import LearningTime, Solution, checked_times
@@ -23,6 +22,7 @@ from learncast.planning.curricula.curriculum import Curriculum, Stage, StageOutc
 from learncast.planning.curricula.explanation import Explanation
 from learncast.planning.curricula.replicas import ReplicaSteps
 from learncast.planning.curricula.terrain import FlowTerrain, LinearTerrain, PooledTerrain, Terrain
+from learncast.planning.solving import LEARNABLE
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, spec_hash
 from learncast.validation import FloatArray, one_of

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
 from learncast.planning.curricula.terrain import Terrain
-from learncast.planning.schedules.rules import Terms
+from learncast.planning.terms import Terms
 from learncast.progress import Progress, silent
 from learncast.validation import FloatArray
 

@@ -11,15 +11,15 @@ import numpy as np
 
 from learncast.dynamics.modes import Modes, pooled_statistics, recurrence_kernel
 from learncast.dynamics.pooled import PooledProblem
-from learncast.dynamics.response import linear_weights
-from learncast.dynamics.response_modes import ResponseModes, ResponseModeSolution
-from learncast.dynamics.response_problem import small_problem
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.curricula.curriculum import Curriculum
 from learncast.planning.curricula.response_curriculum import IntegratedCurriculum
 from learncast.planning.curricula.terrain import LinearTerrain
 from learncast.planning.curricula.traced_curriculum import TracedCurriculum
+from learncast.responses.modes import ResponseModes, ResponseModeSolution
+from learncast.responses.problem import small_problem
+from learncast.responses.response import linear_weights
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 

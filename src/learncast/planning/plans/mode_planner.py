@@ -11,7 +11,6 @@ import numpy as np
 
 from learncast.assumptions import exact, require
 from learncast.dynamics.modes import Modes
-from learncast.dynamics.response_modes import solution_of
 from learncast.dynamics.solution import LearningTime
 from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
@@ -21,11 +20,12 @@ from learncast.planning.curricula.passage import Problem
 from learncast.planning.curricula.replicas import replica_problems
 from learncast.planning.plans.candidate import Candidate, last_if_unknown
 from learncast.planning.plans.robust import robust_stop
-from learncast.planning.schedules.rules import Terms
 from learncast.planning.schedules.schedule import Schedule
 from learncast.planning.schedules.search import Setting, setting_from, solved
 from learncast.planning.schedules.stopping import best_stop
+from learncast.planning.terms import Terms
 from learncast.progress import Progress, silent
+from learncast.responses.modes import solution_of
 from learncast.trajectory import Status
 from learncast.validation import FloatArray
 

@@ -8,11 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from learncast.dynamics.exact import LEARNABLE
-from learncast.dynamics.modes import modes_of
-from learncast.dynamics.response import check_network
-from learncast.dynamics.response_modes import has_one_response
-from learncast.dynamics.response_trials import seed_of
 from learncast.dynamics.sampled_modes import with_replicas
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.activated import Activated
@@ -23,8 +18,12 @@ from learncast.planning.curricula.traced_curriculum import WAYS, linear_terrain,
 from learncast.planning.plans.mode_planner import ModePlanner
 from learncast.planning.plans.recommendation import Plan
 from learncast.planning.plans.terrain_planner import TerrainPlanner
-from learncast.planning.schedules.rules import Terms, checked_pool, checked_terms
+from learncast.planning.solving import LEARNABLE
+from learncast.planning.terms import Terms, checked_pool, checked_terms
 from learncast.progress import Progress, silent
+from learncast.responses.modes import has_one_response, modes_seen_by
+from learncast.responses.response import check_network
+from learncast.responses.trials import seed_of
 from learncast.tasks.task import Task
 from learncast.validation import count, one_of
 
@@ -167,7 +166,7 @@ def _planner(
     if terrain is None:
         assert isinstance(network, LinearRNN | Activated)
         drawn = np.random.default_rng(seed)
-        modes = [with_replicas(m, drawn) for m in modes_of([target, *pool], network, rng=seed)]
+        modes = [with_replicas(m, drawn) for m in modes_seen_by(network, [target, *pool], seed)]
         return ModePlanner(modes[0], tuple(modes[1:]), network, terms, strict)
     if goal == "modes":
         raise InvalidSpec(
@@ -193,7 +192,7 @@ def _response_terrain(
         )
     check_network(network)
     if by in ("auto", "modes") and has_one_response(network):
-        modes = modes_of([tasks[-1], *tasks[:-1]], network, rng=seed)
+        modes = modes_seen_by(network, [tasks[-1], *tasks[:-1]], seed)
         if by == "modes" or separate(modes):
             return None
     if by == "modes":

@@ -23,7 +23,7 @@ from learncast.planning.plans.candidate import Candidate
 from learncast.planning.plans.mode_planner import ModePlanner
 from learncast.planning.plans.terrain_planner import TerrainPlanner
 from learncast.planning.plans.training_loop import TrainingLoop, training_loop_of
-from learncast.planning.schedules.rules import Terms
+from learncast.planning.terms import Terms
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, Provenance, described, save_dataset, spec_hash
 

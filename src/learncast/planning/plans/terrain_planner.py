@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from learncast.assumptions import require
-from learncast.dynamics.response_bootstrap import bounds
 from learncast.dynamics.sampled_modes import can_be_resampled
 from learncast.dynamics.solution import LearningTime
 from learncast.errors import InvalidSpec
@@ -23,8 +22,9 @@ from learncast.planning.curricula.traced_curriculum import TracedCurriculum, tra
 from learncast.planning.plans.candidate import Candidate, last_if_unknown
 from learncast.planning.plans.exploration import Exploration, Route, explore
 from learncast.planning.plans.mode_planner import Ranked
-from learncast.planning.schedules.rules import Terms
+from learncast.planning.terms import Terms
 from learncast.progress import Progress, silent
+from learncast.responses.bootstrap import bounds
 from learncast.tasks.resampling import resampled
 from learncast.validation import FloatArray
 

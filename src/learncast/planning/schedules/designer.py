@@ -12,9 +12,7 @@ from scipy.optimize import differential_evolution, minimize
 
 from learncast.assumptions import require
 from learncast.dynamics import mode_equation
-from learncast.dynamics.modes import Modes, modes_of
-from learncast.dynamics.response_modes import solution_of
-from learncast.dynamics.response_trials import seed_of
+from learncast.dynamics.modes import Modes
 from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
@@ -24,6 +22,8 @@ from learncast.planning.schedules.stopping import TIE, best_stop
 from learncast.planning.schedules.stops import best_stops
 from learncast.planning.schedules.variants import variant_of, weighted_variants
 from learncast.progress import Progress, silent
+from learncast.responses.modes import modes_seen_by, solution_of
+from learncast.responses.trials import seed_of
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
 from learncast.validation import FloatArray, count, one_of, positive, real_array
@@ -137,7 +137,7 @@ def design(
     sharpest = within("most_sharpness", most_sharpness, 0.0, 2.0, why="descent diverges beyond 2")
     ranges = _checked_bounds(target, bounds)
     seed = seed_of(rng)
-    own = modes_of([target], network, rng=seed)[0]
+    own = modes_seen_by(network, [target], seed)[0]
     direct = solution_of(own, network, rate)
     if strict:
         require(direct.assumptions)
@@ -244,7 +244,7 @@ def _packed(
         return Design(studio.target, {}, 0.0, steps, steps, (), studio.evaluations, curriculum)
     given = dict(zip(ranges, values.tolist(), strict=True))
     task = variant_of(studio.target, given).renamed(f"designed {studio.target.name}")
-    own, first = modes_of([studio.target, task], studio.network, rng=studio.seed)
+    own, first = modes_seen_by(studio.network, [studio.target, task], studio.seed)
     curriculum = follow_modes([Stage(task, steps=stop), final], (first, own), studio.network, studio.rate)
     if strict:
         require(curriculum.assumptions)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from learncast.dynamics import mode_equation
 from learncast.errors import InvalidSpec
 from learncast.planning.schedules.envelope import undominated, upper_envelope
-from learncast.planning.schedules.rules import checked_costs, checked_switch_cost, stop_band
 from learncast.planning.schedules.switches import Pool, Route, best_route
+from learncast.planning.terms import checked_costs, checked_switch_cost, stop_band
 from learncast.trajectory import Status
 from learncast.validation import FloatArray, between, count, positive, real_array
 

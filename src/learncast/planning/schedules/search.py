@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from learncast.assumptions import exact, require
-from learncast.dynamics.modes import Modes, modes_of
-from learncast.dynamics.response_modes import solution_of
+from learncast.dynamics.modes import Modes
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.schedules.branching import Found, explored, settled
 from learncast.planning.schedules.course import Course
 from learncast.planning.schedules.optimal import cheapest_path
-from learncast.planning.schedules.rules import Terms, checked_pool, checked_terms
 from learncast.planning.schedules.schedule import Schedule, ScheduledStage
+from learncast.planning.terms import Terms, checked_pool, checked_terms
 from learncast.progress import Progress, silent
+from learncast.responses.modes import modes_seen_by, solution_of
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
 from learncast.validation import count, positive
@@ -239,7 +239,7 @@ def setting_of(
         most_accuracy=most_accuracy,
         most_excess_loss=most_excess_loss,
     )
-    target_modes, *pool_modes = modes_of([target, *pool], network, rng=rng)
+    target_modes, *pool_modes = modes_seen_by(network, [target, *pool], rng)
     if strict:
         require(solution_of(target_modes, network, terms.learning_rate).assumptions)
     keep = [

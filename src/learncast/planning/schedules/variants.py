@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from learncast.dynamics.modes import Modes, modes_of, recurrence_kernel
+from learncast.dynamics.modes import Modes, recurrence_kernel
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.responses.modes import modes_seen_by
 from learncast.tasks.covariance import Kronecker
 from learncast.tasks.families import FAMILIES, checked_channels
 from learncast.tasks.task import Task
@@ -40,7 +41,7 @@ def weighted_variants(
     batch = isinstance(network, LinearRNN) and set(changes) <= {*channels, "steps"}
     if not batch or recipe is None or any(np.ndim(recipe.parameters[key]) for key in channels):
         tasks = [variant_of(target, {k: v[i] for k, v in changes.items()}) for i in range(number)]
-        each = modes_of([target, *tasks], network, rng=rng)[1:]
+        each = modes_seen_by(network, [target, *tasks], rng)[1:]
         return np.stack([m.weighted_cross for m in each]), np.stack([m.weighted_input for m in each])
     cross, power = np.empty((number, len(own))), np.empty((number, len(own)))
     steps = np.broadcast_to(changes.get("steps", np.array(target.steps)), (number,)).astype(int)

@@ -7,9 +7,9 @@ from functools import lru_cache
 import numpy as np
 
 from learncast.answers.answer import shown
-from learncast.dynamics.response import TRIALS
 from learncast.networks.activated import Activated
 from learncast.planning.phase import PortraitTimes, portrait_times
+from learncast.responses.response import TRIALS
 from learncast.validation import FloatArray
 from learncast.web.panel import Axis, Note, Panel, Reading, Trace, View
 from learncast.web.room import Room

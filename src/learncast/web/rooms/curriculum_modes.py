@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from learncast.dynamics.modes import Modes, modes_of
-from learncast.dynamics.response import Response, response
-from learncast.dynamics.response_modes import mode_of_response
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.responses.modes import mode_of_response
+from learncast.responses.response import Response, response
 from learncast.tasks.families import FAMILIES
 from learncast.tasks.task import Task
 from learncast.web.rooms.curriculum_state import CurriculumState

@@ -15,7 +15,7 @@ from learncast.planning.curricula.curriculum import Curriculum, Stage
 from learncast.planning.plans.mode_planner import ModePlanner
 from learncast.planning.plans.planner import plan_by
 from learncast.planning.plans.recommendation import Plan
-from learncast.planning.schedules.rules import checked_terms
+from learncast.planning.terms import checked_terms
 from learncast.validation import FloatArray
 from learncast.web.panel import Axis, Note, Panel, Reading, Trace, View
 from learncast.web.rooms.curriculum_descent import descended

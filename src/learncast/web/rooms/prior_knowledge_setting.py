@@ -12,11 +12,11 @@ import numpy as np
 import xarray as xr
 from pydantic import Field
 
-from learncast.dynamics.exact import solve
 from learncast.dynamics.two_layer import TwoLayerSolution, checked_two_layer
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.forgetting import ContinualLearning, settling
+from learncast.planning.solving import solve
 from learncast.study.tables import to_toml
 from learncast.tasks.one_step import static
 from learncast.tasks.task import Task

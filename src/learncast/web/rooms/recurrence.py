@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from learncast.planning.recurrence.stability import Optimum, extrapolation, least_hidden_size
-from learncast.planning.recurrence.tradeoff import loss_terms, zero_recurrence_warning
+from learncast.recurrence.stability import Optimum, extrapolation, least_hidden_size
+from learncast.recurrence.tradeoff import loss_terms, zero_recurrence_warning
 from learncast.validation import FloatArray
 from learncast.web.panel import Axis, Note, Panel, Reading, Role, Trace, View
 from learncast.web.room import Room

@@ -12,8 +12,8 @@ from scipy.interpolate import CubicHermiteSpline
 from learncast.assumptions import Assumption, stable_learning_rate
 from learncast.dynamics.recurrent_mode import ModeTrajectory, mode_flow, mode_trajectory
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.recurrence.order import ModeStart, half_loss_time
-from learncast.planning.recurrence.stability import largest_stable_rate
+from learncast.recurrence.order import ModeStart, half_loss_time
+from learncast.recurrence.stability import largest_stable_rate
 from learncast.validation import FloatArray
 from learncast.web.rooms.recurrence_setting import RecurrenceState, fit_of, mode_series, start_of
 
@@ -90,7 +90,7 @@ def _learned(series: tuple[float, ...], recurrence: float, initial: float, span:
 def _half_time(series: tuple[float, ...], path: ModeTrajectory) -> float:
     """Time at which the loss is half of the first, within the times of a path.
 
-    `learncast.planning.recurrence.order.half_loss_time` follows a mode for as long as it takes, which can be seconds;
+    `learncast.recurrence.order.half_loss_time` follows a mode for as long as it takes, which can be seconds;
     within the path a few passes, each through the interval that the one before found, find the same number.
     """
     level = 0.5 * float(path.loss[0])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from learncast.answers.answer import shown
-from learncast.planning.recurrence.order import half_loss_time
+from learncast.recurrence.order import half_loss_time
 from learncast.trajectory import STEPS
 from learncast.web.panel import Axis, Note, Panel, Reading, Trace, View
 from learncast.web.rooms.recurrence_learning import LearnedMode, learned_modes, rate_condition

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from pydantic import AfterValidator, Field
 
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.recurrence.order import ModeStart
-from learncast.planning.recurrence.stability import RecurrenceFit, best_recurrence
+from learncast.recurrence.order import ModeStart
+from learncast.recurrence.stability import RecurrenceFit, best_recurrence
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 from learncast.web.room import Control, State

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from learncast.planning.recurrence.stability import Optimum, RecurrenceFit
-from learncast.planning.recurrence.tradeoff import JUMP
+from learncast.recurrence.stability import Optimum, RecurrenceFit
+from learncast.recurrence.tradeoff import JUMP
 from learncast.validation import FloatArray
 from learncast.web.rooms.recurrence_setting import SMALLEST, fit_of
 
@@ -35,7 +35,7 @@ class Turn:
     weight : float
         Of the past, at the transition; `nan` if there is none.
     kind : str
-        "first order", "continuous" or "none", as `learncast.planning.recurrence.tradeoff.transition` tells them.
+        "first order", "continuous" or "none", as `learncast.recurrence.tradeoff.transition` tells them.
     below, above : float
         Best recurrence on either side.
     """
@@ -62,7 +62,7 @@ def weighed(series: tuple[float, ...], weight: float) -> tuple[float, ...]:
 def turn_of(series: tuple[float, ...]) -> Turn:
     """Follow the best recurrence over the weights of the past, and locate its largest jump.
 
-    The whole search of `learncast.planning.recurrence.tradeoff.transition`, to the last digit and with the bistable
+    The whole search of `learncast.recurrence.tradeoff.transition`, to the last digit and with the bistable
     range, takes seconds; a picture that follows the hand has room for one interval of it.
     """
     fits = tuple(fit_of(weighed(series, w)) for w in WEIGHTS.tolist())

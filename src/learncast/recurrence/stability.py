@@ -13,10 +13,10 @@ from scipy.linalg import eigh
 from learncast.dynamics.learning_problem import lag_statistics
 from learncast.dynamics.recurrent_mode import checked_strengths, loss_constant, polynomials_of
 from learncast.dynamics.statistics import LagStatistics, loss
-from learncast.dynamics.tangent_kernel import WEIGHTS, tangent_kernel
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.recurrence.peaks import peaks, polynomial_at
+from learncast.recurrence.peaks import peaks, polynomial_at
+from learncast.representation.tangent_kernel import WEIGHTS, tangent_kernel
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
 from learncast.validation import FloatArray, count, one_of, positive, real_array

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learncast.dynamics.response import Response
-from learncast.dynamics.response_problem import SmallProblem, descended, small_problem
-from learncast.dynamics.response_solution import MOST_STEPS, ResponseFlowSolution, interval_about
 from learncast.dynamics.solution import LearningTime
 from learncast.networks.activated import Activated
+from learncast.responses.problem import SmallProblem, descended, small_problem
+from learncast.responses.response import Response
+from learncast.responses.solution import MOST_STEPS, ResponseFlowSolution, interval_about
 from learncast.trajectory import Status
 from learncast.validation import FloatArray
 

@@ -10,10 +10,10 @@ import numpy as np
 from learncast.dynamics.descent import MOST_STEPS, Descent, descend
 from learncast.dynamics.learning_problem import lag_statistics
 from learncast.dynamics.solution import worst_status
-from learncast.dynamics.tangent_kernel import WEIGHTS, LagKernel, tangent_kernel
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.representation.tangent_kernel import WEIGHTS, LagKernel, tangent_kernel
 from learncast.tasks.covariance import Dense
 from learncast.tasks.task import Task
 from learncast.trajectory import Status

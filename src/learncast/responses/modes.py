@@ -12,17 +12,17 @@ from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
 from learncast.dynamics import mode_equation
 from learncast.dynamics.linear_rnn import ModeSolution, descent_steps
-from learncast.dynamics.modes import Modes
-from learncast.dynamics.response import Response, active_units, check_network, linear_weights, response
-from learncast.dynamics.response_bootstrap import bounds
-from learncast.dynamics.response_problem import network_of
-from learncast.dynamics.response_solution import ResponseFlowSolution, ResponseSolution
-from learncast.dynamics.response_trials import seed_of
+from learncast.dynamics.modes import Modes, modes_of
 from learncast.dynamics.solution import LearningTime, checked_time
 from learncast.errors import UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.alignment import Alignment
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.responses.bootstrap import bounds
+from learncast.responses.problem import network_of
+from learncast.responses.response import Response, active_units, check_network, linear_weights, response
+from learncast.responses.solution import ResponseFlowSolution, ResponseSolution
+from learncast.responses.trials import seed_of
 from learncast.tasks.geometry import Frame
 from learncast.tasks.task import Task
 from learncast.trajectory import Provenance, spec_hash
@@ -161,6 +161,13 @@ def response_modes(
         )
     seed = seed_of(rng)
     return [mode_of_response(response(task, network, rng=seed, trials=trials)) for task in tasks]
+
+
+def modes_seen_by(
+    network: LinearRNN | Activated, tasks: Sequence[Task], rng: np.random.Generator | int = 0
+) -> list[Modes]:
+    """Tasks taken apart as the network sees them: by its weights, or by the one response its ReLU units share."""
+    return response_modes(tasks, network, rng) if isinstance(network, Activated) else modes_of(tasks, network)
 
 
 def mode_of_response(found: Response) -> ResponseModes:

@@ -8,11 +8,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.dynamics.response import Response, active_units, linear_weights
-from learncast.dynamics.response_features import Features
-from learncast.dynamics.response_table import Table
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.responses.features import Features
+from learncast.responses.response import Response, active_units, linear_weights
+from learncast.responses.table import Table
 from learncast.validation import FloatArray
 
 #: Share of the largest eigenvalue of E[z z'] below which a combination of features does not vary.

@@ -12,13 +12,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from learncast.dynamics.response_bootstrap import LEVEL, Resampling, bounds
-from learncast.dynamics.response_features import Features, measured_features
-from learncast.dynamics.response_table import Table
-from learncast.dynamics.response_trials import Trials, trials_of
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.responses.bootstrap import LEVEL, Resampling, bounds
+from learncast.responses.features import Features, measured_features
+from learncast.responses.table import Table
+from learncast.responses.trials import Trials, trials_of
 from learncast.trajectory import Provenance, described, save_dataset, spec_hash
 from learncast.validation import count
 

@@ -10,10 +10,12 @@ import numpy as np
 import xarray as xr
 
 from learncast.assumptions import Assumption
-from learncast.dynamics.response import Response, active_units, linear_weights
-from learncast.dynamics.response_bootstrap import bounds
-from learncast.dynamics.response_flow import Course
-from learncast.dynamics.response_problem import (
+from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
+from learncast.errors import NotLearned
+from learncast.networks.activated import Activated
+from learncast.responses.bootstrap import bounds
+from learncast.responses.flow import Course
+from learncast.responses.problem import (
     Arrival,
     SmallProblem,
     arrival,
@@ -22,9 +24,7 @@ from learncast.dynamics.response_problem import (
     sharpness,
     small_problem,
 )
-from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
-from learncast.errors import NotLearned
-from learncast.networks.activated import Activated
+from learncast.responses.response import Response, active_units, linear_weights
 from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, spec_hash
 from learncast.validation import FloatArray, between, count
 

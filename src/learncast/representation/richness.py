@@ -9,12 +9,12 @@ import numpy as np
 import xarray as xr
 
 from learncast.assumptions import require
-from learncast.dynamics.exact import solve
-from learncast.dynamics.representation import representation_distance, tangent_kernel_summary
 from learncast.dynamics.two_layer import checked_two_layer
 from learncast.errors import InvalidSpec
 from learncast.networks.two_layer import TwoLayer
+from learncast.planning.solving import solve
 from learncast.progress import Progress, silent
+from learncast.representation.similarity import representation_distance, tangent_kernel_summary
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, described
 from learncast.validation import count, real_array

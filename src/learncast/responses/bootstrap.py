@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.dynamics.response_trials import Trials
+from learncast.responses.trials import Trials
 from learncast.validation import FloatArray
 
 #: Probability with which an interval should cover.

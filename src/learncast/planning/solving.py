@@ -8,14 +8,14 @@ from learncast.assumptions import require
 from learncast.dynamics.linear_rnn import ModeSolution
 from learncast.dynamics.modes import modes
 from learncast.dynamics.pooled import PooledProblem
-from learncast.dynamics.response import response
-from learncast.dynamics.response_modes import solve_response
 from learncast.dynamics.solution import Solution
 from learncast.dynamics.two_layer import TwoLayerSolution
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.responses.modes import solve_response
+from learncast.responses.response import response
 from learncast.tasks.task import Task
 from learncast.validation import positive
 
@@ -62,7 +62,7 @@ def solve(
         Activated networks: generator or seed of the trials on which responses are measured. The default seed makes the
         answer repeatable.
     trials : int, optional
-        Activated networks: trials to draw; by default as many as `learncast.dynamics.response.response` draws.
+        Activated networks: trials to draw; by default as many as `learncast.responses.response.response` draws.
     """
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     if isinstance(network, Activated):

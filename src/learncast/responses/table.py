@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from learncast.dynamics.response_bootstrap import Resampling, group_sums
-from learncast.dynamics.response_features import control_means
-from learncast.dynamics.response_trials import Trials
 from learncast.networks.activated import Activated
+from learncast.responses.bootstrap import Resampling, group_sums
+from learncast.responses.features import control_means
+from learncast.responses.trials import Trials
 from learncast.validation import FloatArray
 
 #: Chebyshev nodes of a panel.

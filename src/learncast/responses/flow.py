@@ -12,7 +12,7 @@ import numpy as np
 from scipy.integrate import DOP853, LSODA, OdeSolver, Radau
 from scipy.optimize import brentq
 
-from learncast.dynamics.response_problem import FeatureProblem, SmallProblem
+from learncast.responses.problem import FeatureProblem, SmallProblem
 from learncast.validation import FloatArray
 
 #: Error allowed per step of the integration; a table is not smooth beyond its own accuracy.

@@ -20,7 +20,7 @@ from learncast.dynamics.recurrent_mode import (
     polynomials_of,
 )
 from learncast.errors import InvalidSpec
-from learncast.planning.recurrence.stability import RecurrenceFit, best_recurrence
+from learncast.recurrence.stability import RecurrenceFit, best_recurrence
 from learncast.trajectory import Status
 from learncast.validation import FloatArray, count, positive, real_array
 

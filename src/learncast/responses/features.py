@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from learncast.dynamics.modes import pooled_statistics
-from learncast.dynamics.response_bootstrap import Resampling, group_sums
-from learncast.dynamics.response_trials import Trials
 from learncast.errors import InvalidSpec
+from learncast.responses.bootstrap import Resampling, group_sums
+from learncast.responses.trials import Trials
 from learncast.validation import FloatArray
 
 #: Recurrences whose linear response serves as a control; more would cost accuracy with 256 groups.

@@ -30,7 +30,7 @@ from learncast.dynamics.statistics import LagStatistics
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.alignment import Alignment
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.recurrence.stability import best_recurrence
+from learncast.recurrence.stability import best_recurrence
 from learncast.tasks.comparison import ABSENT
 from learncast.tasks.geometry import Frame, common_frame
 from learncast.tasks.task import Task

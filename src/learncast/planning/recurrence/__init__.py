@@ -1,1 +1,0 @@
-"""Questions about a recurrence that learns: order, stability, trade-offs, features."""

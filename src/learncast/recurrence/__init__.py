@@ -1,0 +1,1 @@
+"""Questions about a learned recurrence: order, stability, trade-off, features."""

@@ -1,0 +1,1 @@
+"""What networks represent: similarities, tangent kernels, richness, decoupling."""

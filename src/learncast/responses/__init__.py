@@ -1,0 +1,1 @@
+"""Nonlinear units of fixed recurrence, seen through their measured responses."""
