@@ -9,6 +9,19 @@ from typing import Any
 from learncast.errors import InvalidSpec
 
 
+def package(name: str, purpose: str, *, why: str, remedy: str) -> Any:
+    """A module of an optional package; `purpose` says what it is needed for."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InvalidSpec(
+            required=f"{name.partition('.')[0]} must be installed {purpose}",
+            got="no such package",
+            why=why,
+            remedy=remedy,
+        ) from error
+
+
 def lightning_package(instead: str) -> Any:
     """Lightning, under either of the names it is published by; `instead` says what to do without it."""
     for name in ("lightning", "pytorch_lightning"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,18 @@ from learncast.errors import InvalidSpec
 FloatArray = NDArray[np.float64]
 
 
-def real_array(name: str, value: Any, *, ndim: int | tuple[int, ...] | None = None, first: int = 0) -> FloatArray:
+def real_array(
+    name: str,
+    value: Any,
+    *,
+    ndim: int | tuple[int, ...] | None = None,
+    numbers: NDArray[np.int64] | None = None,
+    axes: tuple[str, ...] = (),
+) -> FloatArray:
     """Return `value` as a finite float64 array of the given number of dimensions.
 
-    Torch tensors are accepted without importing torch. `first` is the index of the first row, when `value` is a part
-    of something larger: a bad entry is then named by its place in the whole.
+    Torch tensors are accepted without importing torch. `numbers` are those of the rows, when `value` is a part of
+    something larger: a bad entry is then named by its place in the whole. `axes` say what its index stands for.
     """
     if hasattr(value, "detach"):
         tensor = value.detach().cpu()
@@ -46,10 +54,13 @@ def real_array(name: str, value: Any, *, ndim: int | tuple[int, ...] | None = No
     if not np.isfinite(array).all():
         bad = int(np.size(array) - np.isfinite(array).sum())
         place = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
-        where = tuple([place[0] + first, *place[1:]] if place else place)
+        if numbers is not None:
+            place[0] = int(numbers[place[0]])
+        meant = ", ".join(f"{axis} {index}" for axis, index in zip(axes, place, strict=False))
         raise InvalidSpec(
             required=f"{name} must be finite",
-            got=f"{bad} NaN or infinite value{'' if bad == 1 else 's'}, the first at index {where}",
+            got=f"{bad} NaN or infinite value{'' if bad == 1 else 's'}, the first at index {tuple(place)}"
+            + (f" ({meant})" if meant else ""),
             why="one of them would spread to every forecast",
             remedy="remove or impute them before building the task",
         )
@@ -68,7 +79,7 @@ def positive(name: str, value: Any, *, why: str) -> float:
     number = _number(name, value, why)
     if not number > 0:
         raise InvalidSpec(
-            required=f"{name} must be positive", got=_show(value), why=why, remedy=f"choose {name} above 0"
+            required=f"{name} must be positive", got=brief(value), why=why, remedy=f"choose {name} above 0"
         )
     return number
 
@@ -79,7 +90,7 @@ def between(name: str, value: Any, low: float, high: float, *, why: str) -> floa
     if not low <= number <= high:
         raise InvalidSpec(
             required=f"{name} must lie between {low:g} and {high:g}",
-            got=_show(value),
+            got=brief(value),
             why=why,
             remedy=f"choose {name} in that range",
         )
@@ -92,11 +103,50 @@ def count(name: str, value: Any, *, least: int = 1, why: str) -> int:
     if number != int(number) or number < least:
         raise InvalidSpec(
             required=f"{name} must be a whole number of at least {least}",
-            got=_show(value),
+            got=brief(value),
             why=why,
             remedy=f"choose a whole number for {name}",
         )
     return int(number)
+
+
+def one_or_each(name: str, value: Any, number: int, *, of: str) -> FloatArray:
+    """Return `number` values, of things called `of`: as many as are given, or a single one for all."""
+    found = real_array(name, value, ndim=(0, 1))
+    if found.ndim and len(found) != number:
+        raise InvalidSpec(
+            required=f"{name} must be a number or one for each of the {number} {of}",
+            got=f"{len(found)} numbers",
+            why="each has its own",
+            remedy=f"give a single number, or match the {of}",
+        )
+    return np.broadcast_to(found, (number,))
+
+
+def evenly(low: Any, high: Any, points: Any, *, why: str) -> list[float]:
+    """Return so many evenly spaced numbers from `low` to `high`."""
+    first, last = real_array("low and high", [low, high]).tolist()
+    if not first < last:
+        raise InvalidSpec(
+            required="low must be below high",
+            got=f"{first:g} and {last:g}",
+            why="they bound the search",
+            remedy="exchange them",
+        )
+    return np.linspace(first, last, count("points", points, least=2, why=why)).tolist()
+
+
+def growing(name: str, values: Any, *, most: int | None = None, why: str) -> tuple[int, ...]:
+    """Return `values` as whole numbers that grow from 1 or more, up to `most` if it is given."""
+    numbers = tuple(count(name, value, why=why) for value in np.ravel(np.asarray(values)))
+    if not numbers or any(b <= a for a, b in pairwise(numbers)) or (most is not None and numbers[-1] > most):
+        raise InvalidSpec(
+            required=f"{name} must grow" + ("" if most is None else f" and stay within {most}"),
+            got=f"{list(numbers)}" if len(numbers) < 9 else f"{len(numbers)} from {numbers[0]} to {numbers[-1]}",
+            why=why,
+            remedy=f"sort {name} and drop those that are repeated or too large",
+        )
+    return numbers
 
 
 def one_of(name: str, value: Any, choices: tuple[str, ...], *, why: str) -> str:
@@ -105,7 +155,7 @@ def one_of(name: str, value: Any, choices: tuple[str, ...], *, why: str) -> str:
         return str(value)
     raise InvalidSpec(
         required=f"{name} must be one of {', '.join(choices)}",
-        got=_show(value),
+        got=brief(value),
         why=why,
         remedy=suggestion(str(value), choices) or "use one of these words",
     )
@@ -124,15 +174,16 @@ def _number(name: str, value: Any, why: str) -> float:
         number = float(value)
     except (TypeError, ValueError) as error:
         raise InvalidSpec(
-            required=f"{name} must be a number", got=_show(value), why=why, remedy=f"give {name} as a number"
+            required=f"{name} must be a number", got=brief(value), why=why, remedy=f"give {name} as a number"
         ) from error
     if not math.isfinite(number):
         raise InvalidSpec(
-            required=f"{name} must be finite", got=_show(value), why=why, remedy=f"choose a finite number for {name}"
+            required=f"{name} must be finite", got=brief(value), why=why, remedy=f"choose a finite number for {name}"
         )
     return number
 
 
-def _show(value: Any) -> str:
+def brief(value: Any) -> str:
+    """A value as it is written in Python, cut where it is long."""
     text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.networks.linear_rnn import LinearRNN
+from learncast.errors import UnsupportedModel
+from learncast.networks.linear_rnn import LinearRNN, mismatched
 from learncast.networks.two_layer import TwoLayer
 from learncast.trajectory import spec_hash
 from learncast.validation import FloatArray, one_of, real_array
@@ -67,19 +67,11 @@ class Activated:
         if isinstance(self.network, TwoLayer):
             x = real_array("inputs", inputs, ndim=(2, 3))
             if x.shape[-1] != self.inputs or (x.ndim == 3 and x.shape[1] != 1):
-                raise _mismatched(f"(trials, {self.inputs} inputs), or one step of it", x)
+                raise mismatched(f"(trials, {self.inputs} inputs), or one step of it", x)
             hidden = self.activate(x.reshape(len(x), -1) @ self.network.first.T)
             answer = hidden @ self.network.second.T
             return answer[:, None] if every_step else answer
-        x = real_array("inputs", inputs, ndim=3)
-        if x.shape[2] != self.inputs or x.shape[1] == 0:
-            raise _mismatched(f"(trials, steps, {self.inputs} inputs), with at least one step", x)
-        hidden, states = np.zeros((len(x), self.hidden_size)), []
-        for t in range(x.shape[1]):
-            hidden = self.activate(hidden @ self.network.recurrent_weights.T + x[:, t] @ self.network.input_weights.T)
-            if every_step:
-                states.append(hidden)
-        return (np.stack(states, axis=1) if every_step else hidden) @ self.network.output_weights.T
+        return self.network.answers(inputs, every_step, self.activate)
 
     @cached_property
     def hash(self) -> str:
@@ -88,12 +80,3 @@ class Activated:
 
     def __repr__(self) -> str:
         return f"<Activated by {self.activation}: {self.network!r}>"
-
-
-def _mismatched(required: str, x: FloatArray) -> InvalidSpec:
-    return InvalidSpec(
-        required=f"inputs must be {required}",
-        got=f"shape {x.shape}",
-        why="the last axis is the network's input channels",
-        remedy="check the axis order",
-    )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.geometry import Frame
+from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 
 #: Weights of a mode, relative to the largest mode's, that are round-off.
@@ -23,7 +27,7 @@ class Alignment:
     input_weight, output_weight, recurrence : (modes,)
         a, c and b of each mode.
     directions : (hidden, modes)
-        R, the hidden direction of each mode.
+        R, the hidden direction of each mode; 0 for a mode without weights that no unit is left for.
     start_residual, recurrence_residual : float
         Share of the start (of the recurrence acting on it) that the form above misses; 0 is exact.
     """
@@ -57,14 +61,17 @@ class Alignment:
         back = network.recurrent_weights.T @ directions
         b = np.einsum("hk,hk->k", directions, acted)
         missed = np.concatenate([(acted - b * directions)[:, ~idle], (back - b * directions)[:, ~idle]])
-        whole = np.concatenate([acted[:, ~idle], back[:, ~idle]])
+        # Against the recurrence as a whole: on directions that it maps to 0 what is left of it is round-off.
+        whole = float(np.linalg.norm(network.recurrent_weights, 2)) * np.sqrt(missed.shape[1] * 2)
+        lacking = ~directions.any(axis=0)
+        b = np.where(lacking, np.trace(network.recurrent_weights) / network.hidden_size, b)
         return cls(
             input_weight=overlap,
             output_weight=c,
             recurrence=b,
             directions=directions,
             start_residual=_start_residual(reaching, leaving, overlap, c),
-            recurrence_residual=float(np.linalg.norm(missed) / (np.linalg.norm(whole) or 1.0)),
+            recurrence_residual=float(np.linalg.norm(missed) / (whole or 1.0)),
         )
 
 
@@ -86,8 +93,36 @@ def _start_residual(reaching: FloatArray, leaving: FloatArray, a: FloatArray, c:
 
 
 def _spare_directions(used: FloatArray, number: int) -> FloatArray:
-    """Orthonormal directions outside those used, for modes that have no weights yet."""
-    if not number:
-        return np.zeros((len(used), 0))
-    full = np.linalg.qr(np.concatenate([used, np.eye(len(used))], axis=1))[0]
-    return full[:, used.shape[1] : used.shape[1] + number]
+    """Orthonormal directions outside those used, for modes that have no weights yet; 0 where there are no more."""
+    found = np.zeros((len(used), number))
+    if number:
+        full = np.linalg.qr(np.concatenate([used, np.eye(len(used))], axis=1))[0]
+        spare = full[:, used.shape[1] : used.shape[1] + number]
+        found[:, : spare.shape[1]] = spare
+    return found
+
+
+def check_fit(task: Task, network: Any, why: str = "only linear networks are told by statistics alone") -> None:
+    """Refuse other kinds of networks, other channels, and tasks of several steps for a network without memory."""
+    if not isinstance(network, LinearRNN | TwoLayer):
+        raise UnsupportedModel(
+            required="the network must be a LinearRNN or a TwoLayer",
+            got=type(network).__name__,
+            why=why,
+            remedy="describe it as learncast.LinearRNN(...) or learncast.TwoLayer(first, second)",
+        )
+    if (task.inputs, task.outputs) != (network.inputs, network.outputs):
+        raise InvalidSpec(
+            required=f"task {task.name!r} must have the network's {network.inputs} inputs and "
+            f"{network.outputs} outputs",
+            got=f"{task.inputs} and {task.outputs}",
+            why="the network could not be trained on it",
+            remedy="match the network's inputs and outputs to the task's",
+        )
+    if isinstance(network, TwoLayer) and task.steps != 1:
+        raise InvalidSpec(
+            required="a two-layer network needs a static task (one step)",
+            got=f"{task.steps} steps",
+            why="it has no memory",
+            remedy="use tasks.static or tasks.from_pairs, or a LinearRNN",
+        )

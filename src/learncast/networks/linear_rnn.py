@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec
-from learncast.tasks.comparison import ABSENT, mode_strengths
-from learncast.tasks.covariance import MEMORY_LIMIT
-from learncast.tasks.geometry import common_frame
+from learncast.tasks.covariance import check_room
+from learncast.tasks.geometry import ABSENT, common_frame, mode_strengths, pooled_statistics
 from learncast.tasks.task import Task
 from learncast.trajectory import spec_hash
-from learncast.validation import FloatArray, count, frozen, real_array
+from learncast.validation import FloatArray, count, frozen, one_of, positive, real_array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,7 +74,8 @@ class LinearRNN:
         hidden_size : int
             Hidden units; at least one per mode.
         task : Task, optional
-            Whose modes to start on. Modes the task does not have start at zero, where they stay.
+            Whose modes to start on, each with the sign the task has for it through this recurrence. Modes the task does
+            not have start at zero, where they stay.
             Without a task, channel k of the input and of the output are mode k.
         inputs, outputs : int
             Channels, when no task is given.
@@ -88,17 +89,13 @@ class LinearRNN:
             modes = min(sizes)
             left, right, present = np.eye(sizes[0])[:, :modes], np.eye(sizes[1])[:, :modes], np.ones(modes)
         else:
-            frame = common_frame([task])
+            same = np.unique(real_array("recurrence", recurrence, ndim=(0, 1)))
+            frame = common_frame([task], recurrence=float(same[0]) if len(same) == 1 else None)
             modes, left, right = frame.modes, frame.mode_inputs, frame.mode_outputs
             strengths, _ = mode_strengths(task, frame)
             present = (strengths > ABSENT * strengths.max(initial=0.0)).astype(float)
-        if 8 * hidden**2 > MEMORY_LIMIT:
-            raise InvalidSpec(
-                required=f"recurrent weights must fit in {MEMORY_LIMIT / 2**30:.3g} GiB",
-                got=f"{hidden} hidden units, which take {8 * hidden**2 / 2**30:.3g} GiB",
-                why="they would exhaust memory",
-                remedy="use fewer hidden units; more than one per mode change nothing here",
-            )
+        spare = "use fewer hidden units; more than one per mode change nothing here"
+        check_room(hidden**2, "recurrent weights", f"{hidden} hidden units", spare)
         if hidden < modes:
             raise InvalidSpec(
                 required=f"hidden_size must be at least the number of modes, {modes}",
@@ -106,13 +103,66 @@ class LinearRNN:
                 why="each mode needs a hidden direction of its own to start aligned",
                 remedy="use more hidden units or fewer channels",
             )
+        b = _eigenvalues(recurrence, modes, hidden)
+        if task is not None:
+            right = right * _signs(task, left, right, b[:modes])
         a = present * _per_mode("initial", initial, modes)
         c = a if output_initial is None else present * _per_mode("output_initial", output_initial, modes)
         return cls(
             np.concatenate([a[:, None] * left.T, np.zeros((hidden - modes, len(left)))]),
-            np.diag(_eigenvalues(recurrence, modes, hidden)),
+            np.diag(b),
             np.concatenate([right * c, np.zeros((len(right), hidden - modes))], axis=1),
         )
+
+    @classmethod
+    def random(
+        cls,
+        hidden_size: int,
+        inputs: int,
+        outputs: int,
+        *,
+        recurrence: Any = 0.96,
+        scale: float | str | None = None,
+        seed: int | None = None,
+    ) -> LinearRNN:
+        """Make a network that starts at random, as most training does.
+
+        Parameters
+        ----------
+        hidden_size, inputs, outputs : int
+        recurrence : float, one per hidden unit, or "random"
+            Eigenvalues of diagonal recurrent weights; "random" draws a full matrix, uniform within
+            1 / sqrt(hidden_size) as torch does.
+        scale : float or "torch", optional
+            Standard deviation of Gaussian input and output weights, 0.01 by default; "torch" draws them as `nn.RNN`
+            and `nn.Linear` do, uniform within 1 / sqrt(hidden_size).
+        seed : int, optional
+            0 by default.
+        """
+        n, h, m = (
+            count(name, value, why="a network has at least one of each")
+            for name, value in (("inputs", inputs), ("hidden_size", hidden_size), ("outputs", outputs))
+        )
+        rng = np.random.default_rng(count("seed", seed or 0, least=0, why="it numbers a random stream"))
+        bound = 1 / np.sqrt(h)
+        if scale == "torch":
+            first, last = rng.uniform(-bound, bound, (h, n)), rng.uniform(-bound, bound, (m, h))
+        else:
+            size = 0.01 if scale is None else positive("scale", scale, why="weights of exactly 0 never learn")
+            first, last = size * rng.standard_normal((h, n)), size * rng.standard_normal((m, h))
+        if isinstance(recurrence, str):
+            one_of("recurrence", recurrence, ("random",), why="the other recurrences are numbers")
+            return cls(first, rng.uniform(-bound, bound, (h, h)), last)
+        return cls(first, np.diag(_eigenvalues(recurrence, h, h)), last)
+
+    @property
+    def maps(self) -> tuple[FloatArray, FloatArray]:
+        """The map into the hidden units and the map out of them."""
+        return self.input_weights, self.output_weights
+
+    def with_maps(self, first: FloatArray, second: FloatArray) -> LinearRNN:
+        """The network with these maps and the same recurrence."""
+        return LinearRNN(first, self.recurrent_weights, second)
 
     @property
     def inputs(self) -> int:
@@ -129,24 +179,29 @@ class LinearRNN:
         """Hidden units."""
         return len(self.recurrent_weights)
 
+    @property
+    def scalar_recurrence(self) -> float | None:
+        """The number b where the recurrent weights are b times the identity; None elsewhere."""
+        b = float(self.recurrent_weights[0, 0])
+        return b if np.array_equal(self.recurrent_weights, b * np.eye(self.hidden_size)) else None
+
     def respond(self, inputs: Any, *, every_step: bool = False) -> FloatArray:
         """Run the network on trials: (trials, steps, inputs) to (trials[, steps], outputs)."""
+        return self.answers(inputs, every_step)
+
+    def answers(
+        self, inputs: Any, every_step: bool, activate: Callable[[FloatArray], FloatArray] = np.asarray
+    ) -> FloatArray:
+        """The same with a nonlinearity on the hidden units."""
         x = real_array("inputs", inputs, ndim=3)
         if x.shape[2] != self.inputs or x.shape[1] == 0:
-            raise InvalidSpec(
-                required=f"inputs must be (trials, steps, {self.inputs} inputs), with at least one step",
-                got=f"shape {x.shape}",
-                why="the last axis is the network's input channels",
-                remedy="check the axis order",
-            )
-        hidden = np.zeros((len(x), self.hidden_size))
-        states = []
+            raise mismatched(f"(trials, steps, {self.inputs} inputs), with at least one step", x)
+        hidden, states = np.zeros((len(x), self.hidden_size)), []
         for t in range(x.shape[1]):
-            hidden = hidden @ self.recurrent_weights.T + x[:, t] @ self.input_weights.T
+            hidden = activate(hidden @ self.recurrent_weights.T + x[:, t] @ self.input_weights.T)
             if every_step:
                 states.append(hidden)
-        final = np.stack(states, axis=1) if every_step else hidden
-        return final @ self.output_weights.T
+        return (np.stack(states, axis=1) if every_step else hidden) @ self.output_weights.T
 
     @cached_property
     def hash(self) -> str:
@@ -159,6 +214,16 @@ class LinearRNN:
             f"<LinearRNN: {self.inputs} inputs, {self.hidden_size} hidden, {self.outputs} outputs; "
             f"spectral radius {radius:.4g}>"
         )
+
+
+def _signs(task: Task, left: FloatArray, right: FloatArray, recurrence: FloatArray) -> FloatArray:
+    """Sign of each mode's cross strength as the recurrence weights it, which that of the plain sum may oppose.
+
+    A start of the other sign lies on a saddle's stable manifold and would never learn.
+    """
+    pooled = {b: pooled_statistics(task, b)[0] for b in set(recurrence.tolist())}
+    cross = [left[:, k] @ pooled[b] @ right[:, k] for k, b in enumerate(recurrence.tolist())]
+    return np.where(np.array(cross) < 0, -1.0, 1.0)
 
 
 def _per_mode(name: str, value: Any, modes: int) -> FloatArray:
@@ -186,4 +251,14 @@ def _eigenvalues(recurrence: Any, modes: int, hidden: int) -> FloatArray:
         got=f"{len(array)} numbers",
         why="they are the eigenvalues of the recurrent weights",
         remedy="match one of these lengths",
+    )
+
+
+def mismatched(required: str, x: FloatArray) -> InvalidSpec:
+    """The error of inputs that a network cannot read."""
+    return InvalidSpec(
+        required=f"inputs must be {required}",
+        got=f"shape {x.shape}",
+        why="the last axis is the network's input channels",
+        remedy="check the axis order",
     )

@@ -112,6 +112,15 @@ class TwoLayer:
         return cls(layers[0].weight, layers[1].weight)
 
     @property
+    def maps(self) -> tuple[FloatArray, FloatArray]:
+        """The map into the hidden units and the map out of them."""
+        return self.first, self.second
+
+    def with_maps(self, first: FloatArray, second: FloatArray) -> TwoLayer:
+        """A network of these maps."""
+        return TwoLayer(first, second)
+
+    @property
     def inputs(self) -> int:
         """Inputs."""
         return int(self.first.shape[1])
@@ -130,6 +139,12 @@ class TwoLayer:
     def function(self) -> FloatArray:
         """The input-output map W2 W1, (outputs, inputs)."""
         return self.second @ self.first
+
+    @property
+    def imbalance_share(self) -> float:
+        """|W2^T W2 - W1 W1^T| / |W2^T W2 + W1 W1^T|: 0 if the layers are balanced, at most 1."""
+        one, two = self.first @ self.first.T, self.second.T @ self.second
+        return float(np.linalg.norm(two - one) / np.linalg.norm(two + one))
 
     @cached_property
     def hash(self) -> str:

@@ -1,7 +1,6 @@
 """What is to be learned: tasks as second-order statistics of inputs and targets."""
 
 from learncast.tasks import sensory
-from learncast.tasks.comparison import TaskSimilarity, similarity
 from learncast.tasks.covariance import Covariance, Dense, Kronecker, Sampled
 from learncast.tasks.delays import (
     multi_lag,
@@ -10,20 +9,25 @@ from learncast.tasks.delays import (
     sinusoidal_delay,
     sinusoidal_delay_trials,
 )
-from learncast.tasks.environments import from_environment
 from learncast.tasks.families import integration, leaky_integration
-from learncast.tasks.one_step import Whitened, from_pairs, reversed, static, whitened
-from learncast.tasks.resampling import StandardErrors, resampled, standard_errors
-from learncast.tasks.streams import from_batches
-from learncast.tasks.tables import from_table
+from learncast.tasks.geometry import TaskSimilarity, similarity
+from learncast.tasks.one_step import Hierarchy, Whitened, from_pairs, hierarchy, reversed, static, whitened
+from learncast.tasks.recorded.environments import from_environment
+from learncast.tasks.recorded.files import from_file
+from learncast.tasks.recorded.recording import Recording
+from learncast.tasks.recorded.resampling import StandardErrors, resampled, standard_errors
+from learncast.tasks.recorded.streams import from_batches
+from learncast.tasks.recorded.summary import DataSummary, summary
+from learncast.tasks.recorded.tables import from_table
 from learncast.tasks.task import Task
-from learncast.tasks.trees import Hierarchy, hierarchy
 
 __all__ = [
     "Covariance",
+    "DataSummary",
     "Dense",
     "Hierarchy",
     "Kronecker",
+    "Recording",
     "Sampled",
     "StandardErrors",
     "Task",
@@ -31,6 +35,7 @@ __all__ = [
     "Whitened",
     "from_batches",
     "from_environment",
+    "from_file",
     "from_pairs",
     "from_table",
     "hierarchy",
@@ -47,5 +52,6 @@ __all__ = [
     "sinusoidal_delay_trials",
     "standard_errors",
     "static",
+    "summary",
     "whitened",
 ]

@@ -7,6 +7,7 @@ forms below keep their structure and are written out only when asked, behind a s
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,17 @@ from learncast.validation import FloatArray
 MEMORY_LIMIT = 2**30
 
 Shape = tuple[int, int, int, int]
+
+
+def check_room(values: int, what: str, got: str, remedy: str, *, limit: int = MEMORY_LIMIT) -> None:
+    """Refuse what would hold so many numbers that memory is exhausted."""
+    if 8 * values > limit:
+        raise InvalidSpec(
+            required=f"{what} must fit in {limit / 2**30:.3g} GiB",
+            got=f"{got}, which takes {8 * values / 2**30:.3g} GiB",
+            why="it would exhaust memory",
+            remedy=remedy,
+        )
 
 
 class Covariance(ABC):
@@ -66,14 +78,9 @@ class Covariance(ABC):
 
     def dense(self, *, limit: int = MEMORY_LIMIT) -> FloatArray:
         """Write the covariance out, unless that takes more than `limit` bytes."""
-        size = 8 * int(np.prod([int(n) for n in self.shape], dtype=object))
-        if size > limit:
-            raise InvalidSpec(
-                required=f"a covariance written out must fit in {limit / 2**30:.3g} GiB",
-                got=f"shape {self.shape}, which takes {size / 2**30:.3g} GiB",
-                why="it would exhaust memory",
-                remedy="work with the structured form (contracted, rotated), or raise the limit argument",
-            )
+        values = math.prod(int(n) for n in self.shape)
+        remedy = "work with the structured form (contracted, rotated), or raise the limit argument"
+        check_room(values, "a covariance written out", f"shape {self.shape}", remedy, limit=limit)
         return self._written_out()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> FloatArray:
@@ -102,7 +109,8 @@ class Dense(Covariance):
         return Dense(self.values.transpose(2, 3, 0, 1))
 
     def diagonal(self) -> FloatArray:
-        return np.ascontiguousarray(np.einsum("tksk->kts", self.values[:, : self._least, :, : self._least]))
+        channels = min(self.shape[1], self.shape[3])
+        return np.ascontiguousarray(np.einsum("tksk->kts", self.values[:, :channels, :, :channels]))
 
     def left_factor(self) -> FloatArray:
         t, n, s, m = self.shape
@@ -114,10 +122,6 @@ class Dense(Covariance):
 
     def _written_out(self) -> FloatArray:
         return self.values
-
-    @property
-    def _least(self) -> int:
-        return min(self.shape[1], self.shape[3])
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec
-from learncast.tasks.covariance import MEMORY_LIMIT, Kronecker
-from learncast.tasks.task import Recipe, Task
+from learncast.tasks.covariance import Kronecker, check_room
+from learncast.tasks.task import Task, family
 from learncast.validation import FloatArray, count, positive, real_array
 
 LAGS = (32, 64, 128, 192, 256)
 COEFFICIENTS = (0.6, 0.5, 0.4, 0.32, 0.26)
 NOISE_STRENGTH = 0.09  # variance: a standard deviation of 0.3
 PERIODS = (20.0,)
+SHORTER = "use shorter trials, or draw trials directly, without a Task"
 
 
 def random_direction(inputs: int, rng: np.random.Generator) -> FloatArray:
@@ -30,6 +31,7 @@ def random_direction(inputs: int, rng: np.random.Generator) -> FloatArray:
     return np.asarray(u / np.linalg.norm(u))
 
 
+@family
 def multi_lag(
     steps: int = 1024,
     direction: Any = 16,
@@ -58,22 +60,13 @@ def multi_lag(
         What to call the task.
     """
     T, u, ages, c, variance = _checked(steps, direction, lags, coefficients, noise_strength)
-    _check_room(T, 1)
+    check_room(T**2, "the time covariance", f"{T} steps", SHORTER)
     delays = sum((weight * np.eye(T, k=-age) for weight, age in zip(c, ages, strict=True)), np.zeros((T, T)))
-    parameters = {
-        "steps": steps,
-        "direction": direction,
-        "lags": lags,
-        "coefficients": coefficients,
-        "noise_strength": noise_strength,
-        "name": name,
-    }
     return Task.trusted(
         Kronecker(np.eye(T)[None], np.eye(len(u))[None]),
         Kronecker(delays.T[None], u[None, :, None]),
         Kronecker((float(u @ u) * delays @ delays.T + variance * np.eye(T))[None], np.ones((1, 1, 1))),
         name=str(name),
-        recipe=Recipe(multi_lag, parameters),
     )
 
 
@@ -104,6 +97,7 @@ def multi_lag_trials(
     return inputs, targets
 
 
+@family
 def sinusoidal_delay(
     steps: int = 256,
     delay: int = 32,
@@ -135,25 +129,16 @@ def sinusoidal_delay(
         What to call the task.
     """
     T, age, omega, w, variance = _checked_waves(steps, delay, periods, weights, noise_strength)
-    _check_room(T, len(w))
+    check_room(len(w) * T**2, "the time covariance", f"{T} steps", SHORTER)
     gaps = np.subtract.outer(np.arange(T), np.arange(T))
     waves = np.cos(omega[:, None, None] * gaps)
     shown = np.eye(T, k=-age)  # row r picks step r - delay
     every = np.eye(len(w))
-    parameters = {
-        "steps": steps,
-        "delay": delay,
-        "periods": periods,
-        "weights": weights,
-        "noise_strength": noise_strength,
-        "name": name,
-    }
     return Task.trusted(
         Kronecker(waves + variance * np.eye(T), every[:, :, None] * every[:, None, :]),
         Kronecker(waves @ shown.T, (every * w)[:, :, None]),
         Kronecker((shown @ np.tensordot(w**2, waves, axes=1) @ shown.T)[None], np.ones((1, 1, 1))),
         name=str(name),
-        recipe=Recipe(sinusoidal_delay, parameters),
     )
 
 
@@ -186,8 +171,8 @@ def sinusoidal_delay_trials(
 def _checked(
     steps: Any, direction: Any, lags: Any, coefficients: Any, noise_strength: Any
 ) -> tuple[int, FloatArray, tuple[int, ...], FloatArray, float]:
-    ages = tuple(count("lags", age, least=0, why="they count steps back") for age in lags)
     T = count("steps", steps, why="a trial has at least one step")
+    ages = tuple(lag_within("lags", age, T) for age in lags)
     c = real_array("coefficients", coefficients, ndim=1)
     if not ages or len(set(ages)) != len(ages) or len(c) != len(ages):
         raise InvalidSpec(
@@ -196,7 +181,6 @@ def _checked(
             why="the target is a sum over lags",
             remedy="give two lists of one length",
         )
-    _shorter("lags", max(ages), T)
     return T, _direction(direction), ages, c, _variance(noise_strength)
 
 
@@ -230,9 +214,7 @@ def _checked_waves(
             remedy="give two lists of one length, or leave weights out",
         )
     T = count("steps", steps, why="a trial has at least one step")
-    age = count("delay", delay, least=0, why="it counts steps back")
-    _shorter("delay", age, T)
-    return T, age, 2 * np.pi / lengths, w, _variance(noise_strength)
+    return T, lag_within("delay", delay, T), 2 * np.pi / lengths, w, _variance(noise_strength)
 
 
 def _variance(noise_strength: Any) -> float:
@@ -240,21 +222,14 @@ def _variance(noise_strength: Any) -> float:
     return variance if variance == 0 else positive("noise_strength", variance, why="it is a variance")
 
 
-def _shorter(name: str, age: int, steps: int) -> None:
-    if age >= steps:
+def lag_within(name: str, value: Any, steps: int, *, least: int = 0) -> int:
+    """Validate a number of steps back, less than a trial has."""
+    lag = count(name, value, least=least, why="it counts steps back")
+    if lag >= steps:
         raise InvalidSpec(
             required=f"{name} must be less than the {steps} steps of a trial",
-            got=f"{age}",
-            why="no target could ever show it",
+            got=f"{lag}",
+            why="no input came before the first",
             remedy=f"lengthen the trial or shorten {name}",
         )
-
-
-def _check_room(T: int, terms: int) -> None:
-    if 8 * terms * T**2 > MEMORY_LIMIT:
-        raise InvalidSpec(
-            required=f"the time covariance must fit in {MEMORY_LIMIT / 2**30:.3g} GiB",
-            got=f"{T} steps, which take {8 * terms * T**2 / 2**30:.3g} GiB",
-            why="it would exhaust memory",
-            remedy="use shorter trials, or draw trials directly, without a Task",
-        )
+    return lag

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec
-from learncast.tasks.covariance import MEMORY_LIMIT, Kronecker
-from learncast.tasks.task import Recipe, Task
+from learncast.tasks.covariance import Kronecker, check_room
+from learncast.tasks.task import Task, family
 from learncast.validation import FloatArray, count, one_of, real_array
 
 TARGETS = ("end", "every_step")
@@ -100,12 +100,8 @@ class Family:
     profile: Callable[..., Profile]
     channel_keywords: tuple[str, ...]
 
-    @property
-    def name(self) -> str:
-        """Name of the family."""
-        return self.build.__name__
 
-
+@family
 def integration(
     steps: int = 50,
     input_strength: Any = 1.0,
@@ -132,13 +128,11 @@ def integration(
     name : str
         What to call the task.
     """
-    return _build(
-        FAMILIES["integration"],
-        {"steps": steps, "mixing": mixing, "targets": targets, "name": name},
-        {"input_strength": input_strength, "target_strength": target_strength},
-    )
+    channels = {"input_strength": input_strength, "target_strength": target_strength}
+    return _build(integration_profile, steps, mixing, targets, name, channels)
 
 
+@family
 def leaky_integration(
     steps: int = 50,
     timescale: Any = 10.0,
@@ -167,16 +161,8 @@ def leaky_integration(
     mixing, targets, name
         As for `integration`.
     """
-    return _build(
-        FAMILIES["leaky_integration"],
-        {"steps": steps, "mixing": mixing, "targets": targets, "name": name},
-        {
-            "timescale": timescale,
-            "correlation": correlation,
-            "noise_strength": noise_strength,
-            "gain": gain,
-        },
-    )
+    channels = {"timescale": timescale, "correlation": correlation, "noise_strength": noise_strength, "gain": gain}
+    return _build(leaky_profile, steps, mixing, targets, name, channels)
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -206,44 +192,36 @@ def checked_channels(keyword: str, value: Any) -> FloatArray:
     return array
 
 
-def _build(family: Family, common: dict[str, Any], keywords: dict[str, Any]) -> Task:
-    steps = count("steps", common["steps"], why="a trial has at least one step")
-    targets = one_of("targets", common["targets"], TARGETS, why="it says when the target is asked for")
-    values = {key: checked_channels(key, value) for key, value in keywords.items()}
-    mixing = _mixing(common["mixing"], values)
-    _check_room(steps, max(value.size for value in values.values()))
+def _build(
+    make: Callable[..., Profile], steps: Any, mixing: Any, targets: str, name: str, channels: dict[str, Any]
+) -> Task:
+    T = count("steps", steps, why="a trial has at least one step")
+    targets = one_of("targets", targets, TARGETS, why="it says when the target is asked for")
+    values = {key: checked_channels(key, value) for key, value in channels.items()}
+    mixing = _mixing(mixing, values)
+    most = max(value.size for value in values.values())
+    check_room(most * T**2, "the time covariance", f"{T} steps", "use shorter trials or larger time steps")
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported below, in words
-        profile = family.profile(steps=steps, targets=targets, **values)
+        profile = make(steps=T, targets=targets, **values)
         cross, target = profile.cross, profile.target
     if not np.isfinite(target).all():
         raise InvalidSpec(
             required="the statistics must be finite",
-            got=f"an overflow at {steps} steps with {', '.join(f'{k} {_most(v):g}' for k, v in values.items())}",
+            got=f"an overflow at {T} steps with {', '.join(f'{k} {_most(v):g}' for k, v in values.items())}",
             why="they are beyond the range of floating point",
             remedy="shorten the trial or use smaller numbers",
         )
+    every = np.eye(mixing.shape[1])
     return Task.trusted(
-        _terms(profile.input, np.eye(mixing.shape[1])),
-        _cross_terms(cross, mixing),
-        _terms(target, mixing),
-        name=str(common["name"]),
-        recipe=Recipe(family.build, {**common, **keywords}),
+        _terms(profile.input, every, every),
+        _terms(cross, every, mixing),
+        _terms(target, mixing, mixing),
+        name=str(name),
     )
 
 
 def _most(values: FloatArray) -> float:
     return float(values.flat[np.abs(values).argmax()])
-
-
-def _check_room(steps: int, channels: int) -> None:
-    size = 8 * channels * steps**2
-    if size > MEMORY_LIMIT:
-        raise InvalidSpec(
-            required=f"the time covariance must fit in {MEMORY_LIMIT / 2**30:.3g} GiB",
-            got=f"{steps} steps, which take {size / 2**30:.3g} GiB",
-            why="it would exhaust memory",
-            remedy="use shorter trials or larger time steps",
-        )
 
 
 def _mixing(mixing: Any, values: Mapping[str, FloatArray]) -> FloatArray:
@@ -275,14 +253,8 @@ def _mixing(mixing: Any, values: Mapping[str, FloatArray]) -> FloatArray:
     return matrix
 
 
-def _terms(time: FloatArray, channel: FloatArray) -> Kronecker:
-    """Cov = sum_i time_i x channel e_i e_i^T channel^T; equal channels share one term."""
+def _terms(time: FloatArray, left: FloatArray, right: FloatArray) -> Kronecker:
+    """Cov = sum_i time_i x left e_i e_i^T right^T; equal channels share one term."""
     if time.ndim == 2:
-        return Kronecker(time[None], (channel @ channel.T)[None])
-    return Kronecker(time, np.einsum("ai,bi->iab", channel, channel))
-
-
-def _cross_terms(time: FloatArray, mixing: FloatArray) -> Kronecker:
-    if time.ndim == 2:
-        return Kronecker(time[None], mixing.T[None])
-    return Kronecker(time, np.eye(mixing.shape[1])[:, :, None] * mixing.T[:, None, :])
+        return Kronecker(time[None], (left @ right.T)[None])
+    return Kronecker(time, np.einsum("ai,bi->iab", left, right))

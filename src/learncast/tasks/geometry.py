@@ -1,4 +1,4 @@
-"""The frame in which tasks fall apart into modes: paired input and output directions."""
+"""The geometry of tasks: paired input and output directions in which one falls apart into modes and two compare."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import subspace_angles
 
+from learncast.errors import InvalidSpec
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 
 #: Eigenvalues (singular values) closer than this share of the largest are one group, whose directions are free.
 TIE = 1e-9
+
+#: Share of the strongest mode's strength below which a mode is not part of a task.
+ABSENT = 1e-8
+
+#: Share of a cross covariance off the diagonal of its frame up to which its directions stand still.
+STATIC = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +53,39 @@ class Frame:
         return self.outputs[:, : self.modes]
 
 
-def common_frame(tasks: Sequence[Task], *, maps: Iterable[FloatArray] = ()) -> Frame:
+def common_frame(
+    tasks: Sequence[Task],
+    *,
+    maps: Iterable[FloatArray] = (),
+    recurrence: float | None = None,
+    reading: FloatArray | None = None,
+) -> Frame:
     """Find the frame of the first task, leaving to the others what it does not decide.
 
     Where the first task is degenerate (equal strengths, or none) its singular vectors are not unique; an
     arbitrary choice there would make a network look misaligned that is not. Those directions are chosen to
     suit the first task's input covariance, then `maps`, (outputs, inputs) matrices such as a network's input-output
     maps, then the other tasks.
+
+    Directions that turn over a trial are none of a frame's: the frame is then that of the inputs pooled by
+    `recurrence`, where it is one number, which are all that such a network sees. Directions that carry no target are
+    modes only where outputs are left for them: those that `reading`, (any, inputs), or the maps read come first.
     """
     maps = list(maps)
-    inputs = _input_directions(tasks, maps)
+    reading = np.concatenate([np.zeros((0, tasks[0].inputs)) if reading is None else reading, *maps])
+    frame = _framed(tasks, maps, reading)
+    if recurrence is None or tasks[0].steps == 1:
+        return frame
+    cross = tasks[0].cross_covariance.rotated(frame.inputs, frame.outputs)
+    if cross.off_diagonal_norm() <= STATIC * cross.norm():
+        return frame
+    # The static tasks that a network whose recurrence is one number sees.
+    pooled = (pooled_statistics(task, recurrence) for task in tasks)
+    return _framed([Task(power[None, :, None, :], cross[None]) for cross, power in pooled], maps, reading)
+
+
+def _framed(tasks: Sequence[Task], maps: list[FloatArray], reading: FloatArray) -> Frame:
+    inputs = _reached_first(_input_directions(tasks, maps), tasks[0], reading)
     return Frame(inputs, _output_directions(tasks, maps, inputs))
 
 
@@ -65,6 +96,18 @@ def _input_directions(tasks: Sequence[Task], maps: list[FloatArray]) -> FloatArr
             break
         groups = [part for group in groups for part in _split(group, decider, symmetric)]
     return np.concatenate(groups, axis=1)
+
+
+def _reached_first(directions: FloatArray, task: Task, reading: FloatArray) -> FloatArray:
+    """Directions that carry the target, then those that are read, then the rest."""
+    if task.outputs >= task.inputs:
+        return directions
+
+    def felt(matrix: FloatArray) -> FloatArray:
+        return np.linalg.norm(matrix.T @ directions, axis=0) > TIE * float(np.linalg.norm(matrix))
+
+    carried, read = felt(task.cross_covariance.left_factor()), felt(reading.T)
+    return directions[:, np.argsort(np.where(carried, 0, np.where(read, 1, 2)), kind="stable")]
 
 
 def _deciders(tasks: Sequence[Task], maps: list[FloatArray]) -> Iterator[tuple[FloatArray, bool]]:
@@ -158,3 +201,123 @@ def _completion(found: list[FloatArray], size: int) -> FloatArray:
     completed = _orthogonalised(axis, found)
     assert completed is not None  # an axis covered least has length >= 1/size outside the span
     return completed
+
+
+@dataclass(frozen=True)
+class TaskSimilarity:
+    """Comparison of a second task with a first.
+
+    Attributes
+    ----------
+    input_angles, output_angles : radians
+        Principal angles between the input (output) directions that carry the two tasks; 0 is the same
+        subspace, pi/2 an orthogonal direction.
+    mismatch : float
+        Share of the second task's cross covariance that lies off the diagonal in the first task's frame:
+        0 when the two have the same geometry, as exact curricula need, 1 when nothing is shared.
+    cross_ratio, input_ratio : (modes,)
+        Strength of the second task over the first, mode by mode of the first: root-mean-square s_yx over
+        steps (negative where the tasks ask for opposite signs), and mean variance s_xx over steps; nan for a mode
+        the first task does not have.
+    """
+
+    input_angles: FloatArray
+    output_angles: FloatArray
+    mismatch: float
+    cross_ratio: FloatArray
+    input_ratio: FloatArray
+
+    def __repr__(self) -> str:
+        degrees = np.degrees(np.concatenate([self.input_angles, self.output_angles]))
+        return (
+            f"<TaskSimilarity: largest angle {degrees.max(initial=0.0):.1f} degrees, mismatch "
+            f"{self.mismatch:.2g}, cross ratio {np.round(self.cross_ratio, 4)}, "
+            f"input ratio {np.round(self.input_ratio, 4)}>"
+        )
+
+
+def similarity(first: Task, second: Task) -> TaskSimilarity:
+    """Measure how the geometry and the strengths of `second` differ from those of `first`."""
+    if (first.inputs, first.outputs) != (second.inputs, second.outputs):
+        raise InvalidSpec(
+            required="two tasks must have the same inputs and outputs to be compared",
+            got=f"{first.inputs}->{first.outputs} and {second.inputs}->{second.outputs}",
+            why="directions of different spaces have no angle",
+            remedy="compare tasks of one network",
+        )
+    frame = common_frame([first, second])
+    one, other = (mode_strengths(task, frame) for task in (first, second))
+    sums = [_mode_courses(task, frame).sum(axis=(1, 2)) for task in (first, second)]
+    signs = np.where(sums[0] * sums[1] < 0, -1.0, 1.0)  # -1 where the tasks ask for opposite ones, summed over steps
+    carried = [_carried(task) for task in (first, second)]
+    rotated = second.cross_covariance.rotated(frame.inputs, frame.outputs)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        present = one[0] > ABSENT * one[0].max(initial=0.0)
+        cross_ratio = np.where(present, signs * other[0] / one[0], np.nan)
+        input_ratio = np.where(one[1] > 0, other[1] / one[1], np.nan)
+    return TaskSimilarity(
+        input_angles=_angles(carried[0][0], carried[1][0]),
+        output_angles=_angles(carried[0][1], carried[1][1]),
+        mismatch=share(rotated.off_diagonal_norm(), rotated.norm()),
+        cross_ratio=cross_ratio,
+        input_ratio=input_ratio,
+    )
+
+
+def mode_strengths(task: Task, frame: Frame) -> tuple[FloatArray, FloatArray]:
+    """Root-mean-square s_yx and mean variance s_xx of each mode over the steps of a trial."""
+    cross = _mode_courses(task, frame)
+    inputs = task.input_covariance.contracted(np.eye(task.steps) / task.steps)
+    variances = np.einsum("nk,nm,mk->k", frame.mode_inputs, inputs, frame.mode_inputs)
+    readouts = cross.shape[2]
+    live = task.steps * readouts if readouts == 1 else task.steps * (task.steps + 1) / 2
+    return np.sqrt((cross**2).sum(axis=(1, 2)) / live), variances
+
+
+def _mode_courses(task: Task, frame: Frame) -> FloatArray:
+    """Cross covariance of each mode, (modes, steps, readouts)."""
+    return task.cross_covariance.rotated(frame.mode_inputs, frame.mode_outputs).diagonal()
+
+
+def share(part: float, whole: float) -> float:
+    """Return part / whole, 0 when there is no whole."""
+    return part / whole if whole > 0 else 0.0
+
+
+def _carried(task: Task) -> tuple[FloatArray, FloatArray]:
+    frame = common_frame([task])
+    strengths, _ = mode_strengths(task, frame)
+    present = strengths > ABSENT * strengths.max(initial=0.0)
+    return frame.mode_inputs[:, present], frame.mode_outputs[:, present]
+
+
+def _angles(one: FloatArray, other: FloatArray) -> FloatArray:
+    if not one.shape[1] or not other.shape[1]:
+        return np.zeros(0)
+    return np.asarray(subspace_angles(one, other))
+
+
+def recurrence_kernel(recurrence: float, steps: int, readouts: int) -> FloatArray:
+    """Weight b^(r-t) with which input step t reaches readout step r >= t, (steps, readouts)."""
+    with np.errstate(over="ignore"):
+        powers = np.power(recurrence, np.arange(steps))  # 0^0 = 1: at b = 0 the last input counts alone
+    if readouts == 1:
+        return powers[::-1, None]
+    reach = np.arange(steps)[None, :] - np.arange(steps)[:, None]
+    return np.where(reach >= 0, powers[np.maximum(reach, 0)], 0.0)
+
+
+def pooled_statistics(task: Task, recurrence: float) -> tuple[FloatArray, FloatArray]:
+    """Cov(z, y) and Cov(z, z) of the pooled input z_r = sum_{t<=r} b^(r-t) x_t, summed over readout steps r."""
+    kernel = recurrence_kernel(recurrence, task.steps, task.cross_covariance.shape[2])
+    with np.errstate(over="ignore", invalid="ignore"):
+        cross = task.cross_covariance.contracted(kernel)
+        power = task.input_covariance.contracted(kernel @ kernel.T)
+    if not (np.isfinite(cross).all() and np.isfinite(power).all()):
+        raise InvalidSpec(
+            required="the recurrence must not overflow over a trial",
+            got=f"eigenvalue {recurrence:.4g} over {task.steps} steps",
+            why="the response to the first input is beyond the range of floating point",
+            remedy="use a smaller recurrence or shorter trials",
+        )
+    return cross, power

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from learncast.errors import InvalidSpec
-from learncast.tasks.covariance import Covariance, Dense, Kronecker, Sampled
-from learncast.tasks.recording import Recording
+from learncast.tasks.covariance import Dense
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray, real_array
+from learncast.validation import FloatArray, count, one_of, real_array
 
 #: Share of the largest input variance below which a direction has no input.
 SILENT = 1e-12
+
+#: What a feature of a hierarchy is.
+FORMS = ("signed", "membership")
+
+#: A node of the tree: an item, or (level, position) with level 0 the root.
+Node = int | tuple[int, int]
 
 
 def static(
@@ -40,46 +46,31 @@ def static(
     return Task(covariance[None, :, None, :], cross.T[None], target_correlation, name=name)
 
 
-def from_pairs(inputs: Any, targets: Any, *, centre: bool = False, name: str = "pairs") -> Task:
+def from_pairs(inputs: Any, targets: Any, *, name: str = "pairs", **options: Any) -> Task:
     """Make a task of one step from input-target pairs.
 
     Parameters
     ----------
     inputs : (pairs, inputs)
-    targets : (pairs, outputs)
-    centre : bool
-        Subtract the means first; off by default, as in `Task.from_samples`.
+    targets : (pairs, outputs) or labels (pairs,)
     name : str
+    **options
+        `centre`, `scale`, `mask` and `classes` of `Task.from_samples`; nothing is done to the pairs by default.
     """
     x = real_array("inputs", inputs, ndim=2)
-    return Task.from_samples(x[:, None, :], real_array("targets", targets, ndim=2), centre=centre, name=name)
+    return Task.from_samples(x[:, None, :], targets, name=name, **options)
 
 
 def reversed(task: Task, *, name: str | None = None) -> Task:
     """Ask for the opposite of every target."""
-    flipped = _scaled(task.cross_covariance, -1.0)
     return Task.trusted(
         task.input_covariance,
-        flipped,
+        task.cross_covariance.rotated(np.eye(task.inputs), -np.eye(task.outputs)),
         task.target_covariance,
         name=name or f"{task.name}, reversed",
         trials=task.trials,
-        recording=_flipped(task.recording),
+        recording=task.recording and task.recording.with_targets_times(-1.0),
     )
-
-
-def _flipped(recording: Recording | None) -> Recording | None:
-    if recording is None or recording.blocks is None:
-        return recording
-    return Recording(recording.centred, recording.blocks.with_targets_times(-1.0))
-
-
-def _scaled(covariance: Covariance, factor: float) -> Covariance:
-    if isinstance(covariance, Kronecker):
-        return Kronecker(covariance.time, factor * covariance.channel)
-    if isinstance(covariance, Sampled):
-        return Sampled(covariance.left, factor * covariance.right)
-    return Dense(factor * covariance.dense())
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,3 +138,130 @@ def whitened(task: Task) -> Whitened:
         trials=task.trials,
     )
     return Whitened(white, transform)
+
+
+class Hierarchy(Task):
+    """A static task in which each item of a binary tree must be answered by its features.
+
+    Items are one-hot inputs, scaled so that they are white. In the ``"signed"`` form a feature is a branching of the
+    tree: +1 for the items on one side, -1 on the other, 0 elsewhere, and one feature is shared by all. In the
+    ``"membership"`` form a feature is a node: 1 for the items below it.
+
+    Attributes
+    ----------
+    features : (features, items)
+        Target of each item.
+    depth : int
+        Levels of branching; there are 2^depth items.
+    form : str
+    order : tuple of int
+        Which leaf of the tree each item sits on.
+    """
+
+    features: FloatArray
+    depth: int
+    form: str
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(cls, depth: int, form: str, order: Sequence[int], name: str) -> Hierarchy:
+        """Build the task for items placed on the leaves in a given order."""
+        items = 2**depth
+        features = _features(depth, form)[:, list(order)]
+        # One-hot items, sqrt(items) high: E[x x^T] = 1, E[y x^T] = features / sqrt(items).
+        cross = features / np.sqrt(items)
+        return cls.trusted(
+            Dense(np.eye(items)[None, :, None, :]),
+            Dense(cross.T[None, :, None, :]),
+            Dense((features @ features.T / items)[None, :, None, :]),
+            name=name,
+            features=features,
+            depth=depth,
+            form=form,
+            order=tuple(order),
+        )
+
+    @property
+    def items(self) -> FloatArray:
+        """The inputs, (items, items): row i is item i."""
+        return np.sqrt(2**self.depth) * np.eye(2**self.depth)
+
+    def swapped(self, one: Node, other: Node) -> Hierarchy:
+        """Exchange two nodes with all that is below them.
+
+        Parameters
+        ----------
+        one, other : int or (level, position)
+            An item, or a node counted from the left on its level; both on one level.
+        """
+        first, second = (self._leaves(node) for node in (one, other))
+        if len(first) != len(second) or set(first) & set(second):
+            raise InvalidSpec(
+                required="two different nodes on one level must be swapped",
+                got=f"{one} and {other}",
+                why="a node cannot change places with one above or below it",
+                remedy="name two nodes of the same level",
+            )
+        # Whatever sits below the one node moves to the same place below the other.
+        moved = dict(zip(first + second, second + first, strict=True))
+        order = [moved.get(leaf, leaf) for leaf in self.order]
+        return Hierarchy.of(self.depth, self.form, order, f"{self.name}, {one} and {other} swapped")
+
+    def _leaves(self, node: Any) -> list[int]:
+        """Leaves of the tree below a node, or the leaf an item sits on."""
+        if isinstance(node, int | np.integer) and 0 <= node < len(self.order):
+            return [self.order[int(node)]]
+        whole = isinstance(node, tuple | list) and len(node) == 2 and all(isinstance(n, int | np.integer) for n in node)
+        level, position = (int(n) for n in node) if whole else (-1, -1)
+        if not (0 <= level <= self.depth and 0 <= position < 2**level):
+            raise InvalidSpec(
+                required=f"a node must be an item (0 to {len(self.order) - 1}) or (level, position) on a tree of "
+                f"{self.depth} levels",
+                got=repr(node)[:60],
+                why="there is no such node",
+                remedy="count levels from the root, 0, and positions from the left, 0",
+            )
+        width = 2 ** (self.depth - level)
+        return list(range(position * width, (position + 1) * width))
+
+    def shuffled(self, order: Sequence[int], *, name: str | None = None) -> Hierarchy:
+        """Place the items on the tree anew: item i goes where item order[i] was (a colour hierarchy, say)."""
+        if sorted(order) != list(range(2**self.depth)):
+            raise InvalidSpec(
+                required=f"order must name each of the {2**self.depth} items once",
+                got=repr(list(order))[:60],
+                why="every leaf of the tree holds one item",
+                remedy="pass a permutation of range(items)",
+            )
+        return Hierarchy.of(self.depth, self.form, [self.order[i] for i in order], name or f"{self.name}, shuffled")
+
+
+def hierarchy(depth: int = 3, *, form: str = "signed", name: str = "hierarchy") -> Hierarchy:
+    """Make a binary tree of items.
+
+    Parameters
+    ----------
+    depth : int
+        Levels of branching, 1 to 12; there are 2^depth items.
+    form : {"signed", "membership"}
+        Features by branching (+1, -1, 0) or by node (1, 0).
+    name : str
+    """
+    levels = count("depth", depth, why="a tree branches at least once")
+    if levels > 12:
+        raise InvalidSpec(
+            required="depth must be at most 12",
+            got=f"{levels:.4g}" if levels > 10**6 else f"{levels}",
+            why="the task's covariances would not fit in memory",
+            remedy="use a shallower tree",
+        )
+    one_of("form", form, FORMS, why="it says what a feature is")
+    return Hierarchy.of(levels, form, range(2**levels), name)
+
+
+def _features(depth: int, form: str) -> FloatArray:
+    if form == "membership":
+        return np.concatenate([np.kron(np.eye(2**level), np.ones(2 ** (depth - level))) for level in range(depth + 1)])
+    sides = [np.repeat([1.0, -1.0], 2 ** (depth - level - 1)) for level in range(depth)]
+    branchings = [np.kron(np.eye(2**level), side) for level, side in enumerate(sides)]
+    return np.concatenate([np.ones((1, 2**depth)), *branchings]) + 0.0  # without negative zeros

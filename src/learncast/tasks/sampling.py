@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -13,32 +12,31 @@ from learncast.validation import FloatArray, count
 #: Share of a variance below which it counts as round-off of an exactly predictable quantity.
 NEGLIGIBLE = 1e-12
 
-
-class Sampler(Protocol):
-    """Draws trials of one task."""
-
-    def draw(self, trials: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Return inputs (trials, steps, inputs) and targets (trials, readout steps, outputs)."""
-        ...
+#: Steps and channels of one trial's inputs and targets.
+Shapes = tuple[tuple[int, int], tuple[int, int]]
 
 
-def sampler(inputs: Covariance, cross: Covariance, target: Covariance | None) -> Sampler:
-    """Choose the sampler that uses the statistics' own structure."""
+def sampler(inputs: Covariance, cross: Covariance, target: Covariance | None) -> ConditionalTrials | MixedTrials:
+    """Choose the sampler that uses the statistics' own structure.
+
+    It draws inputs (trials, steps, inputs) and targets (trials, readout steps, outputs).
+    """
+    shapes = inputs.shape[:2], cross.shape[2:]
     if isinstance(inputs, Sampled) and isinstance(cross, Sampled):
         return MixedTrials(inputs, cross)
     if isinstance(inputs, Kronecker):
         basis = _independent_channels(inputs)
         if basis is not None:
-            return ConditionalTrials.of(inputs, cross, target, basis)
+            return ConditionalTrials.of(inputs, cross, target, basis, shapes)
     n, m = inputs.shape[0] * inputs.shape[1], cross.shape[2] * cross.shape[3]
     one = np.ones((1, 1, 1))
-    joint = ConditionalTrials.of(
+    return ConditionalTrials.of(
         Kronecker(inputs.dense().reshape(1, n, n), one),
         Kronecker(cross.dense().reshape(1, n, m), one),
         None if target is None else Kronecker(target.dense().reshape(1, m, m), one),
         np.ones((1, 1)),
+        shapes,
     )
-    return Reshaped(joint, inputs.shape[:2], cross.shape[2:])
 
 
 @dataclass(frozen=True)
@@ -53,11 +51,11 @@ class ConditionalTrials:
     roots: FloatArray  # (channels, steps, steps): x_channel = root @ white
     readers: FloatArray  # (channels, steps, readouts * outputs): target given the white numbers
     remainder: FloatArray | None  # (readouts * outputs, rank): what the input does not explain
-    target_shape: tuple[int, int]
+    shapes: Shapes
 
     @classmethod
     def of(
-        cls, inputs: Kronecker, cross: Covariance, target: Covariance | None, basis: FloatArray
+        cls, inputs: Kronecker, cross: Covariance, target: Covariance | None, basis: FloatArray, shapes: Shapes
     ) -> ConditionalTrials:
         channels = inputs.rotated(basis, basis).diagonal()
         rotated = cross.rotated(basis, np.eye(cross.shape[3])).dense().transpose(1, 0, 2, 3)
@@ -73,7 +71,7 @@ class ConditionalTrials:
             # Cov(white, y) = root^-1 Cov(x, y): regression without ever inverting Cov(x).
             readers[k] = (inverse[:, None] * vectors.T) @ rotated[k].reshape(len(time), -1)
         remainder = None if target is None else _remainder(readers, target)
-        return cls(basis, roots, readers, remainder, (readouts, outputs))
+        return cls(basis, roots, readers, remainder, shapes)
 
     def draw(self, trials: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         trials = count("trials", trials, why="a data set has at least one trial")
@@ -84,7 +82,7 @@ class ConditionalTrials:
         targets = np.einsum("kpt,ktm->pm", white, self.readers, optimize=True)
         if self.remainder is not None:
             targets += rng.standard_normal((trials, self.remainder.shape[1])) @ self.remainder.T
-        return inputs, targets.reshape(trials, *self.target_shape)
+        return inputs.reshape(trials, *self.shapes[0]), targets.reshape(trials, *self.shapes[1])
 
 
 @dataclass(frozen=True)
@@ -100,29 +98,13 @@ class MixedTrials:
         return np.tensordot(mixing, self.cross.left, axes=1), np.tensordot(mixing, self.cross.right, axes=1)
 
 
-@dataclass(frozen=True)
-class Reshaped:
-    """A sampler of flat trials, cut back to steps and channels."""
-
-    flat: ConditionalTrials
-    input_shape: tuple[int, int]
-    target_shape: tuple[int, int]
-
-    def draw(self, trials: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        inputs, targets = self.flat.draw(trials, rng)
-        return inputs.reshape(-1, *self.input_shape), targets.reshape(-1, *self.target_shape)
-
-
 def _independent_channels(inputs: Kronecker) -> FloatArray | None:
     """Orthonormal basis in which all channel patterns are diagonal, or None when there is none."""
-    _, basis = np.linalg.eigh(np.tensordot(_generic(len(inputs.channel)), inputs.channel, axes=1))
+    # Fixed weights without accidental ties, so that a weighted sum separates what any term separates.
+    weights = 1.0 + np.mod(np.arange(1, len(inputs.channel) + 1) * 0.6180339887498949, 1.0)
+    _, basis = np.linalg.eigh(np.tensordot(weights, inputs.channel, axes=1))
     off = inputs.rotated(basis, basis).off_diagonal_norm()
     return basis if off <= np.sqrt(NEGLIGIBLE) * inputs.norm() else None
-
-
-def _generic(n: int) -> FloatArray:
-    """Fixed weights without accidental ties, so that a weighted sum separates what any term separates."""
-    return 1.0 + np.mod(np.arange(1, n + 1) * 0.6180339887498949, 1.0)
 
 
 def _remainder(readers: FloatArray, target: Covariance) -> FloatArray | None:

@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast.errors import InvalidSpec
-from learncast.tasks.covariance import MEMORY_LIMIT, Kronecker
-from learncast.tasks.task import Recipe, Task
+from learncast.tasks.covariance import Kronecker, check_room
+from learncast.tasks.delays import lag_within
+from learncast.tasks.task import Task, family
 from learncast.validation import FloatArray, count, positive, real_array
 
 
+@family
 def integrate(steps: int = 10, *, scale: float = 1.0, name: str = "integrate") -> Task:
     """Sum all evidence: s_t = scale.
 
@@ -31,16 +33,16 @@ def integrate(steps: int = 10, *, scale: float = 1.0, name: str = "integrate") -
     name : str
         What to call the task.
     """
-    given = {"steps": steps, "scale": scale, "name": name}
-    return _white(integrate, given, lambda lags: np.ones(len(lags)))
+    return _white(steps, scale, name, lambda lags: np.ones(len(lags)))
 
 
+@family
 def mean_target(steps: int = 10, *, scale: float = 1.0, name: str = "mean target") -> Task:
     """Report the mean of the evidence: s_t = scale / steps. Parameters as for `integrate`."""
-    given = {"steps": steps, "scale": scale, "name": name}
-    return _white(mean_target, given, lambda lags: np.full(len(lags), 1.0 / len(lags)))
+    return _white(steps, scale, name, lambda lags: np.full(len(lags), 1.0 / len(lags)))
 
 
+@family
 def noisy_constant(
     steps: int = 10, *, signal_variance: float = 1.0, noise_variance: float = 2.0, name: str = "noisy constant"
 ) -> Task:
@@ -61,12 +63,10 @@ def noisy_constant(
     T = _steps(steps)
     signal = positive("signal_variance", signal_variance, why="a constant that never varies teaches nothing")
     noise = positive("noise_variance", noise_variance, why="without noise every input repeats the first")
-    given = {"steps": steps, "signal_variance": signal_variance, "noise_variance": noise_variance, "name": name}
-    return _task(
-        noisy_constant, given, signal * np.ones((T, T)) + noise * np.eye(T), np.full(T, signal), np.float64(signal)
-    )
+    return _task(name, signal * np.ones((T, T)) + noise * np.eye(T), np.full(T, signal), signal)
 
 
+@family
 def leaky(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: str = "leaky") -> Task:
     """Favour recent evidence: s_t = scale decay^(T - t).
 
@@ -82,17 +82,17 @@ def leaky(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: str 
         What to call the task.
     """
     rate = _number("decay", decay)
-    given = {"steps": steps, "decay": decay, "scale": scale, "name": name}
-    return _white(leaky, given, lambda lags: rate**lags)
+    return _white(steps, scale, name, lambda lags: rate**lags)
 
 
+@family
 def primacy(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: str = "primacy") -> Task:
     """Favour early evidence: s_t = scale decay^(t - 1). Parameters as for `leaky`."""
     rate = _number("decay", decay)
-    given = {"steps": steps, "decay": decay, "scale": scale, "name": name}
-    return _white(primacy, given, lambda lags: rate ** lags[::-1])
+    return _white(steps, scale, name, lambda lags: rate ** lags[::-1])
 
 
+@family
 def evidence_delay(
     steps: int = 10, delay: int = 3, *, scale: float = 1.0, name: str = "evidence, delay, decide"
 ) -> Task:
@@ -109,11 +109,11 @@ def evidence_delay(
     name : str
         What to call the task.
     """
-    D = _lag("delay", delay, _steps(steps))
-    given = {"steps": steps, "delay": delay, "scale": scale, "name": name}
-    return _white(evidence_delay, given, lambda lags: (lags >= D).astype(float))
+    D = lag_within("delay", delay, _steps(steps))
+    return _white(steps, scale, name, lambda lags: (lags >= D).astype(float))
 
 
+@family
 def cosine(steps: int = 10, *, period: float = 20.0, scale: float = 1.0, name: str = "cosine") -> Task:
     """Weigh evidence by a wave over its age: s_t = scale cos(2 pi (T - t) / period).
 
@@ -129,10 +129,10 @@ def cosine(steps: int = 10, *, period: float = 20.0, scale: float = 1.0, name: s
         What to call the task.
     """
     length = positive("period", period, why="the weights repeat after so many steps")
-    given = {"steps": steps, "period": period, "scale": scale, "name": name}
-    return _white(cosine, given, lambda lags: np.cos(2 * np.pi * lags / length))
+    return _white(steps, scale, name, lambda lags: np.cos(2 * np.pi * lags / length))
 
 
+@family
 def linear_ramp(steps: int = 10, *, rising: bool = True, scale: float = 1.0, name: str = "linear ramp") -> Task:
     """Weigh evidence by a straight line over time: s_t = scale t / T, or scale (T - t + 1) / T if it falls.
 
@@ -147,10 +147,10 @@ def linear_ramp(steps: int = 10, *, rising: bool = True, scale: float = 1.0, nam
     name : str
         What to call the task.
     """
-    given = {"steps": steps, "rising": rising, "scale": scale, "name": name}
-    return _white(linear_ramp, given, lambda lags: ((lags[::-1] if rising else lags) + 1) / len(lags))
+    return _white(steps, scale, name, lambda lags: ((lags[::-1] if rising else lags) + 1) / len(lags))
 
 
+@family
 def late_pulse(steps: int = 10, background: float = 0.1, *, scale: float = 1.0, name: str = "late pulse") -> Task:
     """Count the last input fully and all before it a little: s_T = scale, s_t = scale background for t < T.
 
@@ -166,10 +166,10 @@ def late_pulse(steps: int = 10, background: float = 0.1, *, scale: float = 1.0, 
         What to call the task.
     """
     eps = _number("background", background)
-    given = {"steps": steps, "background": background, "scale": scale, "name": name}
-    return _white(late_pulse, given, lambda lags: np.where(lags == 0, 1.0, eps))
+    return _white(steps, scale, name, lambda lags: np.where(lags == 0, 1.0, eps))
 
 
+@family
 def two_pulse(
     steps: int = 10, lag: int = 3, strength: float = 1.0, *, scale: float = 1.0, name: str = "two pulses"
 ) -> Task:
@@ -188,11 +188,11 @@ def two_pulse(
     name : str
         What to call the task.
     """
-    m, r = _lag("lag", lag, _steps(steps), least=1), _number("strength", strength)
-    given = {"steps": steps, "lag": lag, "strength": strength, "scale": scale, "name": name}
-    return _white(two_pulse, given, lambda lags: np.where(lags == 0, 1.0, np.where(lags == m, r, 0.0)))
+    m, r = lag_within("lag", lag, _steps(steps), least=1), _number("strength", strength)
+    return _white(steps, scale, name, lambda lags: np.where(lags == 0, 1.0, np.where(lags == m, r, 0.0)))
 
 
+@family
 def impulse(steps: int = 10, lag: int = 0, *, scale: float = 1.0, name: str = "impulse") -> Task:
     """Report one single input: s_{T-lag} = scale, else 0.
 
@@ -207,11 +207,11 @@ def impulse(steps: int = 10, lag: int = 0, *, scale: float = 1.0, name: str = "i
     name : str
         What to call the task.
     """
-    m = _lag("lag", lag, _steps(steps))
-    given = {"steps": steps, "lag": lag, "scale": scale, "name": name}
-    return _white(impulse, given, lambda lags: (lags == m).astype(float))
+    m = lag_within("lag", lag, _steps(steps))
+    return _white(steps, scale, name, lambda lags: (lags == m).astype(float))
 
 
+@family
 def drawn(steps: int, strengths: ArrayLike, *, scale: float = 1.0, name: str = "drawn") -> Task:
     """Weigh evidence as given: s_{T-k} = scale strengths[k], and 0 for what is older.
 
@@ -234,62 +234,37 @@ def drawn(steps: int, strengths: ArrayLike, *, scale: float = 1.0, name: str = "
             why="a trial has no other inputs",
             remedy="lengthen the trial, or leave out what is older than it",
         )
-    given = {"steps": steps, "strengths": tuple(weights.tolist()), "scale": scale, "name": name}
     padded = np.concatenate([weights, np.zeros(T - len(weights))])
-    return _white(drawn, given, lambda lags: padded[lags.astype(int)])
+    return _white(steps, scale, name, lambda lags: padded[lags.astype(int)])
 
 
-def _white(family: Callable[..., Task], given: dict[str, Any], shape: Callable[[FloatArray], FloatArray]) -> Task:
+def _white(steps: Any, scale: Any, name: str, shape: Callable[[FloatArray], FloatArray]) -> Task:
     """Make a task of white inputs from its strengths, given as a function of the lags in time order."""
-    T = _steps(given["steps"])
+    T = _steps(steps)
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported below, in words
-        s = _number("scale", given["scale"]) * shape(np.arange(T - 1, -1, -1, dtype=np.float64))
-        power = np.dot(s, s)
+        s = _number("scale", scale) * shape(np.arange(T - 1, -1, -1, dtype=np.float64))
+        power = float(np.dot(s, s))
     if not np.isfinite(power):
         raise InvalidSpec(
             required="the target must have a finite variance",
-            got=f"an overflow of {family.__name__} at {T} steps",
+            got=f"an overflow of {name} at {T} steps",
             why="it is beyond the range of floating point",
             remedy="shorten the trial or use smaller numbers",
         )
-    return _task(family, given, np.eye(T), s, power)
+    return _task(name, np.eye(T), s, power)
 
 
-def _task(
-    family: Callable[..., Task], given: dict[str, Any], inputs: FloatArray, cross: FloatArray, power: np.float64
-) -> Task:
+def _task(name: str, inputs: FloatArray, cross: FloatArray, power: float) -> Task:
     one = np.ones((1, 1, 1))
     return Task.trusted(
-        Kronecker(inputs[None], one),
-        Kronecker(cross[None, :, None], one),
-        Kronecker(np.reshape(power, (1, 1, 1)), one),
-        name=str(given["name"]),
-        recipe=Recipe(family, given),
+        Kronecker(inputs[None], one), Kronecker(cross[None, :, None], one), Kronecker(power * one, one), name=str(name)
     )
 
 
 def _steps(steps: Any) -> int:
     T = count("steps", steps, why="a trial has at least one step")
-    if 8 * T**2 > MEMORY_LIMIT:
-        raise InvalidSpec(
-            required=f"the time covariance must fit in {MEMORY_LIMIT / 2**30:.3g} GiB",
-            got=f"{T} steps, which take {8 * T**2 / 2**30:.3g} GiB",
-            why="it would exhaust memory",
-            remedy="use shorter trials or larger time steps",
-        )
+    check_room(T**2, "the time covariance", f"{T} steps", "use shorter trials or larger time steps")
     return T
-
-
-def _lag(name: str, value: Any, steps: int, *, least: int = 0) -> int:
-    lag = count(name, value, least=least, why="it counts steps back from the end")
-    if lag >= steps:
-        raise InvalidSpec(
-            required=f"{name} must be less than the {steps} steps of a trial",
-            got=f"{lag}",
-            why="no input came before the first",
-            remedy=f"lengthen the trial or shorten {name}",
-        )
-    return lag
 
 
 def _number(name: str, value: Any) -> float:

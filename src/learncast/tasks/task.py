@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ParamSpec, Self
 
 import numpy as np
 
 from learncast.errors import InvalidSpec
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled
-from learncast.tasks.estimation import Estimate, estimate
-from learncast.tasks.recording import Recording
-from learncast.tasks.sampling import Sampler, sampler
+from learncast.tasks.recorded.estimation import Estimate, estimate
+from learncast.tasks.recorded.recording import Recording
+from learncast.tasks.recorded.trials import Trials
+from learncast.tasks.sampling import ConditionalTrials, MixedTrials, sampler
 from learncast.trajectory import spec_hash
 from learncast.validation import FloatArray, frozen, real_array, suggestion
 
@@ -58,7 +61,8 @@ class Task:
     recipe : Recipe or None
         The family call that made it.
     recording : Recording or None
-        What was kept of recorded trials, from which `tasks.resampled` tells the sampling error.
+        What was done to recorded trials, and what was kept of them, from which `tasks.resampled` tells the sampling
+        error.
 
     Notes
     -----
@@ -70,8 +74,8 @@ class Task:
     target_covariance: Covariance | None = None
     name: str = "task"
     trials: int | None = None
-    recipe: Recipe | None = field(default=None)
-    recording: Recording | None = field(default=None)
+    recipe: Recipe | None = None
+    recording: Recording | None = None
 
     def __init__(
         self,
@@ -81,52 +85,24 @@ class Task:
         *,
         name: str = "task",
     ) -> None:
-        inputs = _as_covariance("input_covariance", input_covariance, end=False)
-        cross = _as_covariance("cross_covariance", cross_covariance, end=True)
-        target = None if target_covariance is None else _target("target_covariance", target_covariance, cross)
+        inputs = _as_covariance("input_covariance", input_covariance)
+        cross = _as_covariance("cross_covariance", cross_covariance, short=3)
+        target = None if target_covariance is None else _as_covariance("target_covariance", target_covariance, short=2)
         _check_shapes(inputs, cross, target)
         _check_symmetric("input_covariance", inputs)
         if target is not None:
             _check_symmetric("target_covariance", target)
         _check_positive(inputs, cross, target)
-        self._fill(inputs, cross, target, name)
-
-    def _fill(
-        self,
-        inputs: Covariance,
-        cross: Covariance,
-        target: Covariance | None,
-        name: str,
-        trials: int | None = None,
-        recipe: Recipe | None = None,
-        recording: Recording | None = None,
-    ) -> None:
-        for key, value in (
-            ("input_covariance", inputs),
-            ("cross_covariance", cross),
-            ("target_covariance", target),
-            ("name", name),
-            ("trials", trials),
-            ("recipe", recipe),
-            ("recording", recording),
-        ):
-            object.__setattr__(self, key, value)
+        self.__dict__.update(input_covariance=inputs, cross_covariance=cross, target_covariance=target, name=name)
 
     @classmethod
     def trusted(
-        cls,
-        inputs: Covariance,
-        cross: Covariance,
-        target: Covariance | None,
-        *,
-        name: str,
-        trials: int | None = None,
-        recipe: Recipe | None = None,
-        recording: Recording | None = None,
-    ) -> Task:
-        """Make a task whose statistics are valid by construction, skipping the checks."""
+        cls, inputs: Covariance, cross: Covariance, target: Covariance | None, *, name: str, **about: Any
+    ) -> Self:
+        """Make a task whose statistics are valid by construction, skipping the checks; `about` are other attributes."""
         task = object.__new__(cls)
-        task._fill(inputs, cross, target, name, trials, recipe, recording)
+        statistics = {"input_covariance": inputs, "cross_covariance": cross, "target_covariance": target}
+        task.__dict__.update(statistics, name=name, **about)
         return task
 
     @classmethod
@@ -144,6 +120,11 @@ class Task:
         *,
         name: str = "recorded",
         centre: bool = False,
+        scale: str = "none",
+        mask: Any = None,
+        lengths: Any = None,
+        labels: bool = False,
+        classes: int | Sequence[Any] | None = None,
         chunk: int | None = None,
     ) -> Task:
         """Estimate a task from recorded trials.
@@ -151,18 +132,39 @@ class Task:
         Parameters
         ----------
         inputs : (trials, steps, inputs)
-            numpy array, memory map or torch tensor.
+            numpy array, memory map or torch tensor; or a list of arrays (steps, inputs), one for each trial.
         targets : (trials, outputs) or (trials, steps, outputs)
-            A target at the end, or one at every step.
+            A target at the end, or one at every step (a list where inputs are one). Whole numbers or words (trials,)
+            label classes and become one-hot targets.
         name : str
             What to call it.
         centre : bool
             Subtract the mean over trials first. Off by default: a linear network without bias sees
             second moments about zero, and centring would describe other data.
+        scale : {"none", "channel"}
+            Divide each input channel by its root mean square over trials and steps, after centring.
+        mask : (trials,) or (trials, steps), optional
+            1 where a target counts, 0 where it does not: trials that are left out, or readouts that add nothing to
+            the loss, which remains a mean over all trials that are not left out. Targets there may be missing.
+        lengths : (trials,), optional
+            Steps of each trial in an array that is padded after them. Trials with a target at the end are aligned
+            there, after steps without input, over which a network stays at rest; targets at every step count while
+            their trial lasts.
+        labels : bool
+            Whether the targets are labels: those at every step, (trials, steps), have to be told from channels.
+        classes : int or sequence, optional
+            How many classes, numbered from 0, or which; those that occur by default. Tasks of one network need the
+            same.
         chunk : int, optional
             Trials read at a time; chosen to keep temporaries below 64 MB.
+
+        Notes
+        -----
+        What was done to the trials stands in `recording`. Where readouts do not count the task's statistics are sums
+        over those that do, in the form of a target at the end (see `Recording`).
         """
-        return cls.estimated(estimate(inputs, targets, centre=centre, chunk=chunk), name=name)
+        trials = Trials.of(inputs, targets, mask=mask, lengths=lengths, labels=labels, classes=classes)
+        return cls.estimated(estimate(trials, centre=centre, scale=scale, chunk=chunk), name=name)
 
     @property
     def steps(self) -> int:
@@ -204,7 +206,7 @@ class Task:
         return inputs, targets[:, 0, :] if self.targets == "end" else targets
 
     @cached_property
-    def _sampler(self) -> Sampler:
+    def _sampler(self) -> ConditionalTrials | MixedTrials:
         return sampler(self.input_covariance, self.cross_covariance, self.target_covariance)
 
     def varied(self, **changes: Any) -> Task:
@@ -227,17 +229,11 @@ class Task:
                 )
         return self.recipe.family(**{**self.recipe.parameters, **changes})
 
-    def renamed(self, name: str) -> Task:
+    def renamed(self, name: str) -> Self:
         """Return the same task under another name."""
-        return Task.trusted(
-            self.input_covariance,
-            self.cross_covariance,
-            self.target_covariance,
-            name=name,
-            trials=self.trials,
-            recipe=self.recipe,
-            recording=self.recording,
-        )
+        other = copy.copy(self)
+        other.__dict__["name"] = name
+        return other
 
     @cached_property
     def hash(self) -> str:
@@ -249,62 +245,66 @@ class Task:
 
     def __repr__(self) -> str:
         when = "at the end" if self.targets == "end" else "at every step"
-        source = (
-            f"{self.recipe.name} family"
-            if self.recipe
-            else (f"estimated from {self.trials} trials" if self.trials else "given statistics")
-        )
+        source = f"{self.recipe.name} family" if self.recipe else "given statistics"
+        if self.trials:
+            source = f"estimated from {self.trials} trials"
+        if self.recording is not None:
+            source += ", centred" * self.recording.centred + ", scaled" * self.recording.scaled
+            when = "at the steps that count" if self.recording.counted is not None else when
         return (
             f"<Task {self.name!r}: {self.steps} steps, {self.inputs} inputs, {self.outputs} outputs {when}; {source}>"
         )
 
 
-def _as_covariance(name: str, value: Any, *, end: bool) -> Covariance:
+Call = ParamSpec("Call")
+
+
+def family(build: Callable[Call, Task]) -> Callable[Call, Task]:
+    """Let the tasks of a function remember the call that made them."""
+    signature = inspect.signature(build)
+
+    @functools.wraps(build)
+    def made(*args: Call.args, **keywords: Call.kwargs) -> Task:
+        task = build(*args, **keywords)
+        call = signature.bind(*args, **keywords)
+        call.apply_defaults()
+        task.__dict__["recipe"] = Recipe(made, call.arguments)
+        return task
+
+    return made
+
+
+def _as_covariance(name: str, value: Any, short: int | None = None) -> Covariance:
+    """A covariance as it is, of finite parts, or an array of four axes; `short` has the target's step left out."""
     if isinstance(value, Covariance):
-        return _finite(name, value)
-    array = frozen(real_array(name, value, ndim=(3, 4) if end else 4))
+        return type(value)(**{key: frozen(real_array(f"{name}.{key}", part)) for key, part in vars(value).items()})
+    array = frozen(real_array(name, value, ndim=4 if short is None else (short, 4)))
+    if array.ndim == 2:
+        return Dense(array[None, :, None, :])
     return Dense(array[:, :, None, :] if array.ndim == 3 else array)
-
-
-def _finite(name: str, covariance: Covariance) -> Covariance:
-    """A structured covariance whose parts are finite, held as copies."""
-    parts = {key: frozen(real_array(f"{name}.{key}", part)) for key, part in vars(covariance).items()}
-    return type(covariance)(**parts)
-
-
-def _target(name: str, value: Any, cross: Covariance) -> Covariance:
-    if isinstance(value, Covariance):
-        return _finite(name, value)
-    array = frozen(real_array(name, value, ndim=(2, 4)))
-    return Dense(array[None, :, None, :] if array.ndim == 2 else array)
 
 
 def _check_shapes(inputs: Covariance, cross: Covariance, target: Covariance | None) -> None:
     steps, channels = inputs.shape[:2]
-    problem = None
     if min(inputs.shape) < 1 or min(cross.shape) < 1:
-        problem = "every axis must have at least one entry", f"{inputs.shape} and {cross.shape}"
+        required, got = "every axis must have at least one entry", f"{inputs.shape} and {cross.shape}"
     elif inputs.shape != (steps, channels, steps, channels):
-        problem = "input_covariance must be (steps, inputs, steps, inputs)", f"shape {inputs.shape}"
+        required, got = "input_covariance must be (steps, inputs, steps, inputs)", f"shape {inputs.shape}"
     elif cross.shape[:2] != (steps, channels):
-        problem = (
-            f"cross_covariance must begin with the input's {steps} steps and {channels} inputs",
-            f"shape {cross.shape[:2]} there",
-        )
+        required = f"cross_covariance must begin with the input's {steps} steps and {channels} inputs"
+        got = f"shape {cross.shape[:2]} there"
     elif cross.shape[2] not in (1, steps):
-        problem = (
-            f"targets must come at the end or at each of the {steps} steps",
-            f"{cross.shape[2]} target steps",
-        )
+        required = f"targets must come at the end or at each of the {steps} steps"
+        got = f"{cross.shape[2]} target steps"
     elif target is not None and target.shape != (*cross.shape[2:], *cross.shape[2:]):
-        problem = (
-            f"target_covariance must pair the targets {cross.shape[2:]} with themselves",
-            f"shape {target.shape}",
-        )
-    if problem:
+        required = f"target_covariance must pair the targets {cross.shape[2:]} with themselves"
+        got = f"shape {target.shape}"
+    else:
+        required = got = ""
+    if required:
         raise InvalidSpec(
-            required=problem[0],
-            got=problem[1],
+            required=required,
+            got=got,
             why="the axes of the three covariances must describe the same steps and channels",
             remedy="check the axis order, time before channel on each side",
         )
@@ -338,49 +338,49 @@ def _check_positive(inputs: Covariance, cross: Covariance, target: Covariance | 
     """Refuse statistics that no data can have: the joint covariance must be positive semi-definite."""
     n, m = inputs.shape[0] * inputs.shape[1], cross.shape[2] * cross.shape[3]
     if 8 * (n + m) ** 2 > MEMORY_LIMIT and isinstance(inputs, Kronecker):
-        _check_terms(inputs)
+        # Each time and channel pattern alone: enough to be positive, and all that fits in memory.
+        for matrix in (*inputs.time, *inputs.channel):
+            _refuse_negative(
+                matrix,
+                "each time and channel pattern of a large covariance",
+                why="their sum could not be checked otherwise without exhausting memory",
+                remedy="write it as a sum of positive semi-definite patterns",
+            )
         return
-    xx = inputs.dense().reshape(n, n)
-    lowest = _lowest_eigenvalue(xx)
-    if lowest < -ROUND_OFF:
-        raise InvalidSpec(
-            required="input_covariance must be positive semi-definite",
-            got=f"an eigenvalue of {lowest:.3g} in units of the largest variance",
-            why="no data have a negative variance",
-            remedy="check the sign and axis order, or estimate it with Task.from_samples",
-        )
-    xy = cross.dense().reshape(n, m)
+    xx, xy = inputs.dense().reshape(n, n), cross.dense().reshape(n, m)
+    _refuse_negative(
+        xx,
+        "input_covariance",
+        why="no data have a negative variance",
+        remedy="check the sign and axis order, or estimate it with Task.from_samples",
+    )
     if target is not None:
-        yy = target.dense().reshape(m, m)
-        lowest = _lowest_eigenvalue(np.block([[xx, xy], [xy.T, yy]]))
-        if lowest < -ROUND_OFF:
-            raise InvalidSpec(
-                required="input, cross and target covariance together must be positive semi-definite",
-                got=f"an eigenvalue of {lowest:.3g} in units of the largest variance",
-                why="the target co-varies more with the input than its own variance allows",
-                remedy="check the scale of cross_covariance against target_covariance",
-            )
-    else:
-        coefficients = np.linalg.lstsq(xx, xy, rcond=None)[0]
-        missed = float(np.abs(xx @ coefficients - xy).max())
-        if missed > ROUND_OFF * max(float(np.abs(xy).max()), np.finfo(float).tiny):
-            raise InvalidSpec(
-                required="the target may co-vary only with inputs that vary",
-                got=f"a covariance of {missed:.3g} with a combination of inputs of zero variance",
-                why="no data have such statistics",
-                remedy="check cross_covariance against input_covariance",
-            )
+        _refuse_negative(
+            np.block([[xx, xy], [xy.T, target.dense().reshape(m, m)]]),
+            "input, cross and target covariance together",
+            why="the target co-varies more with the input than its own variance allows",
+            remedy="check the scale of cross_covariance against target_covariance",
+        )
+        return
+    coefficients = np.linalg.lstsq(xx, xy, rcond=None)[0]
+    missed = float(np.abs(xx @ coefficients - xy).max())
+    if missed > ROUND_OFF * max(float(np.abs(xy).max()), np.finfo(float).tiny):
+        raise InvalidSpec(
+            required="the target may co-vary only with inputs that vary",
+            got=f"a covariance of {missed:.3g} with a combination of inputs of zero variance",
+            why="no data have such statistics",
+            remedy="check cross_covariance against input_covariance",
+        )
 
 
-def _check_terms(inputs: Kronecker) -> None:
-    """Check each time and channel pattern alone: enough to be positive, and all that fits in memory."""
-    lowest = min(_lowest_eigenvalue(matrix) for stack in (inputs.time, inputs.channel) for matrix in stack)
+def _refuse_negative(matrix: FloatArray, what: str, *, why: str, remedy: str) -> None:
+    lowest = _lowest_eigenvalue(matrix)
     if lowest < -ROUND_OFF:
         raise InvalidSpec(
-            required="each time and channel pattern of a large covariance must be positive semi-definite",
+            required=f"{what} must be positive semi-definite",
             got=f"an eigenvalue of {lowest:.3g} in units of the largest variance",
-            why="their sum could not be checked otherwise without exhausting memory",
-            remedy="write it as a sum of positive semi-definite patterns",
+            why=why,
+            remedy=remedy,
         )
 
 

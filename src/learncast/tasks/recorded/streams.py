@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import replace
 from itertools import islice
+from operator import length_hint
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,9 @@ import numpy as np
 from learncast.errors import InvalidSpec
 from learncast.progress import Progress, silent
 from learncast.tasks.covariance import MEMORY_LIMIT
-from learncast.tasks.estimation import kept_as_trials, sampled, summed
-from learncast.tasks.recording import BlockSums
+from learncast.tasks.recorded.blocks import BlockSums
+from learncast.tasks.recorded.estimation import is_scaled, kept_as_trials, sampled, summed
+from learncast.tasks.recorded.labels import one_hot
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray, count, real_array
 
@@ -26,6 +29,8 @@ def from_batches(
     *,
     name: str | None = None,
     centre: bool = False,
+    scale: str = "none",
+    classes: int | Sequence[Any] | None = None,
     most_batches: int | None = None,
     progress: Progress = silent,
 ) -> Task:
@@ -40,11 +45,14 @@ def from_batches(
     batches : iterable, function of nothing that returns one, DataLoader or map-style Dataset
         Of batches (inputs, targets) or {"inputs": ..., "targets": ...}, as numpy arrays or torch tensors: inputs
         (batch, steps, inputs), or (batch, inputs) for a static task; targets (batch, outputs), or (batch, steps,
-        outputs) for a target at every step. The items of a Dataset are single trials, without the batch axis.
+        outputs) for a target at every step. The items of a Dataset are single trials, without the batch axis. With
+        `classes`, targets are labels: (batch,), or (batch, steps) for one at every step.
     name : str, optional
         What to call it; "recorded" by default.
-    centre : bool
-        Subtract the mean over trials; off by default, as in `Task.from_samples`.
+    centre, scale
+        As in `Task.from_samples`, nothing by default.
+    classes : int or sequence, optional
+        How many classes labels number, from 0, or which they name.
     most_batches : int, optional
         Batches to read. A generator without an end needs it: without it reading goes on until the generator stops,
         and whether it ever will cannot be known here.
@@ -53,7 +61,7 @@ def from_batches(
     """
     limit = None if most_batches is None else count("most_batches", most_batches, why="it counts batches")
     expected = _expected(batches, limit)
-    stream = _Stream(centre)
+    stream = _Stream(centre, is_scaled(scale), classes)
     for k, batch in enumerate(islice(batches_of(batches), limit)):
         stream.add(batch, k)
         if expected:
@@ -166,25 +174,28 @@ def _changed(where: str, got: Any, first: str, shape: Any) -> InvalidSpec:
 
 def _expected(source: Any, limit: int | None) -> int | None:
     """How many batches will come, where that can be told."""
-    try:
-        known: int | None = len(source)
-    except TypeError:  # a loader of a stream says so only when asked
-        known = None
-    if known is not None and is_dataset(source):
+    known = length_hint(source)
+    if is_dataset(source):
         known = -(-known // ITEMS)
-    return limit if known is None else min(known, limit or known)
+    return min(known, limit or known) if known else limit
 
 
 class _Stream:
     """The statistics of what has been read so far."""
 
-    def __init__(self, centre: bool) -> None:
-        self.centre, self.trials = centre, 0
+    def __init__(self, centre: bool, scaled: bool, classes: int | Sequence[Any] | None) -> None:
+        self.centre, self.scaled, self.trials = centre, scaled, 0
+        self._classes: int | Sequence[Any] | None = classes
+        self._known: tuple[Any, ...] | None = None
         self._kept: list[FloatArray] = []
         self._sums: BlockSums | None = None
         self._shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     def add(self, batch: Any, k: int) -> None:
+        if self._classes is not None:
+            inputs, labels = pair_of(batch, f"batch {k}")
+            targets, self._known = one_hot(labels, self._classes, where=f"labels of batch {k}")
+            batch = inputs, targets
         x, y = checked_batch(batch, f"batch {k}")
         shapes = x.shape[1:], y.shape[1:]
         if self._shapes is None:
@@ -206,7 +217,7 @@ class _Stream:
                 why="neither the trials nor their second moments fit",
                 remedy="shorten or down-sample the trials, reduce the channels, or set most_batches",
             )
-        self._sums = BlockSums(self._layout[0], self._layout[1], centred=self.centre)
+        self._sums = BlockSums(*self._layout, centred=self.centre, scaled=self.scaled)
         for part in self._kept:
             self._sums.add(part)
         self._kept = []
@@ -227,10 +238,13 @@ class _Stream:
                 remedy="check that the source is not used up (a generator runs once), or record more trials",
             )
         if self._sums is not None:
-            return Task.estimated(summed(self._sums), name=name)
-        rows, (inputs, targets) = np.concatenate(self._kept), self._layout
-        n = inputs[0] * inputs[1]
-        return Task.estimated(sampled(rows[:, :n], rows[:, n:], inputs, targets, centre=self.centre), name=name)
+            found = summed(self._sums)
+        else:
+            rows, (inputs, targets) = np.concatenate(self._kept), self._layout
+            n = inputs[0] * inputs[1]
+            found = sampled(rows[:, :n], rows[:, n:], inputs, targets, centre=self.centre, scaled=self.scaled)
+        recording = replace(found.recording, given=self.trials, classes=self._known)
+        return Task.estimated(replace(found, recording=recording), name=name)
 
 
 def checked_batch(batch: Any, where: str) -> tuple[FloatArray, FloatArray]:
@@ -243,7 +257,7 @@ def checked_batch(batch: Any, where: str) -> tuple[FloatArray, FloatArray]:
             "outputs) or, at every step, (trials, steps, outputs)",
             got=f"shapes {x.shape} and {y.shape}",
             why="each trial has its own inputs and targets",
-            remedy="add an axis of one channel to a single number, and write classes as one-hot targets"
+            remedy="add an axis of one channel to a single number, and write classes as one-hot, or give classes"
             if y.ndim == 1
             else "check the axis order and the number of trials",
         )

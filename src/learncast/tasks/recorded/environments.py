@@ -138,14 +138,14 @@ def _outermost(environment: Any) -> Any:
     return environment
 
 
-def _classes(core: Any) -> tuple[int, int] | None:
-    """Number of classes and the first one, where the ground truth numbers them."""
+def _classes(core: Any) -> range | None:
+    """The classes, where the ground truth numbers them."""
     space = getattr(core, "action_space", None)
-    number = getattr(space, "n", None)
-    return None if number is None else (int(number), int(getattr(space, "start", 0)))
+    first, number = getattr(space, "start", 0), getattr(space, "n", None)
+    return None if number is None else range(int(first), int(first) + int(number))
 
 
-def _read(core: Any, classes: tuple[int, int] | None, k: int) -> tuple[FloatArray, FloatArray]:
+def _read(core: Any, classes: range | None, k: int) -> tuple[FloatArray, FloatArray]:
     observed, truth = getattr(core, "ob", None), getattr(core, "gt", None)
     if observed is None or truth is None:
         raise UnsupportedModel(
@@ -164,19 +164,16 @@ def _read(core: Any, classes: tuple[int, int] | None, k: int) -> tuple[FloatArra
             remedy="check the environment's new_trial",
         )
     x, y = x.reshape(len(x), -1), y.reshape(len(y), -1)
-    return x, y if classes is None else _one_hot(y, *classes, k)
-
-
-def _one_hot(numbers: FloatArray, classes: int, first: int, k: int) -> FloatArray:
-    placed = numbers[:, 0] - first
-    if numbers.shape[1] != 1 or ((placed < 0) | (placed >= classes) | (placed != np.round(placed))).any():
+    if classes is None:
+        return x, y
+    if y.shape[1] != 1 or not np.isin(y, classes).all():
         raise InvalidSpec(
-            required=f"ground truth of trial {k} must be one class from {first} to {first + classes - 1} at each step",
-            got=f"values from {numbers.min():g} to {numbers.max():g}, {numbers.shape[1]} a step",
+            required=f"ground truth of trial {k} must be one class from {classes[0]} to {classes[-1]} at each step",
+            got=f"values from {y.min():g} to {y.max():g}, {y.shape[1]} a step",
             why="the action space has these classes",
             remedy="check the environment's action space",
         )
-    return np.eye(classes)[placed.astype(int)]
+    return x, np.equal(y, classes).astype(float)
 
 
 def _aligned(values: FloatArray, length: int) -> FloatArray:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from learncast.errors import InvalidSpec
+from learncast.packages import package
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray, one_of, suggestion
 
@@ -25,9 +28,13 @@ def from_table(
     step: str = "step",
     inputs: Sequence[str] | str | None = None,
     targets: Sequence[str] | str | None = None,
+    labels: str | None = None,
+    classes: int | Sequence[Any] | None = None,
+    mask: str | None = None,
     at: str = "end",
     name: str | None = None,
     centre: bool = False,
+    scale: str = "none",
 ) -> Task:
     """Estimate a task from a long table of recorded trials.
 
@@ -37,24 +44,40 @@ def from_table(
         A .csv or .parquet file, or the frame itself: one row for every trial and step, in any order.
     trial, step : str
         Columns that say which trial (a number or a word) and which step (a number; steps of a trial must follow one
-        another by 1, and all trials must have the same ones).
+        another by 1, and all trials must begin with the same; they may end sooner or later).
     inputs, targets : str or sequence of str, optional
         Columns of the input and target channels, in order; by default those whose names start with "input" and with
         "target".
+    labels : str, optional
+        Column of class labels (whole numbers or words), which become one-hot targets, instead of `targets`; the
+        column "labels" by default, where there are no target columns.
+    classes, mask
+        As in `Task.from_samples`; `mask` is the column that holds 1 where a target counts and 0 where it does not: at
+        the end in each trial's last row, for trials that are left out.
     at : {"end", "every_step"}
         When the target is asked for. At the end it is read from each trial's last step, and may be empty before.
     name : str, optional
         What to call it; the file's name by default.
-    centre : bool
-        Subtract the mean over trials; off by default, as in `Task.from_samples`.
+    centre, scale
+        As in `Task.from_samples`, nothing by default.
     """
     one_of("at", at, ("end", "every_step"), why="targets come at one of these times")
     source, frame = _frame(table)
     x_names = _columns(frame, inputs, "input", source)
-    y_names = _columns(frame, targets, "target", source)
-    for column in (trial, step):
+    if labels is None and targets is None and "labels" in frame.columns:
+        labels = None if any(str(column).lower().startswith("target") for column in frame.columns) else "labels"
+    y_names = _columns(frame, targets, "target", source) if labels is None or targets is not None else [labels]
+    if labels is not None and targets is not None:
+        raise InvalidSpec(
+            required="a table's targets must be either labels or channels",
+            got="both targets and labels",
+            why="labels become targets of their own",
+            remedy="leave one of them out",
+        )
+    named = [trial, step, *([labels] if labels else []), *([mask] if mask else [])]
+    for column in named:
         _present(frame, column, source)
-    _no_overlap(source, [trial, step, *x_names, *y_names])
+    _no_overlap(source, [*named, *x_names, *([] if labels else y_names)])
     if len(frame) == 0:
         raise InvalidSpec(
             required=f"{source} must have a row for every step of every trial",
@@ -62,19 +85,32 @@ def from_table(
             why="there is nothing to estimate from",
             remedy="write the trials into it",
         )
-    order, names, length = _layout(frame, trial, step, source)
-    x = _values(frame, x_names, order, length, names, source)
-    last = order.reshape(-1, length)[:, -1] if at == "end" else order
-    y = _values(frame, y_names, last, 1 if at == "end" else length, names, source)
-    if len(names) < 2:
+    rows = _Rows.of(frame, trial, step, source)
+    if len(rows.names) < 2:
         raise InvalidSpec(
             required=f"{source} must hold at least two trials",
-            got=f"one, {names[0]!r} in column {trial!r}",
+            got=f"one, {rows.names[0]!r} in column {trial!r}",
             why="covariances cannot be estimated from one trial",
             remedy="record more trials, or check that the column tells trials apart",
         )
+    asked = rows if at == "every_step" else rows.last
+    every = np.ones(asked.padded, dtype=bool)
+    counts = None if mask is None else asked.values([mask], every)[:, :, 0]
+    live = every if counts is None else np.asarray(counts != 0)
+    kept = np.broadcast_to(live[:, :1] if at == "end" else True, rows.padded)
+    y = asked.values(y_names, live) if labels is None else asked.words(labels, live)
     default = Path(source).stem if isinstance(table, str | os.PathLike) else "recorded"
-    return Task.from_samples(x, y[:, 0] if at == "end" else y, name=name or default, centre=centre)
+    return Task.from_samples(
+        rows.values(x_names, kept),
+        y[:, 0] if at == "end" else y,
+        name=name or default,
+        centre=centre,
+        scale=scale,
+        mask=counts[:, 0] if at == "end" and counts is not None else counts,
+        lengths=rows.lengths,
+        labels=labels is not None,
+        classes=classes,
+    )
 
 
 def _frame(table: Any) -> tuple[str, Any]:
@@ -107,18 +143,14 @@ def _read(path: Path) -> Any:
     """A file as a pandas frame, its numbers as they stand there."""
     import pandas  # xarray brings it
 
+    # As words: some versions' own reader of numbers is off in the last digit.
+    read = partial(pandas.read_csv, dtype=str, skipinitialspace=True)
+    if path.suffix.lower() != ".csv":
+        remedy = "pip install 'learncast[tables]', or write the table as .csv"
+        package("pyarrow", "to read .parquet files", why="it is part of the tables extra", remedy=remedy)
+        read = partial(pandas.read_parquet, engine="pyarrow")
     try:
-        if path.suffix.lower() == ".csv":
-            # As words: some versions' own reader of numbers is off in the last digit.
-            return pandas.read_csv(path, dtype=str, skipinitialspace=True)
-        if find_spec("pyarrow") is None:
-            raise InvalidSpec(
-                required="pyarrow must be installed to read .parquet files",
-                got="no such package",
-                why="it is part of the tables extra",
-                remedy="pip install 'learncast[tables]', or write the table as .csv",
-            )
-        return pandas.read_parquet(path, engine="pyarrow")
+        return read(path)
     except pandas.errors.EmptyDataError as error:
         raise InvalidSpec(
             required=f"{path} must have a header and a row for every step of every trial",
@@ -126,22 +158,13 @@ def _read(path: Path) -> Any:
             why="there is nothing to estimate from",
             remedy="write the trials into it",
         ) from error
-    except (OSError, UnicodeDecodeError, pandas.errors.ParserError, _arrow_error()) as error:
+    except Exception as error:  # whatever damage makes pandas or pyarrow raise
         raise InvalidSpec(
             required=f"{path} must be a table",
             got=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}",
             why="it is damaged or of another kind",
             remedy="write it again",
         ) from error
-
-
-def _arrow_error() -> type[Exception]:
-    if find_spec("pyarrow") is None:
-        return OSError
-    from pyarrow.lib import ArrowException
-
-    found: type[Exception] = ArrowException
-    return found
 
 
 def _columns(frame: Any, named: Sequence[str] | str | None, start: str, source: str) -> list[str]:
@@ -191,30 +214,96 @@ def _no_overlap(source: str, columns: list[str]) -> None:
             )
 
 
-def _layout(frame: Any, trial: str, step: str, source: str) -> tuple[Any, list[Any], int]:
-    """Row numbers sorted by trial and step, the trials' names in order of appearance, and steps in a trial."""
-    times = _numbers(frame, step, source)
-    labels = frame[trial]
-    if bool(labels.isna().any()):
-        raise _missing(source, trial, f"row {int(np.argmax(labels.isna().to_numpy())) + 1}")
-    numbered: dict[Any, int] = {}
-    index = np.array([numbered.setdefault(label, len(numbered)) for label in labels.tolist()])
-    names = list(numbered)
-    order = np.lexsort((times, index))
-    counts = np.bincount(index)
-    firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    for k, (begin, steps) in enumerate(zip(firsts, counts, strict=True)):
-        own = times[order[begin : begin + steps]]
-        _check_steps(own, names[k], step, source)
-        if steps != counts[0] or own[0] != times[order[0]]:
-            raise InvalidSpec(
-                required=f"{source}: every trial must have the steps of trial {names[0]!r}, {counts[0]} from "
-                f"{times[order[0]]:g}",
-                got=f"trial {names[k]!r} with {steps} from {own[0]:g}",
-                why="statistics over time need the same steps in every trial",
-                remedy="pad or cut the trials to one length",
-            )
-    return order, names, int(counts[0])
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows of a table sorted by trial and step, and where they lie in an array (trials, steps).
+
+    Attributes
+    ----------
+    order : (rows,)
+        Row numbers, trial after trial and step after step.
+    names : list
+        The trials' names in order of appearance.
+    lengths : (trials,)
+    """
+
+    frame: Any
+    source: str
+    order: NDArray[np.int64]
+    names: list[Any]
+    lengths: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, frame: Any, trial: str, step: str, source: str) -> _Rows:
+        times, labels = _floats(frame[step]), frame[trial]
+        if not np.isfinite(times).all():
+            k = int(np.argmin(np.isfinite(times)))
+            raise _missing(source, step, f"row {k + 1}", frame[step].iloc[k])
+        if bool(labels.isna().any()):
+            raise _missing(source, trial, f"row {int(np.argmax(labels.isna().to_numpy())) + 1}")
+        index, names = labels.factorize()
+        made = cls(frame, source, np.lexsort((times, index)), names.tolist(), np.bincount(index))
+        for name, own in zip(made.names, np.split(times[made.order], made._ends[:-1]), strict=True):
+            _check_steps(own, name, step, source)
+            if own[0] != times[made.order[0]]:
+                raise InvalidSpec(
+                    required=f"{source}: every trial must begin with the step of trial {made.names[0]!r}, "
+                    f"{times[made.order[0]]:g}",
+                    got=f"trial {name!r} with {own[0]:g}",
+                    why="a missing beginning would shift all later steps",
+                    remedy="add the missing rows, or number each trial's steps 0, 1, 2, ...",
+                )
+        return made
+
+    @property
+    def _ends(self) -> NDArray[np.int64]:
+        return np.cumsum(self.lengths)
+
+    @property
+    def last(self) -> _Rows:
+        """The last row of every trial."""
+        return replace(self, order=self.order[self._ends - 1], lengths=np.ones_like(self.lengths))
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Trials, and steps of the longest."""
+        return len(self.names), int(self.lengths.max())
+
+    @property
+    def _place(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Trial and step of every row."""
+        trial = np.repeat(np.arange(len(self.names)), self.lengths)
+        return trial, np.arange(len(self.order)) - np.repeat(self._ends - self.lengths, self.lengths)
+
+    def values(self, columns: list[str], live: Any) -> FloatArray:
+        """Some columns as numbers, (trials, steps, columns), zeros after a trial's end and where they are not live."""
+        place = self._place
+        found = np.zeros((*self.padded, len(columns)))
+        for k, column in enumerate(columns):
+            numbers = _floats(self.frame[column].iloc[self.order])
+            bad = ~np.isfinite(numbers) & live[place]
+            if bad.any():
+                raise self._missing(column, int(np.argmax(bad)))
+            found[(*place, k)] = np.where(live[place], numbers, 0.0)
+        return found
+
+    def words(self, column: str, live: Any) -> Any:
+        """A column of labels, (trials, steps): whole numbers where all are, words otherwise."""
+        place, chosen = self._place, self.frame[column].iloc[self.order]
+        empty = chosen.isna().to_numpy() & live[place]
+        if empty.any():
+            raise self._missing(column, int(np.argmax(empty)))
+        given = [value for value, kept in zip(chosen.tolist(), live[place], strict=True) if kept]
+        numbers = [_float(value) for value in given]
+        whole = all(number == round(number) for number in numbers if number == number) and not np.isnan(numbers).any()
+        found = np.zeros(self.padded, dtype=np.int64) if whole else np.full(self.padded, "", dtype=object)
+        found[tuple(part[live[place]] for part in place)] = [int(n) for n in numbers] if whole else [*map(str, given)]
+        return found if whole else found.astype(str)
+
+    def _missing(self, column: str, k: int) -> InvalidSpec:
+        row = int(self.order[k])
+        where = f"trial {self.names[self._place[0][k]]!r}, row {row + 1}"
+        return _missing(self.source, column, where, self.frame[column].iloc[row])
 
 
 def _check_steps(own: FloatArray, name: Any, step: str, source: str) -> None:
@@ -232,16 +321,6 @@ def _check_steps(own: FloatArray, name: Any, step: str, source: str) -> None:
     )
 
 
-def _numbers(frame: Any, column: str, source: str) -> FloatArray:
-    """A column as finite numbers."""
-    found = _floats(frame[column])
-    bad = ~np.isfinite(found)
-    if bad.any():
-        k = int(np.argmax(bad))
-        raise _missing(source, column, f"row {k + 1}", frame[column].iloc[k])
-    return found
-
-
 def _floats(column: Any) -> FloatArray:
     """A column as numbers, nan for what is none."""
     return np.array([_float(value) for value in column.tolist()], dtype=float)
@@ -252,20 +331,6 @@ def _float(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return float("nan")
-
-
-def _values(frame: Any, columns: list[str], rows: Any, length: int, names: list[Any], source: str) -> FloatArray:
-    """Some columns of the rows in order, (trials, length, columns)."""
-    found = np.empty((len(rows) // length, length, len(columns)))
-    for k, column in enumerate(columns):
-        chosen = frame[column].iloc[rows]
-        numbers = _floats(chosen)
-        bad = ~np.isfinite(numbers)
-        if bad.any():
-            j = int(np.argmax(bad))
-            raise _missing(source, column, f"trial {names[j // length]!r}, row {int(rows[j]) + 1}", chosen.iloc[j])
-        found[:, :, k] = numbers.reshape(-1, length)
-    return found
 
 
 def _missing(source: str, column: str, where: str, value: Any = None) -> InvalidSpec:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learncast.errors import InvalidSpec
 from learncast.tasks.covariance import Sampled
-from learncast.tasks.recording import BLOCK_MEMORY, Blocks, Recording
+from learncast.tasks.recorded.blocks import BLOCK_MEMORY, Blocks
+from learncast.tasks.recorded.estimation import sampled
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 
@@ -27,9 +27,9 @@ def resampled(task: Task, rng: np.random.Generator) -> Task:
 
     Where a task keeps its trials (fewer of them than values in a trial) trials are drawn with replacement. Otherwise it
     keeps the second moments of up to 64 blocks of consecutive trials, and these are drawn: trials that depend on their
-    neighbours then stay together, and a replicate costs one weighted sum. A recording that was centred is centred
-    again on each replicate's own mean. The spread of whatever is computed from replicates is its sampling error; with
-    B blocks that error is itself known to about 1 / sqrt(2 B).
+    neighbours then stay together, and a replicate costs one weighted sum. A recording that was centred or scaled is
+    so again by each replicate's own means and sizes. The spread of whatever is computed from replicates is its sampling
+    error; with B blocks that error is itself known to about 1 / sqrt(2 B).
 
     Parameters
     ----------
@@ -42,29 +42,23 @@ def resampled(task: Task, rng: np.random.Generator) -> Task:
     Task
         Under the same name, of as many trials (with blocks of unequal length, nearly as many).
     """
-    recording = task.recording or Recording(centred=False)
     if isinstance(task.cross_covariance, Sampled):
-        chosen = rng.integers(task.cross_covariance.trials, size=task.cross_covariance.trials)
-        parts = [_drawn(part, chosen, recording.centred) for part in _parts(task)]
-        return Task.trusted(
-            parts[0],
-            parts[1],
-            parts[2] if task.target_covariance is not None else None,
-            name=task.name,
-            trials=len(chosen),
-            recording=recording,
-        )
-    blocks = _blocks(task)
-    repeats = rng.multinomial(len(blocks), np.full(len(blocks), 1 / len(blocks))).astype(float)
-    inputs, cross, target = blocks.cut(blocks.moment(repeats))
-    return Task.trusted(
-        inputs,
-        cross,
-        target,
-        name=task.name,
-        trials=int(repeats @ blocks.counts),
-        recording=Recording(recording.centred),
-    )
+        cross, rule = _parts(task)[1], task.recording
+        chosen = rng.integers(cross.trials, size=cross.trials)
+        left, right = (part[chosen].reshape(cross.trials, -1) for part in (cross.left, cross.right))
+        centre, scaled = (rule.centred, rule.scaled) if rule is not None else (False, False)
+        drawn = sampled(left, right, cross.shape[:2], cross.shape[2:], centre=centre, scaled=scaled)
+        parts, trials = (drawn.input, drawn.cross, drawn.target), cross.trials
+    elif task.recording is not None and task.recording.masked is not None:
+        trials = len(task.recording.masked.inputs)
+        parts = task.recording.masked.prepared(rng.integers(trials, size=trials))[0].moments()
+    else:
+        blocks = _blocks(task)
+        repeats = rng.multinomial(len(blocks), np.full(len(blocks), 1 / len(blocks))).astype(float)
+        parts, trials = blocks.cut(blocks.moment(repeats)), int(repeats @ blocks.counts)
+    target = None if task.target_covariance is None else parts[2]
+    recording = task.recording and task.recording.replicate
+    return Task.trusted(parts[0], parts[1], target, name=task.name, trials=trials, recording=recording)
 
 
 def standard_errors(task: Task) -> StandardErrors:
@@ -73,11 +67,9 @@ def standard_errors(task: Task) -> StandardErrors:
     From kept trials the error of a mean of products; from blocks the error of a mean over blocks.
     """
     if isinstance(task.cross_covariance, Sampled):
-        found = [_product_error(part) for part in _parts(task)]
-        return StandardErrors(found[0], found[1], found[2])
+        return StandardErrors(*map(_product_error, _parts(task)))
     blocks = _blocks(task)
-    inputs, cross, target = blocks.cut(blocks.deviations())
-    return StandardErrors(inputs.values, cross.values, target.values)
+    return StandardErrors(*(part.values for part in blocks.cut(blocks.deviations())))
 
 
 def _parts(task: Task) -> list[Sampled]:
@@ -90,13 +82,6 @@ def _parts(task: Task) -> list[Sampled]:
     return parts
 
 
-def _drawn(part: Sampled, chosen: NDArray[np.int64], centred: bool) -> Sampled:
-    left, right = part.left[chosen], part.right[chosen]
-    if centred:
-        left, right = left - left.mean(axis=0), right - right.mean(axis=0)
-    return Sampled(left, right)
-
-
 def _product_error(part: Sampled) -> FloatArray:
     squares = Sampled(part.left**2, part.right**2).dense()
     # Round-off may leave the variance of an exactly constant product below 0.
@@ -106,6 +91,13 @@ def _product_error(part: Sampled) -> FloatArray:
 def _blocks(task: Task) -> Blocks:
     if task.recording is None:
         raise _not_recorded(task)
+    if task.recording.masked is not None:
+        raise InvalidSpec(
+            required="every step of a task's trials must count for its standard errors to be told",
+            got=f"task {task.name!r}, whose statistics are sums over some",
+            why="the readouts of one trial are not independent",
+            remedy="take the spread over replicates of tasks.resampled",
+        )
     if task.recording.blocks is None:
         raise InvalidSpec(
             required="a task must keep its trials or blocks of them to be drawn again",

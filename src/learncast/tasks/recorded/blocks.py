@@ -1,8 +1,9 @@
-"""What is kept of recorded trials beside their mean statistics: second moments of blocks of trials."""
+"""Second moments of blocks of recorded trials, summed up as trials arrive."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +16,8 @@ MOST_BLOCKS = 64
 LEAST_BLOCKS = 8
 #: Bytes that all blocks together may take.
 BLOCK_MEMORY = 2**26
+#: Numbers in one chunk of trials: 16 MB of float64, of which a few copies live at a time.
+CHUNK_SIZE = 2**21
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +29,15 @@ class Blocks:
     counts : (blocks,)
         Trials in each block.
     means : (blocks, values)
-        Mean row of each block; zero when moments are about zero.
+        Mean row of each block.
     scatters : (blocks, values, values)
         Sum over a block's trials of row row^T, about the block's own mean when centred.
     input_shape, target_shape : (steps, channels)
         How a row is cut back.
     centred : bool
         Whether moments are about the mean over trials or about zero.
+    scaled : bool
+        Whether each input channel is divided by its root mean square.
     """
 
     counts: FloatArray
@@ -41,6 +46,7 @@ class Blocks:
     input_shape: tuple[int, int]
     target_shape: tuple[int, int]
     centred: bool
+    scaled: bool = False
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -50,24 +56,61 @@ class Blocks:
         """Trials in all blocks."""
         return int(self.counts.sum())
 
+    @property
+    def mean(self) -> FloatArray:
+        """Mean row of all trials, (values,)."""
+        return np.asarray(self.counts @ self.means / self.trials)
+
+    @property
+    def scales(self) -> FloatArray:
+        """What each input channel is divided by, (inputs,)."""
+        if not self.scaled:
+            return np.ones(self.input_shape[1])
+        return self._scales(np.diagonal(self._moment(np.ones(len(self)))))
+
     def moment(self, repeats: FloatArray | None = None) -> FloatArray:
         """Mean of row row^T over all trials, each block taken `repeats` times, (values, values)."""
-        repeats = np.ones(len(self)) if repeats is None else repeats
+        total = self._moment(np.ones(len(self)) if repeats is None else repeats)
+        if self.scaled:
+            units = self._units(self._scales(np.diagonal(total)))
+            total /= units
+            total /= units[:, None]
+        return total
+
+    def _moment(self, repeats: FloatArray) -> FloatArray:
         weights = repeats * self.counts
         total = np.tensordot(repeats, self.scatters, axes=1)
         if self.centred:
             # Scatter within blocks plus scatter of their means: no difference of large numbers.
             gaps = self.means - weights @ self.means / weights.sum()
-            total += (weights[:, None] * gaps).T @ gaps
-        return np.asarray(total / weights.sum())
+            add_products(total, np.sqrt(weights)[:, None] * gaps)
+        total /= weights.sum()
+        return np.asarray(total)
+
+    def _scales(self, powers: FloatArray) -> FloatArray:
+        steps, inputs = self.input_shape
+        power, mean = (part[: steps * inputs].reshape(steps, inputs) for part in (powers, self.mean))
+        return channel_scales(power.mean(axis=0), (mean**2).mean(axis=0))
+
+    def _units(self, scales: FloatArray) -> FloatArray:
+        """What each value of a row is divided by."""
+        return np.concatenate([np.tile(scales, self.input_shape[0]), np.ones(int(np.prod(self.target_shape)))])
+
+    def sums(self) -> Iterator[FloatArray]:
+        """Sum of row row^T over the trials of each block, as `moment` has them: about the mean of all, and scaled."""
+        units = self._units(self.scales)
+        for n, middle, scatter in zip(self.counts, self.means, self.scatters, strict=True):
+            gap = middle - self.mean if self.centred else np.zeros_like(middle)
+            yield (scatter + n * np.outer(gap, gap)) / np.outer(units, units)
 
     def deviations(self) -> FloatArray:
-        """Standard error of each entry of `moment`, from how much the blocks differ, (values, values)."""
+        """Standard error of each entry of `moment`, from how much the blocks differ, (values, values).
+
+        Scales are taken as they are: their own error is that of another unit.
+        """
         whole, spread = self.moment(), np.zeros(self.scatters.shape[1:])
-        mean = self.counts @ self.means / self.trials
-        for n, middle, scatter in zip(self.counts, self.means, self.scatters, strict=True):
-            gap = middle - mean
-            spread += (scatter + n * (np.outer(gap, gap) - whole)) ** 2
+        for n, total in zip(self.counts, self.sums(), strict=True):
+            spread += (total - n * whole) ** 2
         return np.sqrt(spread * len(self) / (len(self) - 1)) / self.trials
 
     def cut(self, matrix: FloatArray) -> tuple[Dense, Dense, Dense]:
@@ -85,23 +128,7 @@ class Blocks:
         n = self.input_shape[0] * self.input_shape[1]
         scale = np.where(np.arange(self.means.shape[1]) < n, 1.0, factor)
         scatters = self.scatters * (scale[:, None] * scale)
-        return Blocks(self.counts, self.means * scale, scatters, self.input_shape, self.target_shape, self.centred)
-
-
-@dataclass(frozen=True, eq=False)
-class Recording:
-    """How a task was recorded.
-
-    Attributes
-    ----------
-    centred : bool
-        Whether the mean over trials was subtracted.
-    blocks : Blocks or None
-        None where the trials themselves are kept, or where blocks would take more than `BLOCK_MEMORY`.
-    """
-
-    centred: bool
-    blocks: Blocks | None = None
+        return replace(self, means=self.means * scale, scatters=scatters)
 
 
 class BlockSums:
@@ -113,15 +140,22 @@ class BlockSums:
     Parameters
     ----------
     input_shape, target_shape : (steps, channels)
-    centred : bool
+    centred, scaled : bool
     size : int
         Trials per block to begin with.
     """
 
     def __init__(
-        self, input_shape: tuple[int, int], target_shape: tuple[int, int], *, centred: bool, size: int = 1
+        self,
+        input_shape: tuple[int, int],
+        target_shape: tuple[int, int],
+        *,
+        centred: bool,
+        scaled: bool = False,
+        size: int = 1,
     ) -> None:
-        self.input_shape, self.target_shape, self.centred, self.size = input_shape, target_shape, centred, size
+        self.input_shape, self.target_shape, self.size = input_shape, target_shape, size
+        self.centred, self.scaled = centred, scaled
         self.values = int(np.prod(input_shape) + np.prod(target_shape))
         self.most = blocks_that_fit(self.values)
         self._counts = np.zeros(self.most)
@@ -150,25 +184,18 @@ class BlockSums:
 
     def blocks(self) -> Blocks:
         """What has been summed; a single block where more would not fit."""
-        live = self._counts > 0
-        return Blocks(
-            self._counts[live],
-            self._means[live],
-            self._scatters[live],
-            self.input_shape,
-            self.target_shape,
-            self.centred,
-        )
+        live = int((self._counts > 0).sum())  # blocks fill one after another
+        kept = self._counts[:live], self._means[:live], self._scatters[:live]
+        return Blocks(*kept, self.input_shape, self.target_shape, self.centred, self.scaled)
 
     def _merge(self, block: int, rows: FloatArray) -> None:
+        n, mean = self._counts[block], rows.mean(axis=0)
+        gap, whole = mean - self._means[block], n + len(rows)
+        self._means[block] += gap * (len(rows) / whole)
         if self.centred:
-            n, mean = self._counts[block], rows.mean(axis=0)
-            gap, whole = mean - self._means[block], n + len(rows)
-            rows = rows - mean
-            self._scatters[block] += np.outer(gap, gap) * (n * len(rows) / whole)
-            self._means[block] += gap * (len(rows) / whole)
-        self._scatters[block] += rows.T @ rows
-        self._counts[block] += len(rows)
+            rows = np.concatenate([rows - mean, gap[None] * np.sqrt(n * len(rows) / whole)])
+        add_products(self._scatters[block], rows)
+        self._counts[block] = whole
 
     def _halve(self) -> None:
         """Merge neighbouring blocks, all of which are full."""
@@ -190,3 +217,20 @@ def blocks_that_fit(values: int) -> int:
     """Blocks of moments over so many values a trial that may be kept: an even number, or 1 where too few would fit."""
     most = min(MOST_BLOCKS, BLOCK_MEMORY // (8 * values**2)) // 2 * 2
     return most if most >= LEAST_BLOCKS else 1
+
+
+def add_products(total: FloatArray, rows: FloatArray) -> None:
+    """Add rows^T rows to a matrix in place, a slab of columns at a time: a whole product would double the memory."""
+    width = max(1, CHUNK_SIZE // len(total))
+    for start in range(0, len(total), width):
+        slab = slice(start, start + width)
+        total[:, slab] += rows.T @ rows[:, slab]
+
+
+def channel_scales(power: FloatArray, mean_square: FloatArray) -> FloatArray:
+    """Root mean square of each channel, 1 for one that does not vary.
+
+    `power` is its mean square as it is used, `mean_square` that of its mean: what is left of a constant channel after
+    centring is round-off.
+    """
+    return np.where(power > 1e-20 * (power + mean_square), np.sqrt(power), 1.0)

@@ -1,0 +1,203 @@
+"""Files of named arrays, measured before they are read."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from learncast.errors import InvalidSpec, LearncastError
+from learncast.packages import package
+from learncast.validation import suggestion
+
+#: Bytes that the arrays read from one file may take, unless told.
+MOST_BYTES = 2**31
+#: Bytes of one number of MATLAB's classes of more than one.
+MATLAB = {"double": 8, "single": 4, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4, "int16": 2, "uint16": 2}
+
+
+class ArrayFile(Mapping[str, Any]):
+    """The named arrays of a file, each read when it is asked for and refused when it is too large.
+
+    Parameters
+    ----------
+    path : Path
+    sizes : mapping
+        Bytes that each array takes once it is read, as the file's directory says.
+    read : callable
+        Reads one array by its name.
+    most_bytes : int
+    """
+
+    def __init__(self, path: Path, sizes: Mapping[str, int], read: Callable[[str], Any], most_bytes: int) -> None:
+        self.path, self._sizes, self._read, self.most_bytes = path, dict(sizes), read, most_bytes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sizes)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._sizes
+
+    def __getitem__(self, name: str) -> Any:
+        check_bytes(f"{self.path}: array {name!r}", self._sizes[name], self.most_bytes)
+        with _readable(self.path):
+            return self._read(name)
+
+    def named(self, name: str, key: str) -> Any:
+        """The array that a key of the study, or a keyword, names."""
+        if name not in self:
+            raise InvalidSpec(
+                required=f"{self.path} must hold the array {name!r} that {key} names",
+                got=f"arrays {', '.join(sorted(self)) or 'none'}",
+                why="it is read as part of the task",
+                remedy=suggestion(name, tuple(self)) or "name one of these",
+            )
+        return self[name]
+
+
+def check_bytes(what: str, size: int, most_bytes: int) -> None:
+    """Refuse to read what would take more than `most_bytes`."""
+    if size > most_bytes:
+        raise InvalidSpec(
+            required=f"{what} must take at most {most_bytes / 2**30:.3g} GiB",
+            got=f"{size / 2**30:.3g} GiB",
+            why="it would exhaust memory",
+            remedy="raise most_bytes if there is room, or keep fewer trials, steps or channels",
+        )
+
+
+def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_bytes: int = MOST_BYTES) -> ArrayFile:
+    """The named arrays of a file; `key` is the word of the study that names it.
+
+    `others` are further kinds that it might have been.
+    """
+    if not path.is_file():
+        raise InvalidSpec(
+            required=f"the file that {key} names must exist",
+            got=f"no file {path}",
+            why="its arrays are needed",
+            remedy="give its path relative to the study file",
+        )
+    kind = path.suffix.lower()
+    if kind not in READERS:
+        raise InvalidSpec(
+            required=f"{key} must be a file of kind {' or '.join((*READERS, *others))}",
+            got=path.name,
+            why="other kinds cannot be read",
+            remedy="export trials as arrays (trials, steps, channels), from NWB too, e.g. with np.savez",
+        )
+    with _readable(path):
+        return ArrayFile(path, *READERS[kind](path), most_bytes)
+
+
+Directory = tuple[dict[str, int], Callable[[str], Any]]
+
+
+def _npz(path: Path) -> Directory:
+    with zipfile.ZipFile(path) as archive:
+        sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
+
+    def read(name: str) -> Any:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
+            return _npy_array(file, sizes[name])
+
+    return sizes, read
+
+
+def _npy_array(file: Any, size: int) -> Any:
+    """One array in numpy's format, which must not claim to be larger than what holds it."""
+    version = np.lib.format.read_magic(file)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, kind = header(file)
+    number = math.prod(shape)
+    if number * kind.itemsize > size:
+        raise ValueError(f"it claims {number} numbers and holds {size} bytes")
+    file.seek(0)
+    found = np.lib.format.read_array(file, allow_pickle=False)
+    # The archive compares its checksum when its end is reached.
+    if file.read(1):
+        raise ValueError("it holds more than its header claims")
+    return found
+
+
+def _npy(path: Path) -> Directory:
+    # Mapped, not read: trials are then read a chunk at a time.
+    return {path.name: path.stat().st_size}, lambda name: np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _safetensors(path: Path) -> Directory:
+    told = {"why": "it is part of the torch extra", "remedy": "pip install 'learncast[torch]', or save it as .npz"}
+    safe_open = package("safetensors", "to read .safetensors files", **told).safe_open
+
+    def read(name: str) -> Any:
+        with safe_open(path, framework="numpy") as file:
+            return file.get_tensor(name)
+
+    with safe_open(path, framework="numpy") as file:
+        return dict.fromkeys(file.keys(), path.stat().st_size), read
+
+
+def _mat(path: Path) -> Directory:
+    import h5py
+    from scipy.io import loadmat, whosmat
+
+    if h5py.is_hdf5(path):
+        return _mat73(path)
+    # What is no array of numbers, of words or of trials is left out.
+    bytes_of = {**dict.fromkeys(("cell", "char", "logical", "int8", "uint8"), 1), **MATLAB}
+    sizes = {name: math.prod(shape) * bytes_of[kind] for name, shape, kind in whosmat(path) if kind in bytes_of}
+    return sizes, lambda name: _uncelled(loadmat(path, variable_names=[name])[name])
+
+
+def _mat73(path: Path) -> Directory:
+    """MATLAB's files of version 7.3: HDF5, with every array's axes in reverse order."""
+    import h5py
+
+    def read(name: str) -> Any:
+        with h5py.File(path) as file:
+            found = file[name][()].T
+            if found.dtype == h5py.ref_dtype:
+                found = np.array([None, *(file[part][()].T for part in found.ravel(order="F"))], dtype=object)[1:]
+            return _uncelled(found)
+
+    with h5py.File(path) as file:
+        sizes = {name: int(item.nbytes) for name, item in file.items() if isinstance(item, h5py.Dataset)}
+    return sizes, read
+
+
+def _uncelled(found: Any) -> Any:
+    """Trials of a cell array as a list; numbers as they are."""
+    return list(found.ravel(order="F")) if found.dtype == object else found
+
+
+#: How each kind of file is opened.
+READERS: dict[str, Callable[[Path], Directory]] = {
+    ".npz": _npz,
+    ".safetensors": _safetensors,
+    ".npy": _npy,
+    ".mat": _mat,
+}
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Say in words that a file is damaged, whatever that makes its reader raise."""
+    try:
+        yield
+    except LearncastError:
+        raise
+    except Exception as error:
+        raise InvalidSpec(
+            required=f"{path} must be readable",
+            got=f"{type(error).__name__}: {error}",
+            why="it is damaged or of another kind",
+            remedy="write it again",
+        ) from error

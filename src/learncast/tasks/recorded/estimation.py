@@ -1,0 +1,130 @@
+"""Second-order statistics estimated from recorded trials, a chunk at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Sampled, check_room
+from learncast.tasks.recorded.blocks import CHUNK_SIZE, BlockSums, blocks_that_fit, channel_scales
+from learncast.tasks.recorded.masked import MaskedTrials
+from learncast.tasks.recorded.recording import Recording
+from learncast.tasks.recorded.trials import Trials
+from learncast.validation import FloatArray, count, one_of
+
+#: Bytes of masked trials that are kept to be drawn again.
+MASKED_MEMORY = 2**28
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Second moments of recorded inputs and targets."""
+
+    input: Covariance
+    cross: Covariance
+    target: Covariance
+    trials: int
+    recording: Recording
+
+
+def is_scaled(scale: Any) -> bool:
+    """Whether input channels are to be scaled."""
+    return one_of("scale", scale, ("none", "channel"), why="channels are left as they are or scaled alone") == "channel"
+
+
+def estimate(trials: Trials, *, centre: bool, scale: str, chunk: int | None) -> Estimate:
+    """Estimate E[x x^T], E[x y^T] and E[y y^T] from trials.
+
+    The sums run over chunks, so a memory map of a million trials needs a chunk of memory. With fewer trials
+    than steps x channels the trials themselves are the smaller form and are kept instead.
+    """
+    scaled = is_scaled(scale)
+    x, y = trials.inputs.shape[1:], trials.targets.shape[1:]
+    n, m = x[0] * x[1], y[0] * y[1]
+    rows = max(1, CHUNK_SIZE // (n + m)) if chunk is None else count("chunk", chunk, why="it counts trials")
+    # Steps without input at the beginning are steps of zeros, unless a mean is taken over those that are there.
+    if trials.counted is not None or (trials.present is not None and (centre or scaled)):
+        _check_room(len(trials), n, y[1])
+        found = _masked(trials, centre, scaled)
+    elif kept_as_trials(len(trials), n + m):
+        found = sampled(*_flat(trials, slice(0, len(trials))), x, y, centre=centre, scaled=scaled)
+    else:
+        _check_room(len(trials), n, m)
+        size = -(-len(trials) // blocks_that_fit(n + m))
+        sums = BlockSums(x, y, centred=centre, scaled=scaled, size=size)
+        for start in range(0, len(trials), rows):
+            sums.add(np.concatenate(_flat(trials, slice(start, start + rows)), axis=1))
+        found = summed(sums)
+    return replace(found, recording=_described(found.recording, trials))
+
+
+def _described(recording: Recording, trials: Trials) -> Recording:
+    lengths = None
+    if trials.present is not None:
+        steps = trials.present[trials.numbers].sum(axis=1)
+        lengths = (int(steps.min()), int(steps.max()))
+    counted = None if trials.counted is None else trials.counted[trials.numbers].mean(axis=0)
+    return replace(recording, classes=trials.classes, given=len(trials.inputs), lengths=lengths, counted=counted)
+
+
+def _masked(trials: Trials, centre: bool, scaled: bool) -> Estimate:
+    x, y = trials.chunk(slice(0, len(trials)))
+    here = trials.numbers
+    present = np.ones(x.shape[:2], dtype=bool) if trials.present is None else trials.present[here]
+    counted = np.ones(y.shape[:2], dtype=bool) if trials.counted is None else trials.counted[here]
+    raw = MaskedTrials(x, y, present, counted, centre, scaled)
+    done, about = raw.prepared()
+    kept = replace(raw, inputs=np.array(x), targets=np.array(y)) if raw.nbytes <= MASKED_MEMORY else None
+    return Estimate(*done.moments(), len(x), Recording(centre, scaled, *about, masked=kept))
+
+
+def kept_as_trials(trials: int, values: int) -> bool:
+    """Whether so many trials of so many values are smaller than their second moments, and fit in memory."""
+    return trials < values and 8 * trials * values <= MEMORY_LIMIT
+
+
+def sampled(
+    left: FloatArray,
+    right: FloatArray,
+    inputs: tuple[int, int],
+    targets: tuple[int, int],
+    *,
+    centre: bool,
+    scaled: bool,
+) -> Estimate:
+    """The moments of flat trials, kept as the trials themselves."""
+    means = left.mean(axis=0), right.mean(axis=0)
+    if centre:
+        left, right = left - means[0], right - means[1]
+    left, right = left.reshape(-1, *inputs), right.reshape(-1, *targets)
+    means = means[0].reshape(inputs), means[1].reshape(targets)
+    scales = np.ones(inputs[1])
+    if scaled:
+        power = np.einsum("ptc,ptc->c", left, left) / (len(left) * inputs[0])
+        scales = channel_scales(power, (means[0] ** 2).mean(axis=0))
+        left = left / scales
+    both = Sampled(left, left), Sampled(left, right), Sampled(right, right)
+    return Estimate(*both, len(left), Recording(centre, scaled, *means, scales))
+
+
+def summed(sums: BlockSums) -> Estimate:
+    """The moments of trials that were summed up, with the sums of their blocks where several fit."""
+    blocks = sums.blocks()
+    kept = blocks if len(blocks) > 1 else None
+    n = blocks.input_shape[0] * blocks.input_shape[1]
+    means = blocks.mean[:n].reshape(blocks.input_shape), blocks.mean[n:].reshape(blocks.target_shape)
+    recording = Recording(blocks.centred, blocks.scaled, *means, blocks.scales, blocks=kept)
+    return Estimate(*blocks.cut(blocks.moment()), blocks.trials, recording)
+
+
+def _flat(trials: Trials, rows: slice) -> tuple[FloatArray, FloatArray]:
+    x, y = trials.chunk(rows)
+    return x.reshape(len(x), -1), y.reshape(len(y), -1)
+
+
+def _check_room(trials: int, n: int, m: int) -> None:
+    shapes = f"{n} input and {m} target values a trial"
+    remedy = "shorten or down-sample the trials, or reduce the channels"
+    check_room((n + m) ** 2, f"the statistics of {trials} trials", shapes, remedy)
