@@ -9,9 +9,8 @@ import numpy as np
 
 from learncast.errors import AssumptionViolated
 from learncast.networks.alignment import Alignment
-from learncast.tasks.comparison import share
 from learncast.tasks.covariance import Covariance
-from learncast.tasks.geometry import Frame
+from learncast.tasks.geometry import Frame, share
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 
@@ -133,6 +132,11 @@ class Assumption:
         """Whether the condition is met."""
         return bool(self.measured <= self.allowed)
 
+    @property
+    def verdict(self) -> str:
+        """Whether it holds, for people; a condition that nothing rests on is only told."""
+        return "yes" if self.holds else "NO" if self.condition.binding else "no, not needed"
+
     def violation(self) -> AssumptionViolated:
         """Make the error that says so."""
         return AssumptionViolated(
@@ -144,6 +148,42 @@ class Assumption:
             why=self.condition.otherwise,
             remedy=self.condition.remedy,
         )
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How far numbers can be trusted: one statement for table, class, footer, exit code, repr and badge.
+
+    Attributes
+    ----------
+    assumptions : tuple of Assumption
+        Every condition, as measured.
+    promise : str
+        What may be promised where all that bind hold: a key of `learncast.trajectory.FORECAST_CLASSES`.
+    """
+
+    assumptions: tuple[Assumption, ...]
+    promise: str
+
+    @property
+    def failed(self) -> tuple[Assumption, ...]:
+        """Conditions that bind and do not hold."""
+        return tuple(a for a in self.assumptions if a.condition.binding and not a.holds)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every condition that binds holds."""
+        return not self.failed
+
+    @property
+    def forecast_class(self) -> str:
+        """What may be promised here; what was measured stays measured."""
+        return self.promise if self.holds or self.promise == "measured" else "outside"
+
+    @property
+    def names(self) -> str:
+        """The conditions that fail, with their numbers, in words."""
+        return ", ".join(f"{a.name.replace('_', ' ')} ({a.measured:.2g})" for a in self.failed)
 
 
 def require(assumptions: Iterable[Assumption]) -> None:

@@ -2,38 +2,62 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from learncast.assumptions import Assumption
-from learncast.dynamics.batches import BatchStatistics
 from learncast.dynamics.learning_problem import LearningProblem, Weights
-from learncast.dynamics.optimisers import Optimiser
+from learncast.dynamics.pooled import PooledProblem
 from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
+from learncast.dynamics.statistics import LagStatistics
+from learncast.dynamics.steps.optimizer import Optimizer
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.progress import Progress, silent
+from learncast.tasks.covariance import check_room
 from learncast.tasks.task import Task
-from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, spec_hash
+from learncast.trajectory import Provenance, Status, Trajectory, spec_hash
 from learncast.validation import FloatArray, between, count, positive
 
 #: Steps after which a descent that should end by itself is given up.
 MOST_STEPS = 1_000_000
+#: Flow steps up to which the steps of descent are counted one by one.
+MOST_COUNTED = 20_000
 #: Snapshots of weights kept along a descent; any step is found again from the one before it.
 SNAPSHOTS = 64
 
 
-@dataclass(frozen=True, eq=False)
-class _Snapshot:
-    step: int
+@dataclass(eq=False)
+class _Walk:
+    """A descent at one step, and all it needs to go on."""
+
+    problem: LearningProblem
+    batches: BatchStatistics | None
     weights: Weights
-    optimiser: Optimiser
-    rng_state: Any
+    optimizer: Optimizer
+    rng: np.random.Generator | None
+    step: int = 0
+
+    def advance(self, slopes: Weights | None = None) -> None:
+        """Take a step; slopes on the task itself may be given when they are known."""
+        if self.batches is not None:
+            assert self.rng is not None
+            _, slopes = self.problem.loss_and_slopes(self.weights, self.batches.draw(self.rng))
+        elif slopes is None:
+            _, slopes = self.problem.loss_and_slopes(self.weights)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.weights = {**self.weights, **self.optimizer.update(self.weights, slopes)}
+        self.step += 1
+
+    def copy(self) -> _Walk:
+        """The same, to go on from by itself."""
+        return replace(self, optimizer=self.optimizer.copy(), rng=copy.deepcopy(self.rng))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,10 +79,8 @@ class Descent(Solution):
     strength: FloatArray
     loss: FloatArray
     status: Status
-    optimiser: str
-    batches: BatchStatistics | None = None
-    seed: int | None = None
-    _snapshots: tuple[_Snapshot, ...] = field(default=(), repr=False)
+    optimizer: str
+    _snapshots: tuple[_Walk, ...] = field(default=(), repr=False)
 
     @property
     def steps(self) -> int:
@@ -83,26 +105,31 @@ class Descent(Solution):
         known = finite <= self.steps
         loss = np.where(known, self.loss[index], np.nan)
         strength = np.where(known[:, None], self.strength[index], np.nan)
-        dataset = xr.Dataset(
-            {
-                "strength": (("time", "mode"), strength, described("strength of each mode", "1")),
-                "loss": ("time", loss, described("half mean squared error", "target^2")),
-                "excess_loss": (
-                    "time",
-                    loss - self.problem.least_loss,
-                    described("loss above the best linear map's", "target^2"),
-                ),
-            },
-            coords={
-                "time": ("time", steps, described("training time", STEPS)),
-                "mode": ("mode", np.arange(self.strength.shape[1])),
-            },
-            attrs={"task": self.problem.task.name, "learning_rate": self.learning_rate, "optimiser": self.optimiser},
+        return Trajectory.of(
+            steps,
+            {"strength": strength, "loss": loss, "excess_loss": loss - self.problem.least_loss},
+            self.provenance,
+            task=self.problem.task.name,
+            learning_rate=self.learning_rate,
+            optimizer=self.optimizer,
         )
-        return Trajectory(dataset, self.provenance)
 
     def network_at(self, time: float) -> LinearRNN | TwoLayer:
         """The network after a whole number of steps (infinity: the last)."""
+        return self.networks_at([time])[0]
+
+    def networks_at(self, times: Iterable[float]) -> list[LinearRNN | TwoLayer]:
+        """The networks after whole numbers of steps; where these rise, each is found from the one before."""
+        found, last = [], self._snapshots[0]
+        for step in (self._checked_step(time) for time in times):
+            near = max((s for s in self._snapshots if s.step <= step), key=lambda s: s.step)
+            last = (last if near.step <= last.step <= step else near).copy()
+            while last.step < step:
+                last.advance()
+            found.append(self.problem.built(last.weights))
+        return found
+
+    def _checked_step(self, time: float) -> int:
         step = checked_time(time)
         step = self.steps if np.isinf(step) else step
         if step != int(step) or step > self.steps:
@@ -112,12 +139,7 @@ class Descent(Solution):
                 why="the descent has no other states",
                 remedy="descend further, or ask for a whole step",
             )
-        near = max((s for s in self._snapshots if s.step <= step), key=lambda s: s.step)
-        walk = _Walk(self.problem, near.optimiser.copy(), self.batches, _generator(near.rng_state))
-        weights = near.weights
-        for _ in range(int(step) - near.step):
-            weights = walk.next(weights)
-        return self.problem.built(weights)
+        return int(step)
 
     def time_to(self, accuracy: float) -> LearningTime:
         """First step at which the learned map is within 1 - accuracy of the best, by its excess loss."""
@@ -138,8 +160,10 @@ class Descent(Solution):
     @property
     def provenance(self) -> Provenance:
         """Where the numbers come from."""
-        digest = spec_hash(self.problem.task.hash, self.problem.network.hash, self.learning_rate, self.optimiser)
-        return Provenance("descent", (), digest, self.seed)
+        p, drawn = self.problem, self._snapshots[0].batches
+        batch = None if drawn is None else drawn.batch
+        digest = spec_hash("descent", p.task.hash, p.network.hash, p.learn, self.learning_rate, self.optimizer, batch)
+        return Provenance("descent", (), digest)
 
     @property
     def forecast_class(self) -> str:
@@ -148,27 +172,9 @@ class Descent(Solution):
 
     def __repr__(self) -> str:
         return (
-            f"<Descent of {self.problem.task.name!r} by {self.optimiser}, learning {', '.join(self.problem.learn)}: "
+            f"<Descent of {self.problem.task.name!r} by {self.optimizer}, learning {', '.join(self.problem.learn)}: "
             f"{self.steps} steps, loss {self.loss[0]:.6g} to {self.loss[-1]:.6g}, {self.status.name}>"
         )
-
-
-@dataclass
-class _Walk:
-    problem: LearningProblem
-    optimiser: Optimiser
-    batches: BatchStatistics | None
-    rng: np.random.Generator | None
-
-    def next(self, weights: Weights, slopes: Weights | None = None) -> Weights:
-        """Weights one step on; slopes on the task itself may be given when they are known."""
-        if self.batches is not None:
-            assert self.rng is not None
-            _, slopes = self.problem.loss_and_slopes(weights, self.batches.draw(self.rng))
-        elif slopes is None:
-            _, slopes = self.problem.loss_and_slopes(weights)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return {**weights, **self.optimiser.update(weights, slopes)}
 
 
 def descend(
@@ -180,9 +186,10 @@ def descend(
     until: float | None = None,
     excess_loss: float | None = None,
     learn: tuple[str, ...] | None = None,
-    optimiser: str = "gd",
+    optimizer: str = "gd",
     momentum: float = 0.9,
     betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
     weight_decay: float | None = None,
     batch: int | None = None,
     rng: np.random.Generator | None = None,
@@ -206,9 +213,9 @@ def descend(
         Or a loss above the best linear map's: stop at the first step that has come so near.
     learn : tuple of str, optional
         Weights that learn; all by default.
-    optimiser : {"gd", "momentum", "adam", "adamw"}
+    optimizer : {"gd", "momentum", "adam", "adamw"}
         Update rule, as in `torch.optim`.
-    momentum, betas, weight_decay
+    momentum, betas, eps, weight_decay
         Its settings.
     batch : int, optional
         Draw the statistics of this many fresh Gaussian trials at each step instead of the task's own; needs `rng`.
@@ -220,19 +227,17 @@ def descend(
         Called with the share of steps done.
     """
     problem = LearningProblem.of(task, network, learn)
-    rule = Optimiser(optimiser, learning_rate, momentum, betas, weight_decay=weight_decay)
+    rule = Optimizer(optimizer, learning_rate, momentum, betas, eps, weight_decay)
     limit = _limit(steps, until, excess_loss, most_steps)
     goal = None if steps is not None else _goal(problem, until, excess_loss)
-    batches = _batches(problem, batch, rng)
-    walk = _Walk(problem, rule, batches, rng)
-    weights = problem.start
-    strengths, losses, snapshots = [], [], [_snapshot(0, weights, rule, rng)]
+    walk = _Walk(problem, _batches(problem, batch, rng), problem.start, rule, rng)
+    strengths, losses, snapshots = [], [], [walk.copy()]
     every = 1
     status = Status.ok if goal is None else Status.not_learned
     for n in range(limit + 1):
         with np.errstate(over="ignore", invalid="ignore"):
-            loss, slopes = problem.loss_and_slopes(weights)
-            strengths.append(problem.strengths(weights))
+            loss, slopes = problem.loss_and_slopes(walk.weights)
+            strengths.append(problem.strengths(walk.weights))
         losses.append(loss)
         if not all(np.isfinite(slope).all() for slope in slopes.values()):
             status = Status.diverged
@@ -242,39 +247,38 @@ def descend(
             break
         if n == limit:
             break
-        weights = walk.next(weights, slopes)
-        if (n + 1) % every == 0:
-            snapshots.append(_snapshot(n + 1, weights, rule, rng))
+        walk.advance(slopes)
+        if walk.step % every == 0:
+            snapshots.append(walk.copy())
             if len(snapshots) > SNAPSHOTS:  # thin out: every second one, from now on half as often
                 snapshots, every = snapshots[::2], 2 * every
         if n % 256 == 0:
             progress(n / limit)
-    return Descent(
-        problem,
-        rule.learning_rate,
-        np.array(strengths),
-        np.array(losses),
-        status,
-        optimiser,
-        batches,
-        None,
-        tuple(snapshots),
-    )
+    known = np.array(strengths), np.array(losses)
+    return Descent(problem, rule.learning_rate, *known, status, optimizer, tuple(snapshots))
 
 
-def _snapshot(step: int, weights: Weights, rule: Optimiser, rng: np.random.Generator | None) -> _Snapshot:
-    return _Snapshot(
-        step, weights, rule.copy(), None if rng is None else (type(rng.bit_generator), rng.bit_generator.state)
-    )
+def counted_steps(problem: LearningProblem, learning_rate: float, excess_loss: float, expected: float) -> float:
+    """Steps of gradient descent until the loss is so little above the best linear map's, without keeping the way.
 
-
-def _generator(state: Any) -> np.random.Generator | None:
-    if state is None:
-        return None
-    kind, values = state
-    generator = np.random.Generator(kind())
-    generator.bit_generator.state = values
-    return generator
+    Infinite where descent runs away; unknown (nan) where `expected`, the flow's steps, are too many to take one by one.
+    """
+    if not math.isfinite(expected):
+        return expected
+    if problem.pooled_recurrence is not None and len(problem.learn) == 2:
+        return PooledProblem.of(problem.task, problem.network).counted(excess_loss, learning_rate)
+    if expected > MOST_COUNTED:
+        return math.nan
+    goal, weights = problem.least_loss + excess_loss, problem.start
+    for step in range(int(2 * expected + 1000)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            loss, slopes = problem.loss_and_slopes(weights)
+            if loss <= goal:
+                return float(step)
+            if not math.isfinite(loss):
+                return math.inf
+            weights = {**weights, **{name: weights[name] - learning_rate * slope for name, slope in slopes.items()}}
+    return math.nan
 
 
 def _limit(steps: int | None, until: float | None, excess_loss: float | None, most_steps: int) -> int:
@@ -319,3 +323,79 @@ def _batches(problem: LearningProblem, batch: int | None, rng: np.random.Generat
             remedy="pass rng=np.random.default_rng(seed)",
         )
     return BatchStatistics.of(problem, batch)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchStatistics:
+    """Draws the second moments of Gaussian batches.
+
+    The second moment of `batch` Gaussian trials with covariance L L^T is L W L^T / batch with W a standard Wishart
+    matrix, drawn by its triangular (Bartlett) factor: the cost depends on the variables and not on the batch.
+
+    Attributes
+    ----------
+    root : (variables, rank)
+        L: inputs first, then targets.
+    inputs, targets : tuple of int
+        How the variables are cut: (steps, inputs) and (readouts, outputs).
+    """
+
+    root: FloatArray
+    inputs: tuple[int, int]
+    targets: tuple[int, int]
+    batch: int
+
+    @classmethod
+    def of(cls, problem: LearningProblem, batch: int) -> BatchStatistics:
+        """Prepare batches of a task, of its pooled input where the recurrence is a fixed number."""
+        size = count("batch", batch, why="it counts trials")
+        task = problem.task
+        if task.target_covariance is None:
+            raise InvalidSpec(
+                required="the task must know its target covariance to be drawn in batches",
+                got=f"task {task.name!r} without one",
+                why="a batch shows the targets' own variation too",
+                remedy="give target_covariance, or descend without batch",
+            )
+        if problem.pooled_recurrence is not None and task.targets == "end":
+            p = PooledProblem.of(task, problem.network)
+            target = task.target_covariance.dense()[0, :, 0, :]
+            joint = np.block([[p.power, p.cross.T], [p.cross, target]])
+            return cls(_root(joint), (1, task.inputs), (1, task.outputs), size)
+        n, m = task.steps * task.inputs, task.cross_covariance.shape[2] * task.outputs
+        remedy = "use shorter trials, or descend without batch"
+        check_room((n + m) ** 2, "the joint covariance of a trial", f"{n + m} variables", remedy)
+        cross = task.cross_covariance.dense().reshape(n, m)
+        inputs, targets = (c.dense() for c in (task.input_covariance, task.target_covariance))
+        joint = np.block([[inputs.reshape(n, n), cross], [cross.T, targets.reshape(m, m)]])
+        return cls(_root(joint), (task.steps, task.inputs), (task.cross_covariance.shape[2], task.outputs), size)
+
+    def draw(self, rng: np.random.Generator) -> LagStatistics:
+        """Statistics of one fresh batch."""
+        half = self.root @ _wishart_root(self.root.shape[1], self.batch, rng)
+        moment = half @ half.T / self.batch
+        n = self.inputs[0] * self.inputs[1]
+        cross = moment[:n, n:].reshape(*self.inputs, *self.targets)
+        power = np.diagonal(moment)[n:].reshape(self.targets).sum(axis=1)
+        end = self.targets[0] == 1
+        return LagStatistics.from_covariances(
+            moment[:n, :n].reshape(self.inputs * 2),
+            cross[:, :, 0, :] if end else cross,
+            target_power=float(power[0]) if end else power,
+        )
+
+
+def _root(joint: FloatArray) -> FloatArray:
+    """L with L L^T the covariance, one column per direction that varies."""
+    values, vectors = np.linalg.eigh(joint)
+    live = values > 1e-13 * values.max(initial=0.0)
+    return np.asarray(vectors[:, live] * np.sqrt(values[live]))
+
+
+def _wishart_root(size: int, freedom: int, rng: np.random.Generator) -> FloatArray:
+    """A with A A^T Wishart distributed: triangular with chi on the diagonal, or Gaussian for small batches."""
+    if freedom < size:
+        return rng.standard_normal((size, freedom))
+    factor = np.tril(rng.standard_normal((size, size)), -1)
+    factor[np.diag_indices(size)] = np.sqrt(rng.chisquare(freedom - np.arange(size)))
+    return factor

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from scipy.integrate import DOP853, LSODA, OdeSolver
 from scipy.optimize import brentq
 
-from learncast.assumptions import Assumption
-from learncast.dynamics.learning_problem import LearningProblem, Weights
+from learncast.assumptions import Assumption, stable_learning_rate
+from learncast.dynamics.descent import counted_steps
+from learncast.dynamics.learning_problem import AS_RECURRENT, LearningProblem, Weights, curvature
 from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
+from learncast.dynamics.steps.pooled_descent import hidden_basis
 from learncast.errors import NotLearned
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.task import Task
-from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, spec_hash
+from learncast.trajectory import Provenance, Status, Trajectory, spec_hash
 from learncast.validation import FloatArray, between, positive
 
 #: Weights up to which the solver that switches to stiff steps (and then solves dense systems of this size) is used.
-STIFF_SIZE = 400
+STIFF_SIZE = 500
 #: A weight beyond this has run away.
 LARGEST = 1e8
 #: Solver steps before a flow is given up.
@@ -35,17 +38,47 @@ AT_REST = 1e-9
 PATIENCE = {"LSODA": 10.0, "DOP853": 1.5}
 
 
-@dataclass
-class _Course:
-    """The flow as far as it has been integrated: pieces of dense output, and how it stands."""
+#: Moments of a flow at which its curvature is measured.
+CURVED = 7
 
-    solver: OdeSolver
+
+@dataclass(eq=False)
+class FlowCourse:
+    """A flow as far as it has been integrated: pieces of dense output, and how it stands.
+
+    Attributes
+    ----------
+    start : (weights,)
+    slope, loss_of : callable
+        Of time and weights, their velocity; of weights, the loss.
+    tolerance : float
+        Error allowed per step of the integration; the absolute one is measured against the weights, of which those of
+        1e-6 must keep their digits too.
+    """
+
+    start: FloatArray
+    slope: Callable[[float, FloatArray], FloatArray]
+    loss_of: Callable[[FloatArray], float]
+    tolerance: float
+    method: type[OdeSolver]
+    patience: float = PATIENCE["LSODA"]
     ends: list[float] = field(default_factory=lambda: [0.0])
     pieces: list[Any] = field(default_factory=list)
-    steepest: float = 0.0
     state: str = "going"  # going, rest, diverged, unfinished
     quiet_since: float = math.inf
-    patience: float = 10.0
+
+    def __post_init__(self) -> None:
+        self.now = self.start
+        self.steepest = float(np.abs(self.slope(0.0, self.now)).max(initial=0.0))
+        if self.steepest == 0.0:
+            self.state = "rest"  # nothing will ever move
+        self.solver = self.begun()
+
+    def begun(self) -> OdeSolver:
+        """A solver that goes on from here."""
+        scale = float(np.abs(self.now).max(initial=0.0)) or 1.0
+        absolute = self.tolerance * min(scale, 1.0)
+        return self.method(self.slope, self.ends[-1], self.now, np.inf, rtol=self.tolerance, atol=absolute)
 
     def advance(self, until: float) -> None:
         """Integrate up to a flow time, or to where the flow rests, runs away or is given up."""
@@ -58,13 +91,62 @@ class _Course:
                 return
             self.pieces.append(self.solver.dense_output())
             self.ends.append(float(self.solver.t))
-            slope = float(np.abs(self.solver.fun(self.solver.t, self.solver.y)).max())
+            self.now = self.solver.y
+            self.turn()
+            slope = float(np.abs(self.slope(0.0, self.now)).max())
             self.steepest = max(self.steepest, slope)
             self.quiet_since = min(self.quiet_since, self.ends[-1]) if slope <= AT_REST * self.steepest else math.inf
-            if self.ends[-1] >= self.patience * self.quiet_since:
+            if slope == 0.0 or self.ends[-1] >= self.patience * self.quiet_since:
                 self.state = "rest"
             elif len(self.pieces) >= MOST_STEPS:
                 self.state = "unfinished"
+
+    def turn(self) -> None:
+        """What happens after a step of the solver; nothing where the flow is smooth throughout."""
+
+    def weights(self, time: float) -> FloatArray | None:
+        """Weights at a flow time; None where there are none."""
+        if time == 0:
+            return self.start
+        self.advance(time)
+        if time <= self.ends[-1]:
+            return np.asarray(self.pieces[int(np.searchsorted(self.ends, time, side="left")) - 1](time))
+        return self.now if self.state == "rest" else None
+
+    def weights_after(self, step: float, learning_rate: float) -> FloatArray:
+        """Weights after so many gradient steps; refused where there are none."""
+        found = self.weights(step * learning_rate)
+        if found is None:
+            raise NotLearned(
+                required=f"the flow must reach step {step:g}",
+                got=f"one that is {self.state} from step {self.ends[-1] / learning_rate:.4g} on",
+                why="it has no weights there",
+                remedy="ask for an earlier time, or change the start",
+            )
+        return found
+
+    def loss(self, time: float) -> float:
+        """Loss at a flow time; nan where there is none."""
+        weights = self.weights(time)
+        return math.nan if weights is None else self.loss_of(weights)
+
+    def time_to(self, goal: float) -> float:
+        """First flow time at which the loss is at most the goal; infinite when it rests above, nan when unknown.
+
+        The flow is integrated no further than that.
+        """
+        k = 0
+        while not self.loss(self.ends[k]) <= goal:
+            k += 1
+            if k == len(self.ends):
+                self.advance(math.nextafter(self.ends[-1], math.inf))
+            if k == len(self.ends):
+                return math.inf if self.state == "rest" else math.nan
+        if k == 0:
+            return 0.0
+        # The loss never rises, so it crosses once, inside this piece.
+        span = self.ends[k - 1], self.ends[k]
+        return float(brentq(lambda t: self.loss(t) - goal, *span, xtol=1e-300, rtol=1e-14))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,7 +163,8 @@ class FlowSolution(Solution):
     problem: LearningProblem
     learning_rate: float
     tolerance: float
-    _course: _Course = field(repr=False)
+    _course: FlowCourse = field(repr=False)
+    _basis: FloatArray | None = field(default=None, repr=False)
 
     def at(self, times: Any) -> Trajectory:
         """Strengths, weights and loss at times in gradient steps; infinity is where the flow comes to rest.
@@ -94,90 +177,66 @@ class FlowSolution(Solution):
         known = [row if row is not None else nowhere for row in rows]
         loss = np.array([math.nan if row is None else self.problem.loss_and_slopes(row)[0] for row in rows])
         strength = np.stack([self.problem.strengths(row) for row in known])
-        dimensions = {"input": ("unit", "column"), "recurrent": ("unit", "unit_other"), "output": ("row", "unit")}
-        dimensions |= {"first": dimensions["input"], "second": dimensions["output"]}
-        variables: dict[str, Any] = {
-            "strength": (("time", "mode"), strength, described("strength of each mode", "1")),
-            "loss": ("time", loss, described("half mean squared error", "target^2")),
-            "excess_loss": (
-                "time",
-                loss - self.problem.least_loss,
-                described("loss above the best linear map's", "target^2"),
-            ),
+        values = {"strength": strength, "loss": loss, "excess_loss": loss - self.problem.least_loss}
+        values |= {
+            f"{AS_RECURRENT[name]}_weights": np.stack([row[name] for row in known]) for name in self.problem.learn
         }
-        for name in self.problem.learn:
-            stack = np.stack([row[name] for row in known])
-            variables[f"{name}_weights"] = (("time", *dimensions[name]), stack, described(f"{name} weights", "1"))
-        dataset = xr.Dataset(
-            variables,
-            coords={
-                "time": ("time", steps, described("training time", STEPS)),
-                "mode": ("mode", np.arange(strength.shape[1])),
-                "status": ("time", np.array([self._status(row).name for row in rows], dtype=str)),
-            },
-            attrs={"task": self.problem.task.name, "learning_rate": self.learning_rate},
+        if self.problem.pooled_recurrence is not None:  # the two maps are all there is to the network
+            first, second = (np.stack([row[name] for row in known]) for name in self.problem.map_names)
+            values |= {
+                "network_function": second @ first,
+                "input_gram": np.swapaxes(first, 1, 2) @ first,
+                "output_gram": second @ np.swapaxes(second, 1, 2),
+            }
+        lost = "diverged" if self._course.state == "diverged" else "not_learned"
+        return Trajectory.of(
+            steps,
+            values,
+            self.provenance,
+            coords={"status": ("time", np.array([lost if row is None else "ok" for row in rows], dtype=str))},
+            task=self.problem.task.name,
+            learning_rate=self.learning_rate,
         )
-        return Trajectory(dataset, self.provenance)
 
     def _weights(self, time: float) -> Weights | None:
         """Weights at a flow time; None where there are none."""
-        course = self._course
-        if time == 0:
-            return self.problem.start
-        course.advance(time)
-        if time <= course.ends[-1]:
-            k = int(np.searchsorted(course.ends, time, side="left"))
-            return self._unpacked(course.pieces[k - 1](time))
-        return self._unpacked(course.solver.y) if course.state == "rest" else None
+        flat = self._course.weights(time)
+        return None if flat is None else self._unpacked(flat)
 
     def _unpacked(self, flat: FloatArray) -> Weights:
-        weights, offset = dict(self.problem.start), 0
-        for name in self.problem.learn:
-            shape = weights[name].shape
-            weights[name] = flat[offset : offset + math.prod(shape)].reshape(shape)
-            offset += math.prod(shape)
-        return weights
-
-    def _status(self, row: Weights | None) -> Status:
-        if row is not None:
-            return Status.ok
-        return Status.diverged if self._course.state == "diverged" else Status.not_learned
+        start = self.problem.start
+        if flat is self._course.start:  # to the last bit
+            return start
+        if self._basis is None:
+            return _cut(flat, start, self.problem.learn)
+        first, second = self.problem.learn
+        like = {first: self._basis.T @ start[first], second: start[second] @ self._basis}
+        small = _cut(flat, like, self.problem.learn)
+        return {**start, first: self._basis @ small[first], second: small[second] @ self._basis.T}
 
     def network_at(self, time: float) -> LinearRNN | TwoLayer:
         """The network after `time` gradient steps of the flow."""
-        step = checked_time(time)
-        weights = self._weights(step * self.learning_rate)
-        if weights is None:
-            raise NotLearned(
-                required=f"the flow must reach step {step:g}",
-                got=f"one that is {self._course.state} from step {self._course.ends[-1] / self.learning_rate:.4g} on",
-                why="it has no weights there",
-                remedy="ask for an earlier time, or change the start",
-            )
-        return self.problem.built(weights)
+        flat = self._course.weights_after(checked_time(time), self.learning_rate)
+        return self.problem.built(self._unpacked(flat))
 
     def time_to(self, accuracy: float) -> LearningTime:
         """First time at which the learned map is within 1 - accuracy of the best it comes to, by its excess loss.
 
         Measured against the loss at which this flow rests, or the least of any linear map if it was given up before.
-        Descent steps are unknown (nan); see `descend`.
+        Descent steps are counted too; unknown (nan) where there are too many to take one by one.
         """
         accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
         course = self._course
         course.advance(math.inf)
         # A flow given up before it rests is measured against the best any linear map does, which is stricter.
-        rest = self._loss(course.ends[-1]) if course.state == "rest" else self.problem.least_loss
+        rest = course.loss(course.ends[-1]) if course.state == "rest" else self.problem.least_loss
         goal = rest + (1 - accuracy) ** 2 * (self.problem.statistics.constant - rest)
-        losses = np.array([self._loss(t) for t in course.ends])
-        if losses[0] <= goal:
-            return LearningTime(accuracy, np.array([0.0]), np.array([math.nan]), (Status.ok,))
-        below = np.flatnonzero(losses <= goal)
-        if not len(below):
-            status = Status.diverged if course.state == "diverged" else Status.not_learned
-            return LearningTime(accuracy, np.array([math.inf]), np.array([math.nan]), (status,))
-        k = int(below[0])  # the loss never rises, so it crosses once, inside this piece
-        time = brentq(lambda t: self._loss(t) - goal, course.ends[k - 1], course.ends[k], xtol=1e-300, rtol=1e-14)
-        return LearningTime(accuracy, np.array([time / self.learning_rate]), np.array([math.nan]), (Status.ok,))
+        steps = self._steps_to(goal)
+        counted = counted_steps(self.problem, self.learning_rate, goal - self.problem.least_loss, steps)
+        learned = math.isfinite(steps)
+        lost = math.isinf(counted) if learned else course.state == "diverged"
+        status = Status.diverged if lost else Status.ok if learned else Status.not_learned
+        return LearningTime(accuracy, np.array([steps]), np.array([counted]), (status,))
 
     def time_to_loss(self, tolerance: float) -> float:
         """First time, in gradient steps, at which the loss is at most `tolerance` above the best linear map's.
@@ -185,34 +244,31 @@ class FlowSolution(Solution):
         The flow is integrated no further than that; infinite if it rests, runs away or is given up before.
         """
         goal = self.problem.least_loss + positive("tolerance", tolerance, why="the optimum itself is never reached")
-        course, k = self._course, 0
-        if self._loss(0.0) <= goal:
-            return 0.0
-        while True:
-            if k + 1 == len(course.ends):
-                course.advance(math.nextafter(course.ends[-1], math.inf))
-                if k + 1 == len(course.ends):
-                    return math.inf
-            k += 1
-            if self._loss(course.ends[k]) <= goal:  # the loss never rises, so it crosses once, inside this piece
-                span = course.ends[k - 1], course.ends[k]
-                return float(brentq(lambda t: self._loss(t) - goal, *span, xtol=1e-300, rtol=1e-14)) / (
-                    self.learning_rate
-                )
+        return self._steps_to(goal)
 
-    def _loss(self, time: float) -> float:
-        weights = self._weights(time)
-        return math.nan if weights is None else self.problem.loss_and_slopes(weights)[0]
+    def _steps_to(self, goal: float) -> float:
+        time = self._course.time_to(goal)
+        return time / self.learning_rate if math.isfinite(time) else math.inf
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """The flow assumes nothing of the task or the network."""
-        return ()
+        """The flow assumes nothing of the task or the network; descent follows it if the learning rate is stable."""
+        return (stable_learning_rate(self.learning_rate, self.curvatures),)
+
+    @cached_property
+    def curvatures(self) -> FloatArray:
+        """Curvature of the loss at moments from the start to where the flow rests, runs away or is given up."""
+        course = self._course
+        course.advance(math.inf)
+        moments = np.unique(np.linspace(0, len(course.ends) - 1, CURVED).astype(int))
+        found = [self._weights(course.ends[k]) for k in moments]
+        return np.array([curvature(self.problem, weights) for weights in found if weights is not None])
 
     @property
     def provenance(self) -> Provenance:
         """Where the numbers come from."""
-        digest = spec_hash(self.problem.task.hash, self.problem.network.hash, self.learning_rate, self.tolerance)
+        p = self.problem
+        digest = spec_hash("flow", p.task.hash, p.network.hash, p.learn, self.learning_rate, self.tolerance)
         return Provenance("flow", (), digest)
 
     @property
@@ -226,6 +282,30 @@ class FlowSolution(Solution):
             f"<FlowSolution of {self.problem.task.name!r} at learning rate {self.learning_rate:g}, learning "
             f"{', '.join(self.problem.learn)}: {self._course.state}, known to step {reached:.4g}>"
         )
+
+
+def _cut(flat: FloatArray, like: Weights, learn: tuple[str, ...]) -> Weights:
+    """Weights of these shapes from one long row."""
+    weights, offset = dict(like), 0
+    for name in learn:
+        shape = weights[name].shape
+        weights[name] = flat[offset : offset + math.prod(shape)].reshape(shape)
+        offset += math.prod(shape)
+    return weights
+
+
+def _reduced(problem: LearningProblem) -> tuple[LearningProblem, FloatArray | None]:
+    """The problem on the hidden directions that the start uses, which pooled learning never leaves, and these."""
+    if problem.pooled_recurrence is None or len(problem.learn) != 2:
+        return problem, None
+    start, (first, second) = problem.start, problem.learn
+    basis = hidden_basis(start[first], start[second])
+    if basis.shape[1] == len(basis):
+        return problem, None
+    small = {**start, first: basis.T @ start[first], second: start[second] @ basis}
+    if "recurrent" in small:
+        small["recurrent"] = problem.pooled_recurrence * np.eye(basis.shape[1])
+    return LearningProblem(problem.task, problem.built(small), problem.learn), basis
 
 
 def gradient_flow(
@@ -255,20 +335,15 @@ def gradient_flow(
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     allowed = between("tolerance", tolerance, 1e-13, 1e-3, why="it is the integration's relative error per step")
     problem = LearningProblem.of(task, network, learn)
-    start = np.concatenate([problem.start[name].ravel() for name in problem.learn])
-    solution = FlowSolution(problem, rate, allowed, None)  # type: ignore[arg-type]
+    small, basis = _reduced(problem)
+    start = np.concatenate([small.start[name].ravel() for name in small.learn])
 
     def slope(_: float, flat: FloatArray) -> FloatArray:
-        _, slopes = problem.loss_and_slopes(solution._unpacked(flat))
-        return -np.concatenate([slopes[name].ravel() for name in problem.learn])
+        _, slopes = small.loss_and_slopes(_cut(flat, small.start, small.learn))
+        return -np.concatenate([slopes[name].ravel() for name in small.learn])
 
-    method = LSODA if len(start) <= STIFF_SIZE else DOP853
-    # Absolute errors are measured against the start: weights of 1e-6 must keep their digits too.
-    scale = float(np.abs(start).max(initial=0.0)) or 1.0
-    solver = method(slope, 0.0, start, np.inf, rtol=allowed, atol=allowed * min(scale, 1.0))
-    course = _Course(solver, patience=PATIENCE["DOP853" if issubclass(method, DOP853) else "LSODA"])
-    course.steepest = float(np.abs(slope(0.0, start)).max(initial=0.0))
-    if course.steepest == 0.0:
-        course.state = "rest"  # nothing will ever move
-    object.__setattr__(solution, "_course", course)
-    return solution
+    def loss(flat: FloatArray) -> float:
+        return small.loss_and_slopes(_cut(flat, small.start, small.learn))[0]
+
+    method, patience = (LSODA, PATIENCE["LSODA"]) if len(start) <= STIFF_SIZE else (DOP853, PATIENCE["DOP853"])
+    return FlowSolution(problem, rate, allowed, FlowCourse(start, slope, loss, allowed, method, patience), basis)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 from learncast.dynamics.pooled import PooledProblem
 from learncast.dynamics.statistics import LagStatistics, loss_and_gradient
-from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.errors import InvalidSpec
+from learncast.networks.alignment import check_fit
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.geometry import Frame, common_frame
@@ -23,7 +25,7 @@ Weights = dict[str, FloatArray]
 KINDS = {LinearRNN: ("input", "recurrent", "output"), TwoLayer: ("first", "second")}
 
 #: A two-layer network is a recurrent one of one step; its weights under the names the statistics use.
-_AS_RECURRENT = {"first": "input", "second": "output"}
+AS_RECURRENT = {"input": "input", "recurrent": "recurrent", "output": "output", "first": "input", "second": "output"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,30 +48,14 @@ class LearningProblem:
     @classmethod
     def of(cls, task: Task, network: LinearRNN | TwoLayer, learn: tuple[str, ...] | None) -> LearningProblem:
         """Check that the three fit together."""
-        if not isinstance(network, LinearRNN | TwoLayer):
-            raise UnsupportedModel(
-                required="the network must be a LinearRNN or a TwoLayer",
-                got=type(network).__name__,
-                why="the gradient is computed from the statistics of linear networks",
-                remedy="describe it as learncast.LinearRNN(...) or learncast.TwoLayer(first, second)",
-            )
-        chosen = checked_learn(network, learn)
-        if (task.inputs, task.outputs) != (network.inputs, network.outputs):
-            raise InvalidSpec(
-                required=f"task {task.name!r} must have the network's {network.inputs} inputs and "
-                f"{network.outputs} outputs",
-                got=f"{task.inputs} and {task.outputs}",
-                why="the network could not be trained on it",
-                remedy="match the network's inputs and outputs to the task's",
-            )
-        if isinstance(network, TwoLayer) and task.steps != 1:
-            raise InvalidSpec(
-                required="a two-layer network needs a static task (one step)",
-                got=f"{task.steps} steps",
-                why="it has no memory",
-                remedy="use tasks.static or tasks.from_pairs, or a LinearRNN",
-            )
-        return cls(task, network, chosen)
+        check_fit(task, network, why="the gradient is computed from the statistics of linear networks")
+        return cls(task, network, checked_learn(network, learn))
+
+    @property
+    def map_names(self) -> tuple[str, str]:
+        """Names of the map into the hidden units and of the map out of them."""
+        names = KINDS[type(self.network)]
+        return names[0], names[-1]
 
     @property
     def start(self) -> Weights:
@@ -81,9 +67,8 @@ class LearningProblem:
 
     def built(self, weights: Weights) -> LinearRNN | TwoLayer:
         """The network with these weights."""
-        if isinstance(self.network, TwoLayer):
-            return TwoLayer(weights["first"], weights["second"])
-        return LinearRNN(weights["input"], weights["recurrent"], weights["output"])
+        kind = type(self.network)
+        return kind(*(weights[name] for name in KINDS[kind]))
 
     @cached_property
     def statistics(self) -> LagStatistics:
@@ -99,36 +84,30 @@ class LearningProblem:
             return 0.0
         if "recurrent" in self.learn:
             return None
-        W_h = self.network.recurrent_weights
-        b = float(W_h[0, 0])
-        scalar = np.array_equal(W_h, b * np.eye(len(W_h)))
+        b = self.network.scalar_recurrence
         # Powers that overflow are an outcome of training, not of the statistics.
-        return b if scalar and 2 * self.task.steps * np.log2(max(abs(b), 1.0)) < 900 else None
+        return b if b is not None and 2 * self.task.steps * np.log2(max(abs(b), 1.0)) < 900 else None
 
     def loss_and_slopes(self, weights: Weights, statistics: LagStatistics | None = None) -> tuple[float, Weights]:
         """Loss and the slopes of the weights that learn, on the task or on sampled statistics of it."""
         using = self.statistics if statistics is None else statistics
-        if isinstance(self.network, TwoLayer):
-            W_x, W_y = weights["first"], weights["second"]
-        else:
-            W_x, W_y = weights["input"], weights["output"]
+        W_x, W_y = (weights[name] for name in self.map_names)
         # With one (pooled) lag the recurrence no longer acts; a zero stands in for it.
         W_h = weights["recurrent"] if using.lags > 1 else np.zeros((len(W_x), len(W_x)))
-        names = tuple(_AS_RECURRENT.get(name, name) for name in self.learn)
+        names = tuple(AS_RECURRENT[name] for name in self.learn)
         value, slopes = loss_and_gradient(using, W_x, W_h, W_y, learn=names)
-        return value, {name: slopes[_AS_RECURRENT.get(name, name)] for name in self.learn}
+        return value, {name: slopes[AS_RECURRENT[name]] for name in self.learn}
 
     @cached_property
     def frame(self) -> Frame:
         """Input and output directions of the task's modes, suited to the start."""
         maps = (self.function(self.start),)
-        return common_frame([self.task], maps=maps)
+        return common_frame([self.task], maps=maps, recurrence=self.pooled_recurrence)
 
     def function(self, weights: Weights) -> FloatArray:
         """The map of the newest input to the output, W_y W_x (W2 W1), (outputs, inputs)."""
-        if isinstance(self.network, TwoLayer):
-            return weights["second"] @ weights["first"]
-        return weights["output"] @ weights["input"]
+        first, second = self.map_names
+        return weights[second] @ weights[first]
 
     def strengths(self, weights: Weights) -> FloatArray:
         """Strength of each mode: the diagonal of that map in the modes' frame."""
@@ -147,14 +126,7 @@ class LearningProblem:
         s = self.statistics
         n = s.lags * s.inputs
         B = s.cross.transpose(0, 2, 1).reshape(n, s.outputs)
-        if s.input is None:
-            explained = float((B**2).sum())
-        elif s.input.ndim == 1:
-            scale = np.repeat(s.input, s.inputs)[:, None]
-            explained = float((B**2 / np.where(scale > 0, scale, np.inf)).sum())
-        else:
-            A = s.input.reshape(n, n)
-            explained = float(np.sum(B * np.linalg.lstsq(A, B, rcond=None)[0]))
+        explained = float(np.sum(B * np.linalg.lstsq(s.input.reshape(n, n), B, rcond=None)[0]))
         return s.constant - explained / 2
 
     def target_excess(self, accuracy: float) -> float:
@@ -189,3 +161,91 @@ def lag_statistics(task: Task) -> LagStatistics:
     return LagStatistics.from_covariances(
         task.input_covariance.dense(), cross[:, :, 0, :] if end else cross, target_power=power
     )
+
+
+#: Weights up to which the Hessian is written out.
+_DENSE = 48
+#: Lanczos vectors; twice as many as the default reach the top of a spread spectrum in one sweep.
+_VECTORS = 24
+#: Relative residual at which the iteration ends; the eigenvalue, whose error is of its square, is then known to 1e-9.
+_PRECISION = 1e-5
+#: Step of the differences of slopes, relative to the weights: balances their third derivatives against round-off.
+_STEP = float(np.finfo(float).eps ** (1 / 3))
+
+
+def curvature(problem: LearningProblem, weights: Weights | None = None) -> float:
+    """Largest eigenvalue of the loss's Hessian in the weights that learn, at given weights or at the start.
+
+    Exact where recurrence is a fixed number (or there is none); elsewhere by Lanczos iteration on differences of the
+    analytic slopes.
+    """
+    at = problem.start if weights is None else weights
+    if problem.pooled_recurrence is None:
+        return _differenced(problem, at)
+    first, second = problem.map_names
+    pooled = PooledProblem.of(problem.task, problem.network)
+    learn = first in problem.learn, second in problem.learn
+    return pooled_curvature(pooled.cross, pooled.power, at[first], at[second], learn)
+
+
+def pooled_curvature(
+    cross: FloatArray, power: FloatArray, first: FloatArray, second: FloatArray, learn: tuple[bool, ...] = (True, True)
+) -> float:
+    """The same of two layers, A (hidden, inputs) and C (outputs, hidden), on E[y z^T] and E[z z^T].
+
+    The hidden space is that of [A, C^T] and one direction beyond it: all others are alike.
+    """
+    S, R, n = power, cross, first.shape[1]
+    layers = np.concatenate([first, second.T], axis=1)
+    if len(layers) > layers.shape[1]:
+        layers = np.concatenate([np.linalg.qr(layers, mode="r"), np.zeros((1, layers.shape[1]))])
+    A, C = layers[:, :n], layers[:, n:].T
+    G = C @ A @ S - R
+    split = A.size if learn[0] else 0
+
+    def bent(flat: FloatArray) -> FloatArray:
+        dA = flat[:split].reshape(A.shape) if learn[0] else np.zeros_like(A)
+        dC = flat[split:].reshape(C.shape) if learn[1] else np.zeros_like(C)
+        D = (C @ dA + dC @ A) @ S
+        parts = (C.T @ D + dC.T @ G, D @ A.T + G @ dA.T)
+        return np.concatenate([part.ravel() for part, moves in zip(parts, learn, strict=True) if moves])
+
+    return _largest(bent, split + (C.size if learn[1] else 0))
+
+
+def _differenced(problem: LearningProblem, weights: Weights) -> float:
+    """By differences of slopes: recurrence that is learned, or a matrix."""
+    names = problem.learn
+    ends = np.cumsum([weights[name].size for name in names])
+    here = np.concatenate([weights[name].ravel() for name in names])
+    step = _STEP * max(float(np.abs(here).max(initial=0.0)), 1e-3)
+
+    def slopes(flat: FloatArray) -> FloatArray:
+        parts = np.split(flat, ends[:-1])
+        moved = {name: part.reshape(weights[name].shape) for name, part in zip(names, parts, strict=True)}
+        found = problem.loss_and_slopes({**weights, **moved})[1]
+        return np.concatenate([found[name].ravel() for name in names])
+
+    def bent(flat: FloatArray) -> FloatArray:
+        size = step / (float(np.abs(flat).max(initial=0.0)) or 1.0)
+        return (slopes(here + size * flat) - slopes(here - size * flat)) / (2 * size)
+
+    return _largest(bent, len(here))
+
+
+def _largest(bent: Callable[[FloatArray], FloatArray], size: int) -> float:
+    """Largest eigenvalue of a symmetric map, 0 if none is positive; nan where it is not finite."""
+    if size <= _DENSE:
+        columns = np.stack([bent(row) for row in np.eye(size)])
+        if not np.isfinite(columns).all():
+            return float("nan")
+        return max(0.0, float(np.linalg.eigvalsh((columns + columns.T) / 2)[-1]))
+    begin = np.random.default_rng(0).normal(size=size)
+    pushed = bent(begin)
+    if not np.isfinite(pushed).all():
+        return float("nan")
+    if not pushed.any():
+        return 0.0
+    operator = LinearOperator((size, size), matvec=lambda v: bent(v.ravel()), dtype=float)
+    found = eigsh(operator, k=1, which="LA", v0=begin, ncv=_VECTORS, tol=_PRECISION, return_eigenvectors=False)
+    return max(0.0, float(found[0]))

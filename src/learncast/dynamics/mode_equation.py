@@ -10,15 +10,22 @@ S = a^2 + c^2 = sqrt(lambda^2 + 4 u^2). In W = 2u + S = (a + c)^2 this is a Ricc
 W+ = 2u* + S* and -W- = 2u* - S*, where u* = beta/B. Everything below is its solution, arranged so that no two
 nearly equal numbers are ever subtracted; lambda = 0 is an ordinary value of it.
 
-All functions broadcast elementwise. An imbalance below 1e-150 is taken as 0: its square is beyond floating point.
+All functions broadcast elementwise, but for the band of a mode with nothing to learn (`band_scale`), which the other
+modes of its problem, on the last axis, give a size. An imbalance below 1e-150 is taken as 0: its square is beyond
+floating point.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from learncast.dynamics import mode_equation
+from learncast.dynamics.steps import strides
 from learncast.validation import FloatArray
 
 #: Relative rounding of a strength that was computed to lie on an edge of the band.
@@ -58,7 +65,7 @@ def strength(time: Any, start: Any, imbalance: Any, cross: Any, power: Any) -> F
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         S1 = np.where(live & (B > 0), R / np.where(B > 0, B, 1.0), 0.0)
         u1 = np.where(B > 0, beta / np.where(B > 0, B, 1.0), 0.0)
-        plus, minus = _fixed_points(u1, S1, ell)
+        plus, minus = _root_sum(u1, S1, ell), _root_sum(-u1, S1, ell)
         E = np.where(live, np.exp(-R * t), 1.0)
         # D = (1 - E) / S*, which is B tau at R = 0: exact where the exponential form is 0/0.
         D = np.where(live, -np.expm1(-R * t) * B / np.where(live, R, 1.0), np.where(B > 0, B * t, 0.0))
@@ -71,13 +78,6 @@ def strength(time: Any, start: Any, imbalance: Any, cross: Any, power: Any) -> F
     # Off the flow (u0 = 0 = lambda) the formula is 0/0; at R = 0 and t = inf it is 1/inf.
     u = np.where(N == 0, 0.0, np.where(np.isinf(D), 0.0, u))
     return sign * u
-
-
-def _fixed_points(u1: FloatArray, S1: FloatArray, ell: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """W+ = S* + 2u* and W- = S* - 2u*, the smaller one as lambda^2 over the larger."""
-    larger = S1 + 2 * np.abs(u1)
-    smaller = np.divide(ell**2, larger, out=np.zeros_like(larger), where=larger > 0)
-    return np.where(u1 >= 0, larger, smaller), np.where(u1 >= 0, smaller, larger)
 
 
 def _shares(beta: FloatArray, R: FloatArray, ell_B: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -97,12 +97,35 @@ def _excess(u: FloatArray, S: FloatArray, ell: FloatArray) -> FloatArray:
     return np.where(u >= 0, rise, -fall)
 
 
+def band_scale(optimum: Any) -> FloatArray:
+    """Strength that the tolerance of each mode is a share of, modes on the last axis.
+
+    That is |u*|. Of a mode with nothing to learn, u* = 0, whose own band could never be entered (u decays like 1/t at
+    best), it is that of the strongest mode: what is left of it then counts as little as what the strongest lacks.
+    It is 0 for every mode of a task that has nothing to learn at all.
+    """
+    size = np.abs(np.asarray(optimum, dtype=float))
+    idle = size == 0
+    if not idle.any():
+        return size
+    known = np.where(np.isfinite(size), size, 0.0)
+    return np.where(idle, known.max(axis=-1, keepdims=True) if size.ndim else size, size)
+
+
+def accuracy(strengths: Any, cross: Any, power: Any) -> FloatArray:
+    """1 - |u - u*| / `band_scale` of each mode; 1 for a mode that is where it should be or whose input never varies."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        best = np.asarray(cross, dtype=float) / power
+        off = np.abs(strengths - best)
+        return np.where(np.isnan(best) | (off == 0), 1.0, 1 - off / band_scale(best))
+
+
 def time_to_band(start: Any, imbalance: Any, cross: Any, power: Any, tolerance: Any) -> tuple[FloatArray, FloatArray]:
-    """Flow time of first entry into |u - u*| <= tolerance |u*|, and the strength there.
+    """Flow time of first entry into |u - u*| <= tolerance x `band_scale`, and the strength there.
 
     The time is 0 inside the band and infinite when the band is never reached: from u_0 = 0 or the wrong sign
-    without imbalance, for u* = 0, or for tolerance 0. It is 0, too, for a mode whose input never varies. The strength
-    is the band's edge, or the start inside.
+    without imbalance, for a task with nothing to learn, or for tolerance 0. It is 0, too, for a mode whose input never
+    varies. The strength is the band's edge, or the start inside.
 
     Implements: curriculum2025 Eq. (12), as the first entry from below or above; the print stops at (1 - eps)u* always
     Implements: curriculum2025 Eq. (41), solved for the time to a given strength
@@ -116,8 +139,9 @@ def time_to_band(start: Any, imbalance: Any, cross: Any, power: Any, tolerance: 
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         best = beta / B
         gap = best - u0
-        room = eps * best
-        inside = np.abs(gap) <= room + _ROUNDING * best  # a start computed to be on the edge is on it
+        scale = band_scale(best)
+        room = eps * scale
+        inside = np.abs(gap) <= room + _ROUNDING * scale  # a start computed to be on the edge is on it
         room = np.copysign(room, gap)  # signed distance from the edge to the optimum
         edge = best - room
         time = _passage(u0, edge, best, room, gap - room, lam, beta, B)
@@ -171,9 +195,15 @@ def _passage(
             time = np.where(balanced, _balanced_passage(u0, best, room, path, beta, B), time)
     else:
         time = _balanced_passage(u0, best, room, path, beta, B)
-    if not np.isfinite(time).all():
-        time = _settled(time, u0, best, room, path, lam, beta, B)
-    return time
+    if np.isfinite(time).all():
+        return time
+    rate = np.hypot(2 * beta, lam * B)
+    # No rate (beta = 0 = lambda): u decays as 1/u = 1/u0 + 2 B tau.
+    time = np.where((rate == 0) & (u0 * (best - room) > 0), np.abs(path / (2 * B * u0 * (best - room))), time)
+    # A start so small that the quotient overflows: its logarithm by differences.
+    tiny = np.isinf(time) & (u0 > 0) & (room != 0) & (rate > 0)
+    time = np.where(tiny, (np.log(best) + np.log(path / room) - np.log(u0)) / rate, time)
+    return np.where(np.isnan(time), np.inf, time)
 
 
 def _balanced_passage(
@@ -184,26 +214,6 @@ def _balanced_passage(
     Strengths below 0 rise to 0 from below: there the logarithm is negative and time its size.
     """
     return np.abs(np.log1p(best * path / (u0 * room))) / (2 * beta)
-
-
-def _settled(
-    time: FloatArray,
-    u0: FloatArray,
-    best: FloatArray,
-    room: FloatArray,
-    path: FloatArray,
-    lam: FloatArray,
-    beta: FloatArray,
-    B: FloatArray,
-) -> FloatArray:
-    """Passages whose closed form is not a finite number: those without a rate, from almost nothing, or never."""
-    rate = np.hypot(2 * beta, lam * B)
-    # No rate (beta = 0 = lambda): u decays as 1/u = 1/u0 + 2 B tau.
-    time = np.where((rate == 0) & (u0 * (u0 + path) > 0), np.abs(path / (2 * B * u0 * (u0 + path))), time)
-    # A start so small that the quotient overflows: its logarithm by differences.
-    tiny = np.isinf(time) & (u0 > 0) & (room != 0) & (rate > 0)
-    time = np.where(tiny, (np.log(best) + np.log(path / room) - np.log(u0)) / rate, time)
-    return np.where(np.isnan(time), np.inf, time)
 
 
 def _size(imbalance: FloatArray) -> FloatArray:
@@ -291,3 +301,166 @@ def printed_time(start: Any, cross: Any, power: Any, tolerance: Any) -> FloatArr
     u0, beta, B, eps = (np.asarray(v, dtype=float) for v in (start, cross, power, tolerance))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((np.log(np.abs(beta / B / u0 - 1)) - np.log(np.abs(eps / (1 - eps)))) / (2 * beta))
+
+
+def descent_steps(
+    start: FloatArray,
+    end: FloatArray,
+    imbalance: FloatArray,
+    cross: FloatArray,
+    power: FloatArray,
+    flow_time: FloatArray,
+    learning_rate: float,
+) -> FloatArray:
+    """Predicted gradient-descent steps for a passage of the flow; infinite where descent diverges.
+
+    Flow time / learning rate plus the first-order correction, rounded up to the first whole step inside the band.
+    """
+    correction = descent_correction(start, end, imbalance, cross, power, flow_time)
+    steps = flow_time / learning_rate + correction
+    # Rounding in the band's edge must not turn an exact 331.0 into 332; and any passage takes a step.
+    counted = np.where(flow_time > 0, np.maximum(np.ceil(steps - 1e-9), 1.0), 0.0)
+    unstable = learning_rate * sharpness(start, imbalance, cross, power) > 2.0
+    counted = np.where(unstable & (flow_time > 0), np.inf, counted)
+    return np.where(np.isnan(flow_time), np.nan, counted)
+
+
+#: Descent steps after which a count is given up.
+MOST_STEPS = 10**9
+#: Relative imbalance that is round-off of a change of frame.
+BALANCED = 1e-13
+
+#: Weights beyond this are those of a descent that has run away.
+LOST = 1e50
+#: Rounding with which an edge counts as met: flow and descent end stages on it.
+EDGE = 1e-12
+
+#: Whether weights (rows, 2, modes) of these of the rows have arrived, with so much rounding forgiven; below 0 only well
+#: inside.
+Arrived = Callable[..., NDArray[np.bool_]]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Modes under one task: their recurrence-weighted strengths and conserved imbalance."""
+
+    cross: FloatArray
+    power: FloatArray
+    imbalance: FloatArray
+
+    def strength(self, time: Any, start: FloatArray) -> FloatArray:
+        """Strengths after a flow time shared by the modes."""
+        return mode_equation.strength(np.asarray(time)[..., None], start, self.imbalance, self.cross, self.power)
+
+    def arrival(self, start: FloatArray, tolerance: Any) -> tuple[FloatArray, FloatArray]:
+        """Flow time until all modes are within the tolerance, and the strengths then."""
+        times, edges = mode_equation.time_to_band(
+            start, self.imbalance, self.cross, self.power, np.asarray(tolerance)[..., None]
+        )
+        if times.shape[-1] == 1:  # one mode ends on the edge itself, no exponential needed
+            return times[..., 0], edges
+        last = times.max(axis=-1)
+        return last, np.where(times == last[..., None], edges, self.strength(last, start))
+
+    def predicted_steps(self, start: FloatArray, tolerance: Any, learning_rate: float) -> FloatArray:
+        """Whole descent steps until all modes are within the tolerance, to first order in the learning rate."""
+        times, edges = mode_equation.time_to_band(
+            start, self.imbalance, self.cross, self.power, np.asarray(tolerance)[..., None]
+        )
+        counts = mode_equation.descent_steps(start, edges, self.imbalance, self.cross, self.power, times, learning_rate)
+        return np.asarray(counts.max(axis=-1))
+
+    @property
+    def optimum(self) -> FloatArray:
+        """Strength that is best for each mode; 0 where the mode does not matter."""
+        return np.divide(self.cross, self.power, out=np.zeros_like(self.cross), where=self.power > 0)
+
+    def within(self, tolerance: Any) -> Arrived:
+        """Whether all modes are within the tolerance, one for all rows or one a row."""
+        return self.near(np.asarray(tolerance)[..., None] * mode_equation.band_scale(self.optimum))
+
+    def near(self, room: FloatArray) -> Arrived:
+        """Whether every mode is so near its optimum."""
+        best, silent = self.optimum, self.power == 0
+
+        def arrived(weights: FloatArray, rows: NDArray[np.intp], edge: float = EDGE) -> NDArray[np.bool_]:
+            gap = np.abs(weights[:, 0] * weights[:, 1] - _rows(best, rows))
+            near = _below(gap, _rows(room, rows), edge)
+            return np.asarray((near | _rows(silent, rows)).all(axis=-1))
+
+        return arrived
+
+    def below(self, excess: Any) -> Arrived:
+        """Whether the excess loss is at most so much."""
+        best = self.optimum
+
+        def arrived(weights: FloatArray, rows: NDArray[np.intp], edge: float = EDGE) -> NDArray[np.bool_]:
+            gap = weights[:, 0] * weights[:, 1] - _rows(best, rows)
+            return _below((_rows(self.power, rows) * gap**2).sum(axis=-1) / 2, np.asarray(excess), edge)
+
+        return arrived
+
+    def counted(
+        self, weights: FloatArray, arrived: Arrived, learning_rate: float, most_steps: int = MOST_STEPS
+    ) -> tuple[FloatArray, FloatArray]:
+        """Steps of gradient descent until weights (rows, 2, modes) have arrived, and the weights then.
+
+        Infinite where descent runs away or the flow never arrives, which is not waited for; unknown (nan) where it does
+        not arrive in time.
+        """
+        every = np.arange(len(weights))
+        lost = ~(np.abs(weights).reshape(len(weights), -1).max(axis=1, initial=0.0) < LOST)
+        weights = np.where(lost[:, None, None], 0.0, weights)
+        a, c = weights[:, 0], weights[:, 1]
+        strength, imbalance = a * c, (a - c) * (a + c)
+        imbalance = np.where(np.abs(imbalance) <= BALANCED * (a**2 + c**2), 0.0, imbalance)
+        sharp = (mode_equation.sharpness(strength, imbalance, self.cross, self.power) * learning_rate > 2.0).any(
+            axis=-1
+        )
+        end = mode_equation.strength(np.inf, strength, imbalance, self.cross, self.power)
+        rest = np.stack(mode_equation.weights(a, c, end), axis=1)
+        # What rests on the very edge, or at an optimum of no width, is reached at infinite time only.
+        hopeless = lost | ((sharp | ~arrived(rest, every, -EDGE)) & ~arrived(weights, every))
+        steps, ends = np.where(hopeless, np.inf, np.nan), weights.copy()
+        going = every[~hopeless]
+        if len(going):
+            part = Problem(_rows(self.cross, going), _rows(self.power, going), self.imbalance)
+            descents = part._descents(weights[going], lambda w, rows: arrived(w, going[rows]))
+            steps[going], ends[going] = strides.counted(descents, weights[going], learning_rate, most_steps)
+        return steps, ends
+
+    def descended(self, weights: FloatArray, stops: Sequence[int], learning_rate: float) -> list[FloatArray]:
+        """Weights (rows, 2, modes) after each of these rising numbers of steps of gradient descent."""
+        descents = self._descents(weights, lambda w, rows: np.zeros(len(w), dtype=bool))
+        return strides.descended(descents, weights, np.arange(len(weights)), learning_rate, stops)
+
+    def _descents(self, weights: FloatArray, arrived: Arrived) -> _ModeDescents:
+        a, c = weights[:, 0], weights[:, 1]
+        sharp = mode_equation.sharpness(a * c, (a - c) * (a + c), self.cross, self.power)
+        growth = float(np.abs(self.cross).max(initial=0.0))
+        return _ModeDescents(self, arrived, float(sharp[np.isfinite(sharp)].max(initial=0.0)), growth)
+
+
+def _below(values: FloatArray, most: FloatArray, edge: float) -> NDArray[np.bool_]:
+    return np.asarray(values <= most * (1 + edge) if edge > 0 else values < most * (1 + edge))
+
+
+def _rows(values: Any, rows: NDArray[np.intp]) -> Any:
+    """Values of some rows; one row of them stands for all."""
+    return values[rows] if values.ndim > 1 else values
+
+
+@dataclass(frozen=True, eq=False)
+class _ModeDescents:
+    """Modes that descend side by side: a <- a + eta c (beta - u B), c <- c + eta a (beta - u B)."""
+
+    problem: Problem
+    arrived: Arrived
+    curvature: float
+    growth: float
+
+    def slope(self, states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
+        """Minus the gradient; the pull on a mode is that on both its weights."""
+        a, c = states[:, 0], states[:, 1]
+        pull = _rows(self.problem.cross, rows) - _rows(self.problem.power, rows) * (a * c)
+        return np.stack([c * pull, a * pull], axis=1)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
-from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.networks.alignment import Alignment
+from learncast.dynamics import mode_equation
+from learncast.dynamics.mode_equation import BALANCED
+from learncast.errors import UnsupportedModel
+from learncast.networks.alignment import Alignment, check_fit
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.tasks.geometry import Frame, common_frame
+from learncast.tasks.covariance import Sampled
+from learncast.tasks.geometry import ABSENT, Frame, common_frame, pooled_statistics
+from learncast.tasks.recorded.resampling import resampled
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 
-#: Relative imbalance that is round-off of the change of frame.
-BALANCED = 1e-13
+#: Replicas drawn of every recorded task.
+REPLICAS = 200
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,6 +40,8 @@ class Modes:
         Recurrence-weighted singular values beta_yx and beta_xx.
     assumptions : tuple of Assumption
         How nearly the task and the network fall apart into these modes.
+    drawn : pair of (replicas, modes), optional
+        Bootstrap replicas of beta_yx and beta_xx in the estimate's own frame, where they were estimated from trials.
     """
 
     task: Task
@@ -44,6 +50,7 @@ class Modes:
     weighted_cross: FloatArray
     weighted_input: FloatArray
     assumptions: tuple[Assumption, ...]
+    drawn: tuple[FloatArray, FloatArray] | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return self.frame.modes
@@ -54,9 +61,19 @@ class Modes:
         return self.alignment.recurrence
 
     @property
+    def promise(self) -> str:
+        """What may be promised where every condition holds."""
+        return "exact"
+
+    def moved(self, input_weight: FloatArray, output_weight: FloatArray) -> Modes:
+        """The same modes from other weights."""
+        here = replace(self.alignment, input_weight=input_weight, output_weight=output_weight)
+        return replace(self, alignment=here)
+
+    @property
     def replicas(self) -> tuple[FloatArray, FloatArray] | None:
         """Bootstrap replicas of both weighted strengths, (replicas, modes), where they were measured on trials."""
-        return None
+        return self.drawn
 
     @property
     def start(self) -> FloatArray:
@@ -96,11 +113,8 @@ class Modes:
         return np.asarray((self.weighted_input * (strengths - best) ** 2 / 2).sum(axis=-1))
 
     def accuracy(self, strengths: FloatArray) -> FloatArray:
-        """1 - |u - u*| / |u*| of each mode; 1 for a mode with nothing to learn that has learned nothing."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            accuracy = 1 - np.abs(strengths - self.optimum) / np.abs(self.optimum)
-        nothing_to_learn = (self.weighted_cross == 0) & ((strengths == 0) | (self.weighted_input == 0))
-        return np.where(nothing_to_learn, 1.0, accuracy)
+        """1 - |u - u*| / |u*| of each mode; of one with nothing to learn, by the strongest mode's optimum."""
+        return mode_equation.accuracy(strengths, self.weighted_cross, self.weighted_input)
 
     @cached_property
     def cross_strength(self) -> FloatArray:
@@ -139,18 +153,12 @@ def modes_of(tasks: Sequence[Task], network: LinearRNN) -> list[Modes]:
             remedy="describe it as learncast.LinearRNN(input_weights, recurrent_weights, output_weights)",
         )
     for task in tasks:
-        if (task.inputs, task.outputs) != (network.inputs, network.outputs):
-            raise InvalidSpec(
-                required=f"task {task.name!r} must have the network's {network.inputs} inputs and "
-                f"{network.outputs} outputs",
-                got=f"{task.inputs} and {task.outputs}",
-                why="the network could not be trained on it",
-                remedy="match the network's input and output channels to the task's",
-            )
+        check_fit(task, network)
     with np.errstate(over="ignore", invalid="ignore"):  # a recurrence that overflows is refused below, in words
         once = network.output_weights @ network.input_weights
         twice = network.output_weights @ network.recurrent_weights @ network.input_weights
-    frame = common_frame(tasks, maps=[m for m in (once, twice) if np.isfinite(m).all()])
+    maps = [m for m in (once, twice) if np.isfinite(m).all()]
+    frame = common_frame(tasks, maps=maps, recurrence=network.scalar_recurrence, reading=network.input_weights)
     alignment = Alignment.of(network, frame)
     shared = (
         conditions.normal_recurrence(alignment),
@@ -165,21 +173,12 @@ def modes_of(tasks: Sequence[Task], network: LinearRNN) -> list[Modes]:
     return found
 
 
-def recurrence_kernel(recurrence: float, steps: int, readouts: int) -> FloatArray:
-    """Weight b^(r-t) with which input step t reaches readout step r >= t, (steps, readouts)."""
-    with np.errstate(over="ignore"):
-        powers = np.power(recurrence, np.arange(steps))  # 0^0 = 1: at b = 0 the last input counts alone
-    if readouts == 1:
-        return powers[::-1, None]
-    reach = np.arange(steps)[None, :] - np.arange(steps)[:, None]
-    return np.where(reach >= 0, powers[np.maximum(reach, 0)], 0.0)
-
-
 def weighted_strengths(task: Task, frame: Frame, recurrence: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Recurrence-weighted singular values of each mode.
 
     beta_yx = sum_r sum_{t<=r} b^(r-t) s_yx(t, r) and beta_xx = sum_r sum_{t,t'<=r} b^(2r-t-t') s_xx(t, t'), where
-    r runs over the readout steps (r = T alone for a target at the end).
+    r runs over the readout steps (r = T alone for a target at the end). beta_yx is exactly 0 for a mode that the task,
+    seen through this recurrence, does not have.
 
     Implements: curriculum2025 Eq. (10), also for targets at every step
     Implements: curriculum2025 Eq. (39), the same printed again
@@ -189,22 +188,31 @@ def weighted_strengths(task: Task, frame: Frame, recurrence: FloatArray) -> tupl
         here = recurrence == b
         pooled_cross, pooled_input = pooled_statistics(task, b)
         v, u = frame.mode_inputs[:, here], frame.mode_outputs[:, here]
-        cross[here] = ((v.T @ pooled_cross) * u.T).sum(axis=1)
+        cross[here] = without_round_off(((v.T @ pooled_cross) * u.T).sum(axis=1), pooled_cross)
         power[here] = ((v.T @ pooled_input) * v.T).sum(axis=1)
     return cross, np.maximum(power, 0.0)  # a variance; round-off may leave -1e-17
 
 
-def pooled_statistics(task: Task, recurrence: float) -> tuple[FloatArray, FloatArray]:
-    """Cov(z, y) and Cov(z, z) of the pooled input z_r = sum_{t<=r} b^(r-t) x_t, summed over readout steps r."""
-    kernel = recurrence_kernel(recurrence, task.steps, task.cross_covariance.shape[2])
-    with np.errstate(over="ignore", invalid="ignore"):
-        cross = task.cross_covariance.contracted(kernel)
-        power = task.input_covariance.contracted(kernel @ kernel.T)
-    if not (np.isfinite(cross).all() and np.isfinite(power).all()):
-        raise InvalidSpec(
-            required="the recurrence must not overflow over a trial",
-            got=f"eigenvalue {recurrence:.4g} over {task.steps} steps",
-            why="the response to the first input is beyond the range of floating point",
-            remedy="use a smaller recurrence or shorter trials",
-        )
-    return cross, power
+def without_round_off(cross: FloatArray, whole: FloatArray) -> FloatArray:
+    """Cross strengths with 0 for those that are a round-off of the matrix they are a part of.
+
+    A target of lower rank than its channels leaves such, of either sign: modes with nothing to learn would otherwise
+    have an optimum that takes for ever to reach. Frames do not tell weaker modes apart.
+    """
+    return np.where(np.abs(cross) <= ABSENT * np.linalg.norm(whole), 0.0, cross)
+
+
+def can_be_resampled(task: Task) -> bool:
+    """Whether a task keeps the trials, or blocks of them, that tell its sampling error."""
+    return isinstance(task.cross_covariance, Sampled) or (
+        task.recording is not None and (task.recording.blocks is not None or task.recording.masked is not None)
+    )
+
+
+def with_replicas(m: Modes, rng: np.random.Generator, replicas: int = REPLICAS) -> Modes:
+    """The same modes with replicas where their task was recorded; as they are otherwise."""
+    if m.replicas is not None or not can_be_resampled(m.task):
+        return m
+    rows = [weighted_strengths(resampled(m.task, rng), m.frame, m.recurrence) for _ in range(replicas)]
+    cross, power = (np.stack([row[k] for row in rows]) for k in (0, 1))
+    return replace(m, drawn=(cross, power))

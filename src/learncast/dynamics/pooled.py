@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from learncast.assumptions import Assumption
-from learncast.dynamics.modes import pooled_statistics
-from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
+from learncast.networks.alignment import check_fit
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.tasks.comparison import share
+from learncast.tasks.geometry import pooled_statistics, share
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 
@@ -51,29 +51,8 @@ class PooledProblem:
     @classmethod
     def of(cls, task: Task, network: LinearRNN | TwoLayer) -> PooledProblem:
         """Pool a task's inputs as the network does."""
-        if not isinstance(network, LinearRNN | TwoLayer):
-            raise UnsupportedModel(
-                required="the network must be a LinearRNN or a TwoLayer",
-                got=type(network).__name__,
-                why="only linear networks pool their inputs",
-                remedy="describe it as learncast.LinearRNN(...) or learncast.TwoLayer(first, second)",
-            )
-        if (task.inputs, task.outputs) != (network.inputs, network.outputs):
-            raise InvalidSpec(
-                required=f"task {task.name!r} must have the network's {network.inputs} inputs and "
-                f"{network.outputs} outputs",
-                got=f"{task.inputs} and {task.outputs}",
-                why="the network could not be trained on it",
-                remedy="match the network's inputs and outputs to the task's",
-            )
+        check_fit(task, network, why="only linear networks pool their inputs")
         if isinstance(network, TwoLayer):
-            if task.steps != 1:
-                raise InvalidSpec(
-                    required="a two-layer network needs a static task (one step)",
-                    got=f"{task.steps} steps",
-                    why="it has no memory",
-                    remedy="use tasks.static or tasks.from_pairs, or a LinearRNN",
-                )
             b, residual, first, second = 0.0, 0.0, network.first, network.second
         else:
             W_h = network.recurrent_weights
@@ -81,16 +60,7 @@ class PooledProblem:
             residual = share(float(np.linalg.norm(W_h - b * np.eye(len(W_h)))), float(np.linalg.norm(W_h)))
             first, second = network.input_weights, network.output_weights
         cross, power = pooled_statistics(task, b)
-        return cls(
-            task,
-            cross.T,
-            power,
-            task.target_power,
-            b,
-            first,
-            second,
-            residual,
-        )
+        return cls(task, cross.T, power, task.target_power, b, first, second, residual)
 
     @property
     def variance(self) -> float:
@@ -113,6 +83,12 @@ class PooledProblem:
         """Loss of the best linear map, E|y|^2 / 2 - tr(S P^+ S^T) / 2; nan when E|y|^2 is unknown."""
         explained = np.trace(self.cross @ np.linalg.pinv(self.power, hermitian=True) @ self.cross.T)
         return (self.target_power - float(explained)) / 2
+
+    def counted(self, excess: float, learning_rate: float) -> float:
+        """Steps of gradient descent until the excess loss is down to so much."""
+        basis = hidden_basis(self.first, self.second)
+        state = np.concatenate([basis.T @ self.first, basis.T @ self.second.T], axis=1)
+        return float(PooledDescent(self.power, self.cross).counted(state[None], excess, learning_rate)[0][0])
 
     def loss(self, function: FloatArray) -> FloatArray:
         """Half mean squared error of input-output maps (..., outputs, inputs); nan when E|y|^2 is unknown.

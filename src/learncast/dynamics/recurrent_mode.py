@@ -72,7 +72,7 @@ def mode_loss(
         Half the mean square of the target. Unless told, that of a target the inputs determine,
         sig' S^-1 sig / 2.
     """
-    a, b, c = _weights(input_weight, recurrence, output_weight)
+    a, b, c = checked_weights(input_weight, recurrence, output_weight)
     sig, S = checked_strengths(cross_strengths, input_strengths)
     return _loss(a * c, b, polynomials_of(sig, S), loss_constant(sig, S, constant))
 
@@ -92,7 +92,7 @@ def mode_flow(
     Implements: curriculum2025 Eq. (35), with the cross strengths counted once
     Implements: curriculum2025 Eq. (36), with the cross strengths counted once
     """
-    a, b, c = _weights(input_weight, recurrence, output_weight)
+    a, b, c = checked_weights(input_weight, recurrence, output_weight)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         P, dP, _, Q, dQ, _ = polynomial_values(polynomials_of(*checked_strengths(cross_strengths, input_strengths)), b)
         u = a * c
@@ -129,7 +129,7 @@ def mode_trajectory(
     """
     clock = _clock(times)
     rate = positive("learning_rate", learning_rate, why="it turns steps into flow time")
-    start = _weights(input_weight, recurrence, output_weight)
+    start = checked_weights(input_weight, recurrence, output_weight)
     sig, S = checked_strengths(cross_strengths, input_strengths)
     polynomials, level = polynomials_of(sig, S), loss_constant(sig, S, constant)
     batch = np.broadcast_shapes(*(w.shape for w in start), polynomials.shape[:-2], level.shape)
@@ -259,21 +259,22 @@ def loss_constant(sig: FloatArray, S: FloatArray | None, constant: ArrayLike | N
     return 0.5 * np.asarray(np.vecdot(sig, filters))
 
 
-def _weights(
-    input_weight: ArrayLike, recurrence: ArrayLike, output_weight: ArrayLike
+def checked_weights(
+    input_weight: ArrayLike, recurrence: ArrayLike, output_weight: ArrayLike | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    return (
-        real_array("input_weight", input_weight),
-        real_array("recurrence", recurrence),
-        real_array("output_weight", output_weight),
-    )
+    """Validate a, b and c of modes; c = a where it is None."""
+    a, b = real_array("input_weight", input_weight), real_array("recurrence", recurrence)
+    return a, b, a if output_weight is None else real_array("output_weight", output_weight)
 
 
 def checked_strengths(
-    cross_strengths: ArrayLike, input_strengths: ArrayLike | None
+    cross_strengths: ArrayLike, input_strengths: ArrayLike | None, *, ndim: int | None = None
 ) -> tuple[FloatArray, FloatArray | None]:
-    """Validate strengths by lag: (..., lags) cross ones, and (..., lags, lags) of the inputs or None where white."""
-    sig = real_array("cross_strengths", cross_strengths)
+    """Validate strengths by lag: (..., lags) cross ones, and (..., lags, lags) of the inputs or None where white.
+
+    With `ndim` 1 they must be those of one mode.
+    """
+    sig = real_array("cross_strengths", cross_strengths, ndim=ndim)
     S = None if input_strengths is None else real_array("input_strengths", input_strengths)
     lags = sig.shape[-1] if sig.ndim else 0
     if lags == 0 or (S is not None and S.shape[-2:] != (lags, lags)):

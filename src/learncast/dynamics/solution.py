@@ -102,6 +102,28 @@ class Solution(ABC):
     def time_to(self, accuracy: float) -> LearningTime:
         """First entry of every mode into the band of the given accuracy."""
 
+    def time_to_loss(self, tolerance: float) -> float:
+        """First time, in gradient steps, at which the excess loss is at most `tolerance`; infinite if never.
+
+        The loss never rises under a flow, so that halving a doubled time finds it.
+        """
+
+        def left(time: float) -> float:
+            return float(self.at([time])["excess_loss"][0])
+
+        if left(0.0) <= tolerance:
+            return 0.0
+        if not left(math.inf) < tolerance:
+            return math.inf
+        late = 1.0
+        while left(late) > tolerance:
+            late *= 2.0
+        early = late / 2.0 if late > 1.0 else 0.0
+        for _ in range(60):
+            middle = (early + late) / 2
+            early, late = (middle, late) if left(middle) > tolerance else (early, middle)
+        return late
+
     @property
     @abstractmethod
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -111,6 +133,14 @@ class Solution(ABC):
     @abstractmethod
     def provenance(self) -> Provenance:
         """Where the numbers come from."""
+
+    #: Stage that is trained last; a single task is a single stage.
+    last_stage: int = 0
+
+    @property
+    def optimum(self) -> FloatArray:
+        """Strength each mode comes to."""
+        return np.asarray(self.limit()["strength"].values[0])
 
     def limit(self) -> Trajectory:
         """Where learning ends: the state at infinite time."""

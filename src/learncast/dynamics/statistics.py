@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast.errors import InvalidSpec
-from learncast.validation import FloatArray, count, one_of, real_array
+from learncast.validation import FloatArray, one_of, real_array
 
 WEIGHTS = ("input", "recurrent", "output")
 
@@ -29,8 +28,8 @@ class LagStatistics:
 
     Parameters
     ----------
-    input : array (lags, inputs, lags, inputs), array (lags,) or None
-        A. One number per lag means white inputs of that variance; None means white inputs of variance 1.
+    input : array (lags, inputs, lags, inputs)
+        A.
     cross : array (lags, outputs, inputs)
         B.
     constant : float
@@ -38,11 +37,11 @@ class LagStatistics:
         unknown; the loss is then `nan` too, the gradients are not.
     """
 
-    input: FloatArray | None
+    input: FloatArray
     cross: FloatArray
     constant: float
-    _matrix: FloatArray | None = field(init=False, repr=False, default=None)
-    _by_time: bool = field(init=False, repr=False, default=False)
+    _matrix: FloatArray = field(init=False, repr=False)
+    _by_time: bool = field(init=False, repr=False)
     _last_pooled: tuple[float, LagStatistics] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -51,15 +50,9 @@ class LagStatistics:
             raise _mismatch("cross", cross.shape, "at least one lag, one output and one input")
         object.__setattr__(self, "cross", cross)
         object.__setattr__(self, "constant", float(self.constant))
-        if self.input is None:
-            return
         lags, _, inputs = cross.shape
-        input_statistics = real_array("input", self.input, ndim=(1, 4))
+        input_statistics = real_array("input", self.input, ndim=4)
         object.__setattr__(self, "input", input_statistics)
-        if input_statistics.ndim == 1:
-            if input_statistics.shape != (lags,):
-                raise _mismatch("input", input_statistics.shape, f"({lags},), one variance per lag of cross")
-            return
         if input_statistics.shape != (lags, inputs, lags, inputs):
             raise _mismatch("input", input_statistics.shape, f"{(lags, inputs, lags, inputs)} to match cross")
         # A task's covariance comes in time order. Its lag-ordered view has negative strides, which BLAS takes
@@ -88,56 +81,42 @@ class LagStatistics:
 
     @classmethod
     def from_covariances(
-        cls,
-        input_covariance: ArrayLike | None,
-        cross_covariance: ArrayLike,
-        *,
-        target_power: ArrayLike | None = None,
-        readout_steps: Iterable[int] | None = None,
-        weights: ArrayLike | None = None,
+        cls, input_covariance: ArrayLike, cross_covariance: ArrayLike, *, target_power: ArrayLike | None = None
     ) -> LagStatistics:
         """Collect time-ordered covariances by lag.
 
         Parameters
         ----------
-        input_covariance : array (steps, inputs, steps, inputs) or None
-            E[x_t x_s']; None means white inputs of variance 1.
+        input_covariance : array (steps, inputs, steps, inputs)
+            E[x_t x_s'].
         cross_covariance : array (steps, inputs, outputs) or (steps, inputs, steps, outputs)
-            E[x_t y'] for a target at the end, or E[x_t y_r'] for targets at every step r.
+            E[x_t y'] for a target at the end, or E[x_t y_r'] for targets at every step r, over which the loss
+            is summed.
         target_power : float or array (steps,), optional
             E|y|², summed over outputs, at the end or at every step. Without it the loss is unknown (`nan`).
-        readout_steps : iterable of int, optional
-            Positions on the step axis, from 0, at which the network is read out; every step unless told.
-            The loss is the sum over them. Only for targets at every step.
-        weights : array (readout steps,), optional
-            What each readout step counts in the loss; 1 unless told.
         """
         cross = real_array("cross_covariance", cross_covariance, ndim=(3, 4))
         steps, inputs = cross.shape[:2]
         if cross.ndim == 4 and cross.shape[2] != steps:
             raise _mismatch("cross_covariance", cross.shape, "as many target steps as input steps")
-        if cross.ndim == 3 and not (readout_steps is None and weights is None):
-            raise InvalidSpec(
-                required="readout_steps and weights need a cross_covariance with a target at every step",
-                got=f"a target at the end only (shape {cross.shape})",
-                why="there is one readout step to choose from",
-                remedy="leave them out, or pass cross_covariance as (steps, inputs, steps, outputs)",
-            )
-        importance = _importance(steps, [steps - 1] if cross.ndim == 3 else readout_steps, weights)
-        by_readout = cross[:, :, None, :] if cross.ndim == 3 else cross[:, :, list(importance), :]
-        covariance = None
-        if input_covariance is not None:
-            covariance = real_array("input_covariance", input_covariance, ndim=4)
-            if covariance.shape != (steps, inputs, steps, inputs):
-                wanted = f"{(steps, inputs, steps, inputs)} to match cross_covariance"
-                raise _mismatch("input_covariance", covariance.shape, wanted)
+        covariance = real_array("input_covariance", input_covariance, ndim=4)
+        if covariance.shape != (steps, inputs, steps, inputs):
+            wanted = f"{(steps, inputs, steps, inputs)} to match cross_covariance"
+            raise _mismatch("input_covariance", covariance.shape, wanted)
         constant = np.nan
         if target_power is not None:
             power = real_array("target_power", target_power, ndim=cross.ndim - 3)
             if power.ndim == 1 and power.shape != (steps,):
                 raise _mismatch("target_power", power.shape, f"({steps},), one number per step")
-            constant = 0.5 * sum(w * float(power[r] if power.ndim else power) for r, w in importance.items())
-        return cls(_input_by_lag(covariance, importance), _cross_by_lag(by_readout, importance), constant)
+            constant = 0.5 * sum(power.ravel().tolist())
+        if cross.ndim == 3:
+            # A view: the common case, a target at the end, costs no memory.
+            return cls(covariance[::-1, :, ::-1, :], cross[::-1].transpose(0, 2, 1).copy(), constant)
+        A, B = np.zeros_like(covariance), np.zeros((steps, cross.shape[3], inputs))
+        for r in range(steps):
+            A[: r + 1, :, : r + 1, :] += covariance[r::-1, :, r::-1, :]
+            B[: r + 1] += cross[r::-1, :, r, :].transpose(0, 2, 1)
+        return cls(A, B, constant)
 
     def pooled(self, recurrence: float) -> LagStatistics:
         """Return the one-lag statistics of the pooled input sum_k b^k x_{r-k}.
@@ -149,12 +128,9 @@ class LagStatistics:
             return self._last_pooled[1]
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             v = float(recurrence) ** np.arange(self.lags)
-            if self._matrix is None:
-                A = np.atleast_1d((v * v) @ (np.ones(self.lags) if self.input is None else self.input))
-            else:
-                ordered = v[::-1] if self._by_time else v
-                rows = np.dot(ordered, self._matrix.reshape(self.lags, -1)).reshape(self.inputs, self.lags, -1)
-                A = np.einsum("k,ikj->ij", ordered, rows)[None, :, None, :]
+            ordered = v[::-1] if self._by_time else v
+            rows = np.dot(ordered, self._matrix.reshape(self.lags, -1)).reshape(self.inputs, self.lags, -1)
+            A = np.einsum("k,ikj->ij", ordered, rows)[None, :, None, :]
             B = np.tensordot(v, self.cross, axes=1)[None]
         pooled = LagStatistics(A, B, self.constant)
         object.__setattr__(self, "_last_pooled", (float(recurrence), pooled))
@@ -162,8 +138,6 @@ class LagStatistics:
 
     def _filtered(self, K: FloatArray) -> FloatArray:
         """Return sum_j K_j A_jk, lag by lag."""
-        if self._matrix is None:
-            return K if self.input is None else K * self.input[:, None, None]
         turn = slice(None, None, -1 if self._by_time else 1)
         rows: FloatArray = K[turn].transpose(1, 0, 2).reshape(self.outputs, -1) @ self._matrix
         return rows.reshape(self.outputs, self.lags, self.inputs).transpose(1, 0, 2)[turn]
@@ -327,8 +301,8 @@ def _weights(
     wanted = {
         "input_weights": (W_x, (hidden, statistics.inputs)),
         "recurrent_weights": (W_h, (hidden, hidden)),
+        "output_weights": (W_y, (statistics.outputs, hidden)),
     }
-    wanted["output_weights"] = (W_y, (statistics.outputs, hidden))
     for name, (matrix, shape) in wanted.items():
         if matrix.shape != shape:
             raise _mismatch(name, matrix.shape, f"{shape} to match the statistics and the recurrent weights")
@@ -347,54 +321,6 @@ def _multiple_of_identity(W_h: FloatArray) -> float | None:
     diagonal = W_h.diagonal()
     b = float(diagonal[0])
     return b if (diagonal == b).all() and np.count_nonzero(W_h) == len(W_h) * (b != 0) else None
-
-
-def _importance(steps: int, readout_steps: Iterable[int] | None, weights: ArrayLike | None) -> dict[int, float]:
-    """Map each readout step to its weight in the loss."""
-    why = "it is a position on the step axis"
-    readouts = range(steps) if readout_steps is None else readout_steps
-    chosen = [count("readout step", r, least=0, why=why) for r in readouts]
-    if not chosen or len(set(chosen)) < len(chosen) or max(chosen) >= steps:
-        raise InvalidSpec(
-            required=f"readout_steps must be distinct steps from 0 to {steps - 1}, at least one",
-            got=str(chosen),
-            why="the loss is a sum over them",
-            remedy="name each step once, the first being 0",
-        )
-    counted = np.ones(len(chosen)) if weights is None else real_array("weights", weights, ndim=1)
-    if len(counted) != len(chosen) or (counted < 0).any():
-        raise InvalidSpec(
-            required="weights must be one number of at least 0 per readout step",
-            got=f"{len(counted)} for {len(chosen)} steps, the least {counted.min(initial=np.inf):g}",
-            why="each says what its step counts in the loss",
-            remedy="give as many weights as readout_steps",
-        )
-    return dict(zip(chosen, counted.tolist(), strict=True))
-
-
-def _input_by_lag(covariance: FloatArray | None, importance: dict[int, float]) -> FloatArray | None:
-    lags = max(importance) + 1
-    if list(importance.values()) == [1.0]:
-        # A view: the common case, a target at the end, costs no memory.
-        return None if covariance is None else covariance[lags - 1 :: -1, :, lags - 1 :: -1, :]
-    if covariance is None:
-        variances = np.zeros(lags)
-        for r, w in importance.items():
-            variances[: r + 1] += w
-        return variances
-    A = np.zeros((lags, covariance.shape[1], lags, covariance.shape[1]))
-    for r, w in importance.items():
-        A[: r + 1, :, : r + 1, :] += w * covariance[r::-1, :, r::-1, :]
-    return A
-
-
-def _cross_by_lag(by_readout: FloatArray, importance: dict[int, float]) -> FloatArray:
-    lags = max(importance) + 1
-    _, inputs, _, outputs = by_readout.shape
-    B = np.zeros((lags, outputs, inputs))
-    for position, (r, w) in enumerate(importance.items()):
-        B[: r + 1] += w * by_readout[r::-1, :, position, :].transpose(0, 2, 1)
-    return B
 
 
 def _require_symmetric(matrix: FloatArray) -> None:

@@ -13,7 +13,8 @@ from learncast.dynamics.solution import worst_status
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.representation.tangent_kernel import WEIGHTS, LagKernel, tangent_kernel
+from learncast.recurrence.stability import input_matrix, reach
+from learncast.representation.lag_kernel import WEIGHTS, network_kernel
 from learncast.tasks.covariance import Dense
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
@@ -69,6 +70,8 @@ class FeatureLearning:
         The two after training.
     losses : (2,)
         Relative excess losses the two ended with; infinite for a descent that diverged.
+    steps : tuple of int
+        Steps the two took.
     status : Status
         Worst of the two descents.
     """
@@ -78,15 +81,12 @@ class FeatureLearning:
     network: LinearRNN | None
     control: TwoLayer | None
     losses: FloatArray
+    steps: tuple[int, int]
     status: Status
 
 
 def kernel_change(
-    before: LinearRNN | TwoLayer,
-    after: LinearRNN | TwoLayer,
-    *,
-    steps: int = 1,
-    learn: tuple[str, ...] = WEIGHTS,
+    before: LinearRNN | TwoLayer, after: LinearRNN | TwoLayer, *, steps: int = 1, learn: tuple[str, ...] = WEIGHTS
 ) -> KernelChange:
     """Compare the tangent kernels of two states of a network, block by block, in lag space.
 
@@ -114,7 +114,7 @@ def kernel_change(
     for name in learn:
         one_of("learn", name, WEIGHTS, why="these are the weights a linear RNN has")
     names = [n for n in WEIGHTS if n in learn and not (n == "recurrent" and isinstance(before, TwoLayer))]
-    one, two = _kernel(before, lags), _kernel(after, lags)
+    one, two = network_kernel(before, steps=lags), network_kernel(after, steps=lags)
     trace = _trace(two.dense(tuple(names)))
     blocks = {name: _change(one.dense((name,)), two.dense((name,)), trace) for name in names}
     return KernelChange(_change(one.dense(tuple(names)), two.dense(tuple(names)), trace), blocks)
@@ -127,22 +127,14 @@ def feedforward_control(network: LinearRNN, *, steps: int) -> TwoLayer:
     and the same readout, without weights shared between lags. Inputs are ordered by lag, the last input first.
     """
     lags = count("steps", steps, why="the control reads so many inputs")
-    columns = [network.input_weights]
-    for _ in range(lags - 1):
-        columns.append(network.recurrent_weights @ columns[-1])
-    return TwoLayer(np.concatenate(columns, axis=1), network.output_weights)
+    return TwoLayer(np.concatenate(list(reach(network, lags)), axis=1), network.output_weights)
 
 
 def at_once(task: Task) -> Task:
     """Return the task of one step whose input is a whole trial, by lag: what a feedforward control learns."""
     statistics = lag_statistics(task)
-    n = statistics.lags * statistics.inputs
-    if statistics.input is None or statistics.input.ndim == 1:
-        variances = np.ones(statistics.lags) if statistics.input is None else statistics.input
-        A = np.diag(np.repeat(variances, statistics.inputs))
-    else:
-        A = statistics.input.reshape(n, n)
-    cross = statistics.cross.transpose(0, 2, 1).reshape(1, n, 1, statistics.outputs)
+    A = input_matrix(statistics)
+    cross = statistics.cross.transpose(0, 2, 1).reshape(1, len(A), 1, statistics.outputs)
     target = None
     if math.isfinite(statistics.constant):
         # Only the trace of the target's covariance enters the loss.
@@ -197,15 +189,9 @@ def feature_learning(
         ends[0] if isinstance(ends[0], LinearRNN) else None,
         ends[1] if isinstance(ends[1], TwoLayer) else None,
         np.array([_relative_loss(run) for run in runs]),
+        (runs[0].steps, runs[1].steps),
         worst_status(run.status for run in runs),
     )
-
-
-def _kernel(network: LinearRNN | TwoLayer, lags: int) -> LagKernel:
-    if isinstance(network, TwoLayer):
-        idle = np.zeros((network.hidden_size, network.hidden_size))
-        return tangent_kernel(network.first, idle, network.second, steps=1)
-    return tangent_kernel(network.input_weights, network.recurrent_weights, network.output_weights, steps=lags)
 
 
 def _change(before: FloatArray, after: FloatArray, whole_trace: float) -> BlockChange:

@@ -15,9 +15,11 @@ from scipy.optimize import brentq
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption, exact
 from learncast.dynamics import mode_equation
+from learncast.dynamics.descent import descend
 from learncast.dynamics.recurrent_mode import (
     ModeTrajectory,
     checked_strengths,
+    checked_weights,
     loss_constant,
     mode_flow,
     mode_loss,
@@ -30,25 +32,12 @@ from learncast.dynamics.statistics import LagStatistics
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.alignment import Alignment
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.recurrence.stability import best_recurrence
-from learncast.tasks.comparison import ABSENT
-from learncast.tasks.geometry import Frame, common_frame
+from learncast.recurrence.long_run import ModeStart, long_run, weights_at
+from learncast.recurrence.stability import best_recurrence, require_channels
+from learncast.tasks.geometry import ABSENT, Frame, common_frame
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
-from learncast.validation import FloatArray, between, count, positive, real_array
-
-#: Powers of ten of its own time scale over which a mode is followed before it counts as stuck.
-DECADES = 16
-#: Relative change of every weight over the last of them below which it is.
-SETTLED = 1e-9
-
-
-class ModeStart(NamedTuple):
-    """Weights a, b and c of a mode before training."""
-
-    input_weight: float
-    recurrence: float
-    output_weight: float
+from learncast.validation import FloatArray, between, evenly, positive, real_array
 
 
 class ModeProfile(NamedTuple):
@@ -144,7 +133,7 @@ def half_strength_time(
         Flow time per gradient step.
     """
     rate = positive("learning_rate", learning_rate, why="it turns steps into flow time")
-    a, b, c = _start(input_weight, recurrence, output_weight)
+    a, b, c = checked_weights(input_weight, recurrence, output_weight)
     P, _, Q, _ = _weighted(*checked_strengths(cross_strengths, input_strengths), b)
     with np.errstate(divide="ignore", invalid="ignore"):
         half = np.asarray(0.5 * P / Q)
@@ -181,9 +170,9 @@ def half_loss_time(
     """
     rate = positive("learning_rate", learning_rate, why="it turns steps into flow time")
     part = between("share", share, 0.0, 1.0, why="it is the part of the first loss that is left")
-    start = _start(input_weight, recurrence, output_weight)
+    start = checked_weights(input_weight, recurrence, output_weight)
     sig, S = checked_strengths(cross_strengths, input_strengths)
-    level = part * mode_loss(start[0], start[1], start[2], sig, S)
+    level = part * mode_loss(*start, sig, S)
     if not learn_recurrence:
         return _half_times(_frozen_crossing(*start, sig=sig, S=S, level=level) / rate)
     a, b, c, level = np.broadcast_arrays(*start, level)
@@ -194,6 +183,18 @@ def half_loss_time(
         one = ModeStart(float(a[n]), float(b[n]), float(c[n]))
         times[n], status[n] = _crossing(one, sigs[n], None if inputs is None else inputs[n], float(level[n]))
     return HalfTimes(times / rate, status)
+
+
+def descent_half_loss_time(task: Task, network: LinearRNN, *, learning_rate: float) -> float:
+    """Flow time, steps times learning rate, in which descent halves the loss of a network; what `half_loss_time` tells.
+
+    Between two steps the loss is interpolated.
+    """
+    first = descend(task, network, learning_rate=learning_rate, steps=0).loss[0]
+    accuracy = 1 - math.sqrt(0.5 * first / (0.5 * task.target_power))
+    loss = descend(task, network, learning_rate=learning_rate, until=accuracy).loss
+    beyond = (loss[-2] - 0.5 * first) / (loss[-2] - loss[-1])
+    return float(learning_rate * (len(loss) - 2 + beyond))
 
 
 def order_reversal(
@@ -228,15 +229,7 @@ def order_reversal(
         Grid points in it; two reversals between neighbours cancel out.
     """
     size = positive("initial", initial, why="weights of exactly 0 never learn")
-    span = real_array("low and high", [low, high])
-    if not span[0] < span[1]:
-        raise InvalidSpec(
-            required="low must be below high",
-            got=f"{low:g} and {high:g}",
-            why="they bound the search",
-            remedy="exchange them",
-        )
-    grid = np.linspace(span[0], span[1], count("points", points, least=2, why="a reversal is between two of them"))
+    grid = evenly(low, high, points, why="a reversal is between two of them")
     pair = [real_array("strengths", s, ndim=1) for s in (first_strengths, second_strengths)]
     if len(pair[0]) != len(pair[1]):
         raise InvalidSpec(
@@ -247,18 +240,16 @@ def order_reversal(
         )
     modes = np.stack(pair)
 
+    half_time = half_loss_time if learn_recurrence else half_strength_time
+
     def lead(b: float) -> float:  # positive if the first is first
-        given: dict[str, Any] = {"recurrence": b, "input_weight": size}
-        if learn_recurrence:
-            one, two = half_loss_time(modes, input_strengths, **given).steps
-        else:
-            one, two = half_strength_time(modes, input_strengths, **given).steps
+        one, two = half_time(modes, input_strengths, recurrence=b, input_weight=size).steps
         if one == two or np.isnan(one + two):
             return 0.0
         with np.errstate(divide="ignore"):
             return float(np.clip(np.log(two) - np.log(one), -50.0, 50.0))  # finite also if one is never learned
 
-    known = [(b, y) for b in grid.tolist() if abs(y := lead(b)) > 1e-12]
+    known = [(b, y) for b in grid if abs(y := lead(b)) > 1e-12]
     found = [
         float(brentq(lead, left, right, xtol=1e-10))
         for (left, before), (right, after) in pairwise(known)
@@ -292,10 +283,8 @@ def effective_start(network: LinearRNN, cross_strengths: ArrayLike | None = None
             remedy="start from LinearRNN.aligned, or integrate the network's own flow",
         )
     W_x, W_y = network.input_weights[:, 0], network.output_weights[0]
-    sign = 1.0
-    if cross_strengths is not None:
-        sig, _ = checked_strengths(real_array("cross_strengths", cross_strengths, ndim=1), None)
-        sign = -1.0 if _weighted(sig, None, np.float64(b))[0] < 0 else 1.0
+    sig, _ = checked_strengths([1.0] if cross_strengths is None else cross_strengths, None, ndim=1)
+    sign = -1.0 if _weighted(sig, None, np.float64(b))[0] < 0 else 1.0
     size = float(np.linalg.norm(W_x + sign * W_y)) / 2
     return ModeStart(size, b, sign * size)
 
@@ -350,7 +339,8 @@ def learned_first(
         if network is not None:
             starts, more = _network_starts(network, task, frame, profiles)
             measured[-1] += more
-        found.append(_slowest_mode(profiles, starts, learn_recurrence, learning_rate))
+        modes = [_slowness(*mode, learn_recurrence, learning_rate) for mode in zip(profiles, starts, strict=True)]
+        found.append(max(modes, key=lambda mode: math.inf if math.isnan(mode.steps) else mode.steps))
     steps = np.array([mode.steps for mode in found])
     names = first.name, second.name if second.name != first.name else f"{second.name} (second)"
     winner = None if np.isnan(steps).any() or steps[0] == steps[1] else int(np.argmin(steps))
@@ -373,31 +363,21 @@ class _SlowestMode(NamedTuple):
     mean_lag: float
 
 
-def _slowest_mode(
-    profiles: Sequence[ModeProfile], starts: Sequence[ModeStart], learned: bool, rate: float
-) -> _SlowestMode:
-    found = []
-    for profile, start in zip(profiles, starts, strict=True):
-        time = half_loss_time(*profile, **start._asdict(), learn_recurrence=learned, learning_rate=rate)
-        pull = float(_weighted(*profile, np.float64(start.recurrence))[0])
-        pull = -pull if start.input_weight * start.output_weight < 0 else pull
-        sizes = np.abs(profile.cross_strengths)
-        lag = float(sizes @ np.arange(len(sizes)) / sizes.sum())
-        size = float(np.linalg.norm(sizes))
-        found.append(_SlowestMode(float(time.steps), time.status.item(), start.recurrence, pull, size, lag))
-    return max(found, key=lambda mode: math.inf if math.isnan(mode.steps) else mode.steps)
+def _slowness(profile: ModeProfile, start: ModeStart, learned: bool, rate: float) -> _SlowestMode:
+    time = half_loss_time(*profile, **start._asdict(), learn_recurrence=learned, learning_rate=rate)
+    pull = float(_weighted(*profile, np.float64(start.recurrence))[0])
+    pull = -pull if start.strength < 0 else pull
+    sizes = np.abs(profile.cross_strengths)
+    lag = float(sizes @ np.arange(len(sizes)) / sizes.sum())
+    return _SlowestMode(
+        float(time.steps), time.status.item(), start.recurrence, pull, float(np.linalg.norm(sizes)), lag
+    )
 
 
 def _network_starts(
     network: LinearRNN, task: Task, frame: Frame, profiles: Sequence[ModeProfile]
 ) -> tuple[list[ModeStart], list[Assumption]]:
-    if (task.inputs, task.outputs) != (network.inputs, network.outputs):
-        raise InvalidSpec(
-            required=f"task {task.name!r} must have {network.inputs} inputs and {network.outputs} outputs",
-            got=f"{task.inputs} and {task.outputs}",
-            why="the network has so many, and could not be trained on it",
-            remedy="match the network's input and output channels to the task's",
-        )
+    require_channels(task, network)
     found = Alignment.of(network, frame)
     measured = [conditions.normal_recurrence(found), conditions.aligned_start(found)]
     if not exact(measured) and (network.inputs, network.outputs) == (1, 1):
@@ -416,7 +396,6 @@ def _profiles(task: Task, frame: Frame) -> tuple[ModeProfile, ...]:
     for k in range(int((sizes > ABSENT * sizes.max(initial=0.0)).sum())):
         over_time = cross[k][:, None, :, None] if task.targets == "every_step" else cross[k][:, :1, None]
         statistics = LagStatistics.from_covariances(inputs[k][:, None, :, None], over_time)
-        assert statistics.input is not None
         found.append(ModeProfile(statistics.cross[:, 0, 0], statistics.input.reshape(statistics.lags, -1)))
     return tuple(found)
 
@@ -448,13 +427,6 @@ def _compared(one: float, other: float, words: tuple[str, str, str]) -> str:
     return words[1 + int(one > other * (1 + 1e-9)) - int(one < other * (1 - 1e-9))]
 
 
-def _start(
-    input_weight: ArrayLike, recurrence: ArrayLike, output_weight: ArrayLike | None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    a, b = real_array("input_weight", input_weight), real_array("recurrence", recurrence)
-    return a, b, a if output_weight is None else real_array("output_weight", output_weight)
-
-
 def _weighted(sig: FloatArray, S: FloatArray | None, b: Any) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """P, P', Q and Q' at b."""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -468,12 +440,8 @@ def _passage(a: FloatArray, c: FloatArray, P: FloatArray, Q: FloatArray, end: Fl
 
 def _half_times(times: FloatArray) -> HalfTimes:
     times = np.asarray(times)
-    status = np.empty(times.shape, dtype=object)
-    for n in np.ndindex(times.shape):
-        time = float(times[n])
-        unknown = Status.outside_theory if math.isnan(time) else Status.not_learned
-        status[n] = Status.ok if math.isfinite(time) else unknown
-    return HalfTimes(times, status)
+    kinds = np.array([Status.ok, Status.not_learned, Status.outside_theory], dtype=object)
+    return HalfTimes(times, np.asarray(kinds[np.isinf(times) + 2 * np.isnan(times)], dtype=object))
 
 
 def _frozen_crossing(
@@ -492,52 +460,58 @@ def _frozen_crossing(
 def _crossing(start: ModeStart, sig: FloatArray, S: FloatArray | None, level: float) -> tuple[float, Status]:
     """Flow time at which the loss of one mode, which never rises, falls to a level while b learns."""
     a, b, c = start
-    P, dP, Q, dQ = (float(v) for v in _weighted(sig, S, np.float64(b)))
-    pace = max(abs(P), abs(a * c) * Q)
-    if not math.isfinite(pace):
+    if not math.isfinite(level):
         return math.nan, Status.diverged
-    if (b == 0 and dP == 0 and dQ == 0) or a * c == 0 == (a - c) * (a + c) or pace == 0:  # then b never moves
-        time = float(_frozen_crossing(*(np.asarray(w) for w in (a, b, c)), sig=sig, S=S, level=np.asarray(level)))
+    P, dP, Q, dQ = (float(v) for v in _weighted(sig, S, np.float64(b)))
+    if (b == 0 == dP == dQ) or a * c == 0 == (a - c) * (a + c) or P == 0 == a * c * Q:  # then b never moves
+        time = float(_frozen_crossing(*(np.asarray(w) for w in start), sig=sig, S=S, level=np.asarray(level)))
         return time, Status.ok if time < math.inf else Status.not_learned
     if float(mode_loss(*start, sig, S)) <= level:
         return 0.0, Status.ok
-    begun, span, state, moved = 0.0, 1.0 / pace, start, True
-    for _ in range(DECADES):
-        clock = span * np.linspace(0.0, 1.0, 65)
-        path = mode_trajectory(clock, *state, sig, S)
-        below = np.flatnonzero(path.loss <= level)
-        if len(below):
-            n = max(1, int(below[0]))
-            left, gap = float(clock[n - 1]), float(clock[n] - clock[n - 1])
-            return begun + left + _within(_state(path, n - 1), sig, S, level, gap), Status.ok
-        if path.status != "ok" and moved:
+    moved = True
+    for begun, path, moving in long_run(start, sig, S):
+        time = crossing_time(path, level, sig, S)
+        if not math.isnan(time):
+            return begun + time, Status.ok
+        if path.status != "ok":
             return math.nan, Status.diverged if path.status == "diverged" else Status.outside_theory
-        if path.status != "ok":  # the solver fails on steps of 1e12 that lead nowhere
-            break
-        moved = any(abs(x - y) > SETTLED * abs(y) for x, y in zip(_state(path, -1), state, strict=True))
-        begun, state = begun + span, _state(path, -1)
-        span = 9 * begun
-        there = best_recurrence(sig, S).near(state.recurrence, state.input_weight * state.output_weight)
+        end, moved = weights_at(path, -1), moving
+        there = best_recurrence(sig, S).near(end.recurrence, end.strength)
         if there is not None and there.loss >= level:
             return math.inf, Status.not_learned
     return (math.nan, Status.outside_theory) if moved else (math.inf, Status.not_learned)
 
 
-def _within(state: ModeStart, sig: FloatArray, S: FloatArray | None, level: float, gap: float) -> float:
-    """Time from a state at which the loss falls to a level, known to be within a gap; by Newton, dE/dtau = -|flow|²."""
-    low, high, time, here, excess = 0.0, gap, 0.0, state, float(mode_loss(*state, sig, S)) - level
+def crossing_time(
+    path: ModeTrajectory, level: float, cross_strengths: ArrayLike, input_strengths: ArrayLike | None = None
+) -> float:
+    """Time at which the loss of one mode, which never rises, falls to a level along a trajectory in flow time.
+
+    By Newton, dE/dtau = -|flow|², between the times that hold it; `nan` if it does not fall so far.
+
+    Parameters
+    ----------
+    path : ModeTrajectory
+        From above the level.
+    level : float
+    cross_strengths, input_strengths
+        As in `half_loss_time`, of one mode.
+    """
+    below = np.flatnonzero(path.loss <= level)
+    if not len(below):
+        return math.nan
+    n = max(1, int(below[0]))
+    begun, gap = float(path.times[n - 1]), float(path.times[n] - path.times[n - 1])
+    start = here = weights_at(path, n - 1)
+    low, high, time, excess = 0.0, gap, 0.0, float(path.loss[n - 1]) - level
     for _ in range(60):
-        speed = float(np.sum(np.square(mode_flow(*here, sig, S))))
+        speed = float(np.sum(np.square(mode_flow(*here, cross_strengths, input_strengths))))
         after = time + excess / speed if speed > 0 else math.inf
         after = after if low <= after <= high else (low + high) / 2
         if abs(after - time) <= 1e-12 * gap or excess == 0:
             break
         time = after
-        path = mode_trajectory(time, *state, sig, S)
-        here, excess = _state(path, 0), float(path.loss[0]) - level
+        there = mode_trajectory(time, *start, cross_strengths, input_strengths)
+        here, excess = weights_at(there, 0), float(there.loss[0]) - level
         low, high = (time, high) if excess > 0 else (low, time)
-    return time
-
-
-def _state(path: ModeTrajectory, n: int) -> ModeStart:
-    return ModeStart(float(path.input[n]), float(path.recurrence[n]), float(path.output[n]))
+    return begun + time

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 
+from learncast.dynamics.descent import descend
 from learncast.dynamics.learning_problem import lag_statistics
 from learncast.dynamics.recurrent_mode import checked_strengths, loss_constant, polynomials_of
 from learncast.dynamics.statistics import LagStatistics, loss
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.recurrence.peaks import peaks, polynomial_at
-from learncast.representation.tangent_kernel import WEIGHTS, tangent_kernel
+from learncast.representation.lag_kernel import WEIGHTS, network_kernel, powers
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
 from learncast.validation import FloatArray, count, one_of, positive, real_array
@@ -106,6 +107,12 @@ class Extrapolation:
     loss: FloatArray
     unexplained: FloatArray
 
+    @classmethod
+    def of(cls, horizons: list[int], losses: FloatArray, wholes: FloatArray) -> Extrapolation:
+        """From the losses of a network, and of answering 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return cls(np.array(horizons, dtype=np.float64), losses, losses / wholes)
+
 
 @dataclass(frozen=True)
 class StableRate:
@@ -149,14 +156,29 @@ def best_recurrence(
     constant : float, optional
         Half the mean square of the target; unless told, of a target the inputs determine.
     """
-    sig, S = checked_strengths(real_array("cross_strengths", cross_strengths, ndim=1), input_strengths)
+    sig, S = checked_strengths(cross_strengths, input_strengths, ndim=1)
     if S is not None:
         _require_possible(sig, S)
     level = float(loss_constant(sig, S, constant))
     p, q, shift = _polynomial_pair(sig, S)
     found, flat = peaks(p, q)
     optima = tuple(_described(b, p, q, shift, level) for b in sorted(found))
-    return RecurrenceFit(optima, _global(optima, level), flat)
+    least = min(o.loss for o in optima)
+    equals = [o for o in optima if o.loss <= least + TIE * level]
+    return RecurrenceFit(optima, min(equals, key=lambda o: (abs(o.recurrence), o.recurrence < 0)), flat)
+
+
+def best_mode(task: Task) -> Optimum:
+    """Find the best single mode for a task with one input and one output."""
+    if (task.inputs, task.outputs) != (1, 1):
+        raise InvalidSpec(
+            required="one mode needs a task with one input and one output",
+            got=f"{task.inputs} and {task.outputs}",
+            why="a mode has one strength and one recurrence",
+            remedy="take one channel of each, or use best_recurrence on the statistics of one of its modes",
+        )
+    statistics = lag_statistics(task)
+    return best_recurrence(statistics.cross[:, 0, 0], input_matrix(statistics), constant=0.5 * task.target_power).best
 
 
 def least_hidden_size(
@@ -226,13 +248,13 @@ def extrapolation(
     clock = _horizons(horizons)
     losses, wholes = np.empty(len(clock)), np.empty(len(clock))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        K = _responses(model, max(clock))
+        K = model.output_weights @ reach(model, max(clock))
         for n, horizon in enumerate(clock):
             B = _targets(strengths, horizon, anchor, K.shape[1:])
             losses[n] = 0.5 * np.sum((B - K[:horizon]) ** 2)
             wholes[n] = 0.5 * np.sum(B**2)
     losses[np.isnan(losses)] = np.inf  # 0 times an overflow
-    return _extrapolation(clock, losses, wholes)
+    return Extrapolation.of(clock, losses, wholes)
 
 
 def family_extrapolation(
@@ -254,7 +276,7 @@ def family_extrapolation(
     losses = np.array([loss(lag_statistics(task), *weights) for task in tasks])
     known = np.array([np.isfinite(task.target_power) for task in tasks])
     losses[np.isnan(losses) & known] = np.inf
-    return _extrapolation(clock, losses, np.array([task.target_power / 2 for task in tasks]))
+    return Extrapolation.of(clock, losses, np.array([task.target_power / 2 for task in tasks]))
 
 
 def largest_stable_rate(
@@ -276,13 +298,8 @@ def largest_stable_rate(
     learn : tuple of {"input", "recurrent", "output"}
         Weights that learn.
     """
-    if task is not None and (task.inputs, task.outputs) != (network.inputs, network.outputs):
-        raise InvalidSpec(
-            required=f"task {task.name!r} must have {network.inputs} inputs and {network.outputs} outputs",
-            got=f"{task.inputs} and {task.outputs}",
-            why="the network has so many, and could not be trained on it",
-            remedy="match the network's input and output channels to the task's",
-        )
+    if task is not None:
+        require_channels(task, network)
     if (task is None) == (steps is None):
         raise InvalidSpec(
             required="either a task or a number of steps must be given",
@@ -292,18 +309,84 @@ def largest_stable_rate(
         )
     statistics = None if task is None else lag_statistics(task)
     lags = statistics.lags if statistics is not None else count("steps", steps, why="the kernel has one lag per step")
-    weights = network.input_weights, network.recurrent_weights, network.output_weights
-    theta = tangent_kernel(*weights, steps=lags).dense(learn)
-    matrix = theta.reshape(network.outputs * lags * network.inputs, -1)
-    if not np.isfinite(matrix).all():
+    theta = network_kernel(network, steps=lags).dense(learn)
+    if not np.isfinite(theta).all():
         return StableRate(0.0, math.inf, Status.diverged)
-    status = Status.ok
+    status, size = Status.ok, lags * network.inputs
+    matrix = theta.reshape(network.outputs * size, -1)
     if statistics is not None:
-        matrix = _under_inputs(matrix, statistics)
-        status = Status.ok if _residual(network, statistics) <= RESIDUAL else Status.outside_theory
+        A = input_matrix(statistics)
+        values, vectors = np.linalg.eigh(A)
+        root = np.kron(np.eye(network.outputs), vectors * np.sqrt(np.clip(values, 0.0, None)))
+        matrix = root.T @ matrix @ root
+        # K A - B multiplies the part of the curvature that the kernel lacks.
+        K, B = (_side_by_side(by_lag) for by_lag in (network.output_weights @ reach(network, lags), statistics.cross))
+        residual = np.linalg.norm(K @ A - B) / (np.linalg.norm(B) or 1.0)
+        status = Status.ok if residual <= RESIDUAL else Status.outside_theory
     last = len(matrix) - 1
     sharpness = max(0.0, float(eigh(matrix, eigvals_only=True, subset_by_index=[last, last])[0]))
     return StableRate(2.0 / sharpness if sharpness > 0 else math.inf, sharpness, status)
+
+
+def require_channels(task: Task, network: LinearRNN) -> None:
+    """Refuse a task that the network could not be trained on."""
+    if (task.inputs, task.outputs) != (network.inputs, network.outputs):
+        raise InvalidSpec(
+            required=f"task {task.name!r} must have {network.inputs} inputs and {network.outputs} outputs",
+            got=f"{task.inputs} and {task.outputs}",
+            why="the network has so many, and could not be trained on it",
+            remedy="match the network's input and output channels to the task's",
+        )
+
+
+def input_matrix(statistics: LagStatistics) -> FloatArray:
+    """Covariance of all inputs of a trial, by lag and then by channel: (lags inputs, lags inputs)."""
+    size = statistics.lags * statistics.inputs
+    return statistics.input.reshape(size, size)
+
+
+def reach(network: LinearRNN, lags: int) -> FloatArray:
+    """W_h^k W_x of each lag, (lags, units, inputs): what an input leaves in the hidden state."""
+    return powers(network.input_weights.T, network.recurrent_weights.T, lags).transpose(0, 2, 1)
+
+
+def _side_by_side(by_lag: FloatArray) -> FloatArray:
+    """From (lags, outputs, inputs) to (outputs, lags inputs)."""
+    return by_lag.transpose(1, 0, 2).reshape(by_lag.shape[1], -1)
+
+
+def largest_kept_rate(network: LinearRNN, task: Task, rng: np.random.Generator, *, halvings: int = 9) -> float:
+    """Find the learning rate up to which descent stays at a solution that was nudged by 1e-6, by bisection.
+
+    It is what `largest_stable_rate` predicts. A rate is too large if the loss, instead of falling, grows tenfold within
+    300 steps.
+
+    Parameters
+    ----------
+    network : LinearRNN
+        At the solution.
+    task : Task
+    rng : numpy Generator
+        For the nudge.
+    halvings : int
+        Of the bracket, a factor of 4.4 on a logarithmic scale.
+    """
+    weights = network.input_weights, network.recurrent_weights, network.output_weights
+    nudged = LinearRNN(*(W + 1e-6 * rng.standard_normal(W.shape) for W in weights))
+    middle = largest_stable_rate(network, task).learning_rate
+    low, high = 0.5 * middle, 2.2 * middle  # not centred on the prediction, which bisection must not meet by chance
+    for _ in range(halvings):
+        rate = math.sqrt(low * high)
+        losses = descend(task, nudged, learning_rate=rate, steps=300).loss
+        grown = not np.isfinite(losses).all() or losses.max() > 10 * losses[0]
+        low, high = (low, rate) if grown else (rate, high)
+    return math.sqrt(low * high)
+
+
+def outlier(network: LinearRNN) -> float:
+    """Return the real part of the eigenvalue of W_h that is farthest from 0."""
+    values = np.linalg.eigvals(network.recurrent_weights)
+    return float(values[np.argmax(np.abs(values))].real)
 
 
 def _polynomial_pair(sig: FloatArray, S: FloatArray | None) -> tuple[FloatArray, FloatArray, int]:
@@ -333,12 +416,6 @@ def _described(b: float, p: FloatArray, q: FloatArray, shift: int, constant: flo
     return Optimum(float(b), float(u), E, E / constant if constant > 0 else math.nan, verdict)
 
 
-def _global(optima: tuple[Optimum, ...], constant: float) -> Optimum:
-    least = min(o.loss for o in optima)
-    equals = [o for o in optima if o.loss <= least + TIE * constant]
-    return min(equals, key=lambda o: (abs(o.recurrence), o.recurrence < 0))
-
-
 def _require_possible(sig: FloatArray, S: FloatArray) -> None:
     values, vectors = np.linalg.eigh(S)
     scale = float(np.abs(values).max())
@@ -354,7 +431,7 @@ def _require_possible(sig: FloatArray, S: FloatArray) -> None:
 
 
 def _filter(sig: FloatArray, input_strengths: ArrayLike) -> FloatArray:
-    sig, S = checked_strengths(real_array("cross_strengths", sig, ndim=1), input_strengths)
+    sig, S = checked_strengths(sig, input_strengths, ndim=1)
     assert S is not None
     _require_possible(sig, S)
     if np.linalg.cond(S) > 1e10:
@@ -391,12 +468,10 @@ def _targets(
     strengths: ArrayLike | Callable[[FloatArray], ArrayLike], horizon: int, anchor: str, channels: tuple[int, ...]
 ) -> FloatArray:
     """Strengths by lag in a trial of `horizon` steps."""
-    index = np.arange(horizon, dtype=np.float64) if anchor == "end" else np.arange(horizon, 0, -1, dtype=np.float64)
-    if callable(strengths):
-        found = real_array("strengths", strengths(index), ndim=(1, 3))
-    else:
-        found = real_array("strengths", strengths, ndim=(1, 3))[:horizon]
-        found = found if anchor == "end" else found[::-1]
+    step = np.arange(horizon, dtype=np.float64) if anchor == "end" else np.arange(horizon, 0, -1, dtype=np.float64)
+    found = real_array("strengths", strengths(step) if callable(strengths) else strengths, ndim=(1, 3))
+    if not callable(strengths):
+        found = found[:horizon] if anchor == "end" else found[:horizon][::-1]
     found = found[:, None, None] if found.ndim == 1 else found
     if found.shape != (horizon, *channels):
         raise InvalidSpec(
@@ -406,41 +481,3 @@ def _targets(
             remedy="give more of them, or a function of the lag (end) or the step (start)",
         )
     return found
-
-
-def _responses(network: LinearRNN, lags: int) -> FloatArray:
-    """W_y W_h^k W_x of each lag."""
-    K = np.empty((lags, network.outputs, network.inputs))
-    reach = network.input_weights
-    for k in range(lags):
-        K[k] = network.output_weights @ reach
-        reach = network.recurrent_weights @ reach
-    return K
-
-
-def _extrapolation(clock: list[int], losses: FloatArray, wholes: FloatArray) -> Extrapolation:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shares = losses / wholes
-    return Extrapolation(np.array(clock, dtype=np.float64), losses, shares)
-
-
-def _under_inputs(theta: FloatArray, statistics: LagStatistics) -> FloatArray:
-    """Weigh a kernel on (output, lag, input) by a root of the input covariance by lag."""
-    if statistics.input is None:
-        return theta
-    size = statistics.lags * statistics.inputs
-    A = np.diag(statistics.input.repeat(statistics.inputs)) if statistics.input.ndim == 1 else statistics.input
-    values, vectors = np.linalg.eigh(A.reshape(size, size))
-    root = vectors * np.sqrt(np.clip(values, 0.0, None))
-    blocks = theta.reshape(statistics.outputs, size, statistics.outputs, size)
-    return np.einsum("ji,ojpk,kl->oipl", root, blocks, root, optimize=True).reshape(theta.shape)
-
-
-def _residual(network: LinearRNN, statistics: LagStatistics) -> float:
-    """Size of K A - B, which multiplies the part of the curvature that the kernel lacks, relative to B."""
-    K = _responses(network, statistics.lags)
-    if statistics.input is not None and statistics.input.ndim == 4:
-        K = np.einsum("joi,jikl->kol", K, statistics.input, optimize=True)
-    elif statistics.input is not None:
-        K = K * statistics.input[:, None, None]
-    return float(np.linalg.norm(K - statistics.cross) / (np.linalg.norm(statistics.cross) or 1.0))

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import brentq
 
 from learncast.dynamics.recurrent_mode import (
     ModeTrajectory,
     checked_strengths,
+    checked_weights,
     loss_constant,
-    mode_trajectory,
+    mode_loss,
     polynomial_values,
     polynomials_of,
 )
 from learncast.errors import InvalidSpec
-from learncast.recurrence.stability import RecurrenceFit, best_recurrence
+from learncast.recurrence.long_run import ModeStart, long_run, weights_at
+from learncast.recurrence.stability import Optimum, RecurrenceFit, best_recurrence
 from learncast.trajectory import Status
-from learncast.validation import FloatArray, count, positive, real_array
+from learncast.validation import FloatArray, count, evenly, positive, real_array
 
 #: Distance of two recurrences, relative to the larger, that a continuous change cannot keep in a vanishing range.
 JUMP = 1e-3
-#: Powers of ten of its own time scale over which a mode is followed to where it ends.
-DECADES = 16
-#: Relative change of every weight over one of them below which it is stuck.
-SETTLED = 1e-9
+#: Shares of the target left by two optima that tie differ by less: rounding.
+EQUAL = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,11 @@ class LossTerms:
     def loss(self) -> FloatArray:
         """Their sum."""
         return self.constant + self.data + self.regulariser
+
+    @property
+    def least_loss(self) -> FloatArray:
+        """Their sum at the best multiple of u, which is constant - data² / 4 regulariser."""
+        return self.constant - self.data**2 / (4 * self.regulariser)
 
 
 @dataclass(frozen=True)
@@ -156,10 +163,7 @@ def loss_terms(
     constant : (...), optional
         Unless told, of a target the inputs determine.
     """
-    weights = zip(
-        ("input_weight", "recurrence", "output_weight"), (input_weight, recurrence, output_weight), strict=True
-    )
-    a, b, c = (real_array(name, weight) for name, weight in weights)
+    a, b, c = checked_weights(input_weight, recurrence, output_weight)
     return _terms(a * c, b, *checked_strengths(cross_strengths, input_strengths), constant)
 
 
@@ -202,33 +206,63 @@ def transition(
     points : int
         Grid points.
     """
-    span = real_array("low and high", [low, high])
-    _require_rising(span[0], span[1])
-    number = count("points", points, least=2, why="a transition lies between two of them")
-    grid = np.linspace(span[0], span[1], number).tolist()
+    grid = evenly(low, high, points, why="a transition lies between two of them")
 
-    def best(parameter: float) -> float:
-        return best_recurrence(family(parameter), input_strengths).best.recurrence
+    @cache
+    def fit(parameter: float) -> RecurrenceFit:
+        return best_recurrence(family(parameter), input_strengths)
 
-    found = [best(x) for x in grid]
-    steps = [_size(y - x) for x, y in pairwise(found)]
-    largest = Transition(math.nan, "none", found[0], found[-1])
-    # A jump need not be the largest step of the grid, on which a steep but smooth change can be larger.
-    for n in sorted(range(number - 1), key=lambda n: -steps[n])[:8]:
-        x = _jump(best, grid[n], grid[n + 1], found[n], found[n + 1]) if steps[n] > JUMP else math.nan
-        if not math.isnan(x):
-            gap = 1e-10 * (span[1] - span[0])  # at the transition itself rounding decides
-            jump = Transition(x, "first order", best(x - gap), best(x + gap))
-            if largest.kind == "none" or _size(jump.above - jump.below) > _size(largest.above - largest.below):
-                largest = jump
-    if largest.kind == "first order":
-        return _with_bistable_range(largest, family, input_strengths, grid)
-    zero = [b == 0 for b in found]
-    for n in range(number - 1):
-        if zero[n] != zero[n + 1]:
-            x = _bisected(lambda x: (best(x) == 0) == zero[n], grid[n], grid[n + 1])  # noqa: B023
+    found = change_of_kind(fit, grid)
+    if found.kind != "first order" or not (math.isfinite(found.below) and math.isfinite(found.above)):
+        return found
+    inside = np.linspace(found.below, found.above, 2001)[1:-1]
+    barrier = float(
+        inside[np.argmax(loss_terms(1.0, inside, 1.0, family(found.parameter), input_strengths).least_loss)]
+    )
+
+    def reach(side: float, end: float) -> float:
+        # An optimum and the barrier merge between the two places they have at the transition.
+        least, most = sorted((barrier, side + (side - barrier) * 1e-9))
+
+        def alive(x: float) -> bool:
+            return any(least < o.recurrence <= most for o in fit(x).optima)
+
+        return math.copysign(math.inf, end - found.parameter) if alive(end) else _bisected(alive, found.parameter, end)
+
+    return replace(found, bistable_from=reach(found.above, grid[0]), bistable_to=reach(found.below, grid[-1]))
+
+
+def change_of_kind(
+    fit: Callable[[float], RecurrenceFit], grid: Sequence[float], *, jumps: int = 8, precision: float = 0.0
+) -> Transition:
+    """Find the transition of a family whose fits are at hand, without its bistable range.
+
+    Parameters
+    ----------
+    fit : callable
+        From the parameter to what `best_recurrence` finds. The same parameters are asked for again: it should remember.
+    grid : sequence of float
+        Rising parameters between which to look.
+    jumps : int
+        Intervals of the grid searched for a jump, those of the largest change first. The jump need not be in the first,
+        since a steep but smooth change can be larger.
+    precision : float
+        Share of an interval to which the place where b leaves 0 is located; 0 for the last digit.
+    """
+
+    def best(x: float) -> float:
+        return fit(x).best.recurrence
+
+    spans = sorted(pairwise(grid), key=lambda span: -_size(best(span[1]) - best(span[0])))
+    found = [jump for span in spans[:jumps] if (jump := _jump(fit, *span)) is not None]
+    if found:
+        return max(found, key=lambda jump: _size(jump.above - jump.below))
+    for low, high in pairwise(grid):
+        at_zero = best(low) == 0
+        if (best(high) == 0) != at_zero:
+            x = _bisected(lambda x: (best(x) == 0) == at_zero, low, high, precision * (high - low))  # noqa: B023
             return Transition(x, "continuous", 0.0, 0.0)
-    return largest
+    return Transition(math.nan, "none", best(grid[0]), best(grid[-1]))
 
 
 def late_pulse_transition(steps: int) -> Transition:
@@ -314,10 +348,10 @@ def end_of_training(
     input_weight, output_weight : float
         a_0 and c_0; c_0 = a_0 unless told.
     """
-    sig, S = checked_strengths(real_array("cross_strengths", cross_strengths, ndim=1), input_strengths)
+    sig, S = checked_strengths(cross_strengths, input_strengths, ndim=1)
     output = input_weight if output_weight is None else output_weight
-    a, b, c = real_array("the start", [input_weight, recurrence, output]).tolist()
-    return _end(a, b, c, sig, S, best_recurrence(sig, S))
+    start = ModeStart(*real_array("the start", [input_weight, recurrence, output]).tolist())
+    return _end(start, sig, S, best_recurrence(sig, S))
 
 
 def basins(
@@ -345,24 +379,22 @@ def basins(
         To which the separatrices are located, by bisection on the flow.
     """
     width = positive("tolerance", tolerance, why="bisection stops there")
-    number = count("points", points, least=2, why="a boundary lies between two of them")
-    sig, S = checked_strengths(real_array("cross_strengths", cross_strengths, ndim=1), input_strengths)
+    grid = evenly(low, high, points, why="a boundary lies between two of them")
+    sig, S = checked_strengths(cross_strengths, input_strengths, ndim=1)
     output = input_weight if output_weight is None else output_weight
-    first, last, a, c = real_array("low, high and the start", [low, high, input_weight, output]).tolist()
-    _require_rising(first, last)
+    a, c = real_array("the start", [input_weight, output]).tolist()
     fit = best_recurrence(sig, S)
 
+    @cache
     def end(b: float) -> End:
-        return _end(a, b, c, sig, S, fit)
+        return _end(ModeStart(a, b, c), sig, S, fit)
 
-    grid = np.linspace(first, last, number).tolist()
-    found = [end(b) for b in grid]
-    boundaries, ends = [], [found[0]]
-    for n in range(number - 1):
-        if not _same(found[n], found[n + 1]):
-            here = found[n]
-            boundaries.append(_bisected(lambda b: _same(end(b), here), grid[n], grid[n + 1], width))  # noqa: B023
-            ends.append(found[n + 1])
+    boundaries, ends = [], [end(grid[0])]
+    for before, after in pairwise(grid):
+        if not _same(end(before), end(after)):
+            here = end(before)
+            boundaries.append(_bisected(lambda b: _same(end(b), here), before, after, width))  # noqa: B023
+            ends.append(end(after))
     return Basins(np.array(boundaries), tuple(ends))
 
 
@@ -384,15 +416,14 @@ def zero_recurrence_warning(
     recurrence : float
         b_0.
     """
-    sig, S = checked_strengths(real_array("cross_strengths", cross_strengths, ndim=1), input_strengths)
+    sig, S = checked_strengths(cross_strengths, input_strengths, ndim=1)
     fit = best_recurrence(sig, S)
     if recurrence != 0 or len(sig) < 2 or sig[1] != 0 or (S is not None and S[0, 1] != 0):
         return None
     if fit.flat or fit.best.recurrence == 0:
         return None
-    known = S is None or S[0, 0] > 0
-    left = float(loss_constant(sig, S, None)) - (0.5 * sig[0] ** 2 / (1.0 if S is None else S[0, 0]) if known else 0.0)
-    share = left / float(loss_constant(sig, S, None))
+    power, whole = 1.0 if S is None else float(S[0, 0]), float(loss_constant(sig, S, None))
+    share = 1.0 - (0.5 * sig[0] ** 2 / power / whole if power > 0 else 0.0)
     return (
         "a recurrence that starts at exactly 0 never leaves it on this task, because the target does not co-vary with "
         f"the input one step before the last: {share:.1%} of the target stays unexplained, where a recurrence of "
@@ -409,33 +440,49 @@ def _terms(
     return LossTerms(np.broadcast_to(loss_constant(sig, S, constant), data.shape), data, regulariser)
 
 
-def _require_rising(low: float, high: float) -> None:
-    if not low < high:
-        raise InvalidSpec(
-            required="low must be below high",
-            got=f"{low:g} and {high:g}",
-            why="they bound the search",
-            remedy="exchange them",
-        )
-
-
 def _size(change: float) -> float:
     """Size of a change of recurrence, a finite number also to or from a runaway."""
     return 0.0 if math.isnan(change) else min(abs(change), 1e6)
 
 
-def _jump(best: Callable[[float], float], low: float, high: float, below: float, above: float) -> float:
-    """Return where the best recurrence jumps between low and high; `nan` if its change vanishes in a narrow range."""
-    while high - low > 4 * np.spacing(max(abs(low), abs(high))):
+def _jump(fit: Callable[[float], RecurrenceFit], low: float, high: float) -> Transition | None:
+    """Return the jump of the best recurrence between two parameters; None if its change vanishes in a narrow range."""
+    below, above = fit(low).best.recurrence, fit(high).best.recurrence
+    while _size(above - below) > JUMP:
+        if high - low <= 4 * np.spacing(max(abs(low), abs(high))):
+            return Transition((low + high) / 2, "first order", below, above)
+        tie = _tie(fit, low, high)
+        if tie is not None:
+            return tie
         middle = (low + high) / 2
-        b = best(middle)
+        b = fit(middle).best.recurrence
         if _size(b - below) > _size(above - b):
             high, above = middle, b
         else:
             low, below = middle, b
-        if _size(above - below) <= JUMP:
-            return math.nan
-    return (low + high) / 2
+    return None
+
+
+def _tie(fit: Callable[[float], RecurrenceFit], low: float, high: float) -> Transition | None:
+    """Return where the best optima at two parameters do equally well; None if either is gone at the other."""
+    sides = fit(low).best.recurrence, fit(high).best.recurrence
+
+    def pair(x: float) -> list[Optimum]:
+        # By angle: an optimum far out moves fast in b, and slowly in 1/b.
+        angles = [math.atan(b) for b in sides]
+        return [min(fit(x).optima, key=lambda o: abs(math.sin(math.atan(o.recurrence) - angle))) for angle in angles]
+
+    def lead(x: float) -> float:
+        one, other = pair(x)
+        return one.loss - other.loss
+
+    if not lead(low) < 0 < lead(high):
+        return None
+    x = float(brentq(lead, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps))
+    one, other = pair(x)
+    if one is other or fit(x).best not in (one, other) or abs(one.unexplained - other.unexplained) > EQUAL:
+        return None  # one of the two was not followed, but exchanged for a third
+    return Transition(x, "first order", one.recurrence, other.recurrence)
 
 
 def _bisected(holds: Callable[[float], bool], low: float, high: float, width: float = 0.0) -> float:
@@ -446,65 +493,24 @@ def _bisected(holds: Callable[[float], bool], low: float, high: float, width: fl
     return (low + high) / 2
 
 
-def _with_bistable_range(
-    found: Transition, family: Callable[[float], ArrayLike], S: ArrayLike | None, grid: list[float]
-) -> Transition:
-    """Add where each side of a first-order transition stops being a local optimum."""
+def _end(start: ModeStart, sig: FloatArray, S: FloatArray | None, fit: RecurrenceFit) -> End:
+    def runaway(b: float) -> End:
+        return End(math.copysign(math.inf, b), math.nan, math.nan, Status.diverged)
 
-    def has(low: float, high: float) -> Callable[[float], bool]:
-        return lambda x: any(low < o.recurrence <= high for o in best_recurrence(family(x), S).optima)
-
-    def reach(side: float, other: float, end: float) -> float:
-        # An optimum and the barrier merge between the two places they have at the transition.
-        barrier = _barrier(family(found.parameter), S, side, other)
-        edges = sorted((barrier, side + (side - barrier) * 1e-9))
-        alive = has(*edges)
-        return math.copysign(math.inf, end - found.parameter) if alive(end) else _bisected(alive, found.parameter, end)
-
-    if not (math.isfinite(found.below) and math.isfinite(found.above)):
-        return found
-    return Transition(
-        found.parameter,
-        found.kind,
-        found.below,
-        found.above,
-        reach(found.above, found.below, grid[0]),
-        reach(found.below, found.above, grid[-1]),
-    )
-
-
-def _barrier(sig: ArrayLike, S: ArrayLike | None, one: float, other: float) -> float:
-    """The recurrence between two optima at which P²/Q, the explained part of the loss, is least."""
-    rows = polynomials_of(*checked_strengths(sig, S))
-    between = np.linspace(one, other, 2001)[1:-1]
-    P, _, _, Q, _, _ = polynomial_values(rows, between)
-    return float(between[np.argmin(P**2 / Q)])
-
-
-def _end(a: float, b: float, c: float, sig: FloatArray, S: FloatArray | None, fit: RecurrenceFit) -> End:
-    with np.errstate(over="ignore", invalid="ignore"):
-        P, dP, _, Q, _, _ = (float(v) for v in polynomial_values(polynomials_of(sig, S), np.asarray(b)))
-    pace = max(abs(P), abs(dP), abs(a * c) * Q)
-    runaway = End(math.copysign(math.inf, b), math.nan, math.nan, Status.diverged)
-    if not math.isfinite(pace):
-        return runaway
-    span, loss, moved, grows = 1.0 / (pace or 1.0), math.nan, True, False
-    for _ in range(DECADES):
-        path = mode_trajectory(span, a, b, c, sig, S)
-        if path.status != "ok" and not moved:  # the solver fails on steps of 1e12 that lead nowhere
-            break
+    if not math.isfinite(mode_loss(*start, sig, S)):
+        return runaway(start.recurrence)
+    now, loss, grows = start, math.nan, False
+    for _, path, _ in long_run(start, sig, S):
         if path.status != "ok":
-            return runaway if grows else End(math.nan, math.nan, math.nan, Status.outside_theory)
-        before, loss = (a, b, c), float(path.loss[0])
-        a, b, c = float(path.input[0]), float(path.recurrence[0]), float(path.output[0])
-        there = fit.near(b, a * c)
+            return runaway(now.recurrence) if grows else End(math.nan, math.nan, math.nan, Status.outside_theory)
+        before, now, loss = now.recurrence, weights_at(path, -1), float(path.loss[-1])
+        there = fit.near(now.recurrence, now.strength)
         if there is not None:
             return End(there.recurrence, there.strength, there.loss, Status.ok)
-        moved = any(abs(x - y) > SETTLED * abs(y) for x, y in zip((a, b, c), before, strict=True))
-        grows = abs(b) > max(1.0, 1.5 * abs(before[1]))  # a runaway grows like the fourth root of time, or faster
-        runaway = End(math.copysign(math.inf, b), math.nan, math.nan, Status.diverged)
-        span *= 10
-    return runaway if grows else End(b, a * c, loss, Status.not_learned)
+        grows = abs(now.recurrence) > max(1.0, 1.5 * abs(before))  # like the fourth root of time, or faster
+    if grows:
+        return runaway(now.recurrence)
+    return End(now.recurrence, now.strength, loss, Status.not_learned)
 
 
 def _same(one: End, other: End) -> bool:

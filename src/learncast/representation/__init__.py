@@ -1,1 +1,27 @@
 """What networks represent: similarities, tangent kernels, richness, decoupling."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "hidden_similarity": "similarity",
+    "off_diagonal_strength": "decoupling",
+    "representation_distance": "similarity",
+    "richness": "richness",
+    "tangent_kernel": "similarity",
+    "tangent_kernel_summary": "similarity",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

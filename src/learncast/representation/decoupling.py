@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from learncast.dynamics.balanced.two_layer import checked_two_layer
 from learncast.dynamics.solution import Solution
-from learncast.dynamics.two_layer import checked_two_layer
 from learncast.errors import InvalidSpec
 from learncast.trajectory import described
 from learncast.validation import FloatArray, positive

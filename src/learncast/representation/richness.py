@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from learncast.assumptions import require
-from learncast.dynamics.two_layer import checked_two_layer
+from learncast.dynamics.balanced.two_layer import checked_two_layer
 from learncast.errors import InvalidSpec
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.solving import solve

@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.spatial.distance import cdist
 
-from learncast.dynamics.solution import Solution, checked_times
-from learncast.dynamics.two_layer import TwoLayerSolution, checked_two_layer
-from learncast.errors import InvalidSpec
-from learncast.tasks.covariance import MEMORY_LIMIT
+from learncast.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
+from learncast.dynamics.learning_problem import AS_RECURRENT, LearningProblem, checked_learn
+from learncast.dynamics.solution import Solution, checked_time, checked_times
+from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
+from learncast.representation.lag_kernel import network_kernel, trial_kernel
+from learncast.tasks.covariance import MEMORY_LIMIT, check_room
 from learncast.trajectory import described
 from learncast.validation import FloatArray, count, real_array
 
@@ -60,20 +65,80 @@ def hidden_similarity(solution: Solution, times: Any, inputs: Any, targets: Any)
     )
 
 
-def tangent_kernel(solution: Solution, time: float, inputs: Any) -> FloatArray:
+def tangent_kernel(
+    learner: Solution | LinearRNN | TwoLayer, time: float, inputs: Any, *, learn: tuple[str, ...] | None = None
+) -> FloatArray:
     """Neural tangent kernel at one time, (outputs * samples, outputs * samples), outputs slow and samples fast.
 
-    K = I (x) X^T W1^T W1 X + W2 W2^T (x) X^T X, with samples as the columns of X.
+    For two layers K = I (x) X^T W1^T W1 X + W2 W2^T (x) X^T X, with samples as the columns of X; for a recurrent
+    network, of its last output, see `learncast.representation.lag_kernel`.
 
     Implements: braun2022 Eq. (9)
+
+    Parameters
+    ----------
+    learner : Solution, LinearRNN or TwoLayer
+        A network is as it is at time 0.
+    time : float
+        Gradient steps.
+    inputs : (samples, inputs), or (samples, steps, inputs) of a recurrent network
+    learn : tuple of str, optional
+        Weights that learn; by default those of the solution, and all of a network.
     """
-    exact = checked_two_layer(solution)
-    X = _samples(exact, inputs)
+    if not isinstance(learner, TwoLayerSolution) or learn is not None or np.ndim(inputs) == 3:
+        return _kernel_between(*_network_of(learner, time, learn), inputs)
+    exact, X = learner, _samples(learner, inputs)
     size = exact.problem.second.shape[0] * len(X)
     _require_room(size**2, "the kernel", remedy="use tangent_kernel_summary, which does not form it")
-    from_first, from_second, overlap = _factors(exact, [time], X)
-    outputs = np.eye(len(from_second[0]))
-    return np.kron(outputs, from_first[0]) + np.kron(from_second[0], overlap)
+    trajectory = exact.at([time])
+    return kernel_of_grams(trajectory["input_gram"].values[0], trajectory["output_gram"].values[0], X)
+
+
+def kernel_of_grams(input_gram: FloatArray, output_gram: FloatArray, inputs: FloatArray) -> FloatArray:
+    """Tangent kernel of a two-layer network, ordered as in `tangent_kernel`, from W1^T W1 and W2 W2^T."""
+    from_first = np.kron(np.eye(len(output_gram)), inputs @ input_gram @ inputs.T)
+    return np.asarray(from_first + np.kron(output_gram, inputs @ inputs.T))
+
+
+def _network_of(
+    learner: Solution | LinearRNN | TwoLayer, time: float, learn: tuple[str, ...] | None
+) -> tuple[LinearRNN | TwoLayer, tuple[str, ...]]:
+    """The network at a time, and the names of the weights that learn."""
+    if isinstance(learner, LinearRNN | TwoLayer):
+        network: Any = learner
+        if checked_time(time) != 0:
+            raise InvalidSpec(
+                required="a network by itself is known at time 0 alone",
+                got=f"{time:g}",
+                why="it takes a task to learn",
+                remedy="pass a solution, or time 0",
+            )
+    else:
+        network = learner.network_at(time)
+        if learn is None:
+            problem = getattr(learner, "problem", None)
+            learn = problem.learn if isinstance(problem, LearningProblem) else ("first", "second")
+    if not isinstance(network, LinearRNN | TwoLayer):
+        raise UnsupportedModel(
+            required="the tangent kernel is of linear networks",
+            got=type(network).__name__,
+            why="it is computed from the weights alone",
+            remedy="pass a LinearRNN, a TwoLayer, or a solution of one",
+        )
+    if isinstance(network, LinearRNN) and learn == ("first", "second"):
+        learn = ("input", "output")  # closed forms, which keep the recurrence fixed
+    return network, checked_learn(network, learn)
+
+
+def _kernel_between(network: LinearRNN | TwoLayer, learn: tuple[str, ...], inputs: Any) -> FloatArray:
+    """The kernel between trials; two layers are a recurrent network of one step."""
+    layered = isinstance(network, TwoLayer)
+    X = real_array("inputs", inputs, ndim=2 if layered else 3)
+    X = X[:, None] if layered else X
+    blocks = trial_kernel(network_kernel(network, steps=X.shape[1]), X)
+    found = sum(getattr(blocks, AS_RECURRENT.get(name, name)) for name in learn)
+    size = network.outputs * len(X)
+    return np.asarray(found).transpose(2, 0, 3, 1).reshape(size, size)
 
 
 def tangent_kernel_summary(solution: Solution, times: Any, inputs: Any, *, eigenvalues: int = 3) -> xr.Dataset:
@@ -202,10 +267,33 @@ def _largest(A: FloatArray, B: FloatArray, overlap: FloatArray, number: int) -> 
 
 
 def _require_room(numbers: int, what: str, *, remedy: str = "use fewer samples or times") -> None:
-    if 8 * numbers > MEMORY_LIMIT:
-        raise InvalidSpec(
-            required=f"{what} must fit in {MEMORY_LIMIT / 2**30:.3g} GiB",
-            got=f"{8 * numbers / 2**30:.3g} GiB",
-            why="forming it would exhaust memory",
-            remedy=remedy,
-        )
+    check_room(numbers, what, f"{numbers} numbers", remedy, limit=MEMORY_LIMIT)
+
+
+def scaled_to_plane(points: FloatArray, rng: np.random.Generator, *, iterations: int = 200) -> tuple[FloatArray, float]:
+    """Multidimensional scaling to the plane, and the share of squared distances that it misses.
+
+    Majorisation of Sammon's stress, sum (d_ij - |z_i - z_j|)^2 / d_ij, from classical scaling. The weights keep near
+    points near, so that no path is torn. Classical scaling alone keeps two of all axes, and the leaves of a tree are on
+    neither.
+
+    Parameters
+    ----------
+    points : (points, dimensions)
+    rng : numpy Generator
+        For the start of the iteration.
+    iterations : int
+    """
+    z = real_array("points", points, ndim=2)
+    centred = z - z.mean(axis=0)
+    # A tree's singular values are tied: a little of every axis lets the iteration choose among them.
+    axes = np.linalg.svd(centred, full_matrices=False)[2][:2].T + 0.01 * rng.standard_normal((z.shape[1], 2))
+    plane, distance, mean = centred @ axes, cdist(centred, centred), np.full((len(z), len(z)), 1 / len(z))
+    # Points that coincide would weigh infinitely much.
+    weight = 1 / np.maximum(distance, 0.05 * distance.mean())
+    np.fill_diagonal(weight, 0.0)
+    inverse = np.linalg.inv(np.diag(weight.sum(axis=1)) - weight + mean) - mean
+    for _ in range(iterations):
+        pull = weight * distance / np.maximum(cdist(plane, plane), 1e-9)
+        plane = inverse @ (pull.sum(axis=1)[:, None] * plane - pull @ plane)
+    return plane, float(((distance - cdist(plane, plane)) ** 2).sum() / (distance**2).sum())

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from learncast.dynamics.modes import pooled_statistics
 from learncast.errors import InvalidSpec
 from learncast.responses.bootstrap import Resampling, group_sums
 from learncast.responses.trials import Trials
+from learncast.tasks.geometry import pooled_statistics
 from learncast.validation import FloatArray
 
 #: Recurrences whose linear response serves as a control; more would cost accuracy with 256 groups.
@@ -84,7 +84,12 @@ def measured_features(trials: Trials, recurrences: FloatArray, resampling: Resam
     with np.errstate(over="ignore", invalid="ignore"):
         sums = group_sums(trials, measure)
     if not np.isfinite(sums).all():
-        raise overflowing(float(np.abs(recurrences).max()), trials.steps)
+        raise InvalidSpec(
+            required="the recurrence must not overflow over a trial",
+            got=f"recurrence {float(np.abs(recurrences).max()):.4g} over {trials.steps} steps",
+            why="the response to the first input is beyond the range of floating point",
+            remedy="use a smaller recurrence or shorter trials",
+        )
     sizes = np.cumsum([M * F, F * F, M * len(controlled), len(controlled)])
     cross, power, line_cross, line_power, target = np.split(sums, sizes, axis=1)
     cross, power = cross.reshape(-1, M, F), power.reshape(-1, F, F)
@@ -115,13 +120,3 @@ def control_means(
         parts.append(target)
         known.append(np.array([trials.task.target_power]))
     return np.concatenate(parts, axis=1), np.concatenate(known)
-
-
-def overflowing(recurrence: float, steps: int) -> InvalidSpec:
-    """The error of a response beyond floating point."""
-    return InvalidSpec(
-        required="the recurrence must not overflow over a trial",
-        got=f"recurrence {recurrence:.4g} over {steps} steps",
-        why="the response to the first input is beyond the range of floating point",
-        remedy="use a smaller recurrence or shorter trials",
-    )

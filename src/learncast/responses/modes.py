@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
 from learncast.dynamics import mode_equation
-from learncast.dynamics.linear_rnn import ModeSolution, descent_steps
+from learncast.dynamics.learning_problem import pooled_curvature
+from learncast.dynamics.linear_rnn import ModeSolution
 from learncast.dynamics.modes import Modes, modes_of
 from learncast.dynamics.solution import LearningTime, checked_time
 from learncast.errors import UnsupportedModel
@@ -25,7 +27,7 @@ from learncast.responses.solution import ResponseFlowSolution, ResponseSolution
 from learncast.responses.trials import seed_of
 from learncast.tasks.geometry import Frame
 from learncast.tasks.task import Task
-from learncast.trajectory import Provenance, spec_hash
+from learncast.trajectory import Provenance, Trajectory, spec_hash
 from learncast.validation import FloatArray, positive
 
 
@@ -42,6 +44,11 @@ class ResponseModes(Modes):
     """
 
     response: Response
+
+    @property
+    def promise(self) -> str:
+        """As good as the measured responses."""
+        return "response"
 
     @property
     def replicas(self) -> tuple[FloatArray, FloatArray]:
@@ -69,6 +76,11 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
         """The measured statistics, and the network before training."""
         return self.modes.response
 
+    def at(self, times: Any) -> Trajectory:
+        """Strength, weights and loss; the mode is numbered as the feature that the integrated flow calls so."""
+        found = super().at(times)
+        return Trajectory(found.dataset.assign_coords(mode=[_feature(self.response)]), found.provenance)
+
     def network_at(self, time: float) -> Activated:  # type: ignore[override]
         """Return the network as it is after `time` gradient steps of the flow."""
         u = float(self._strengths(np.array([checked_time(time)]))[0, 0])
@@ -87,15 +99,17 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
         m = self.modes
         arguments = (m.imbalance, *m.replicas)
         flow, edge = mode_equation.time_to_band(m.start, *arguments, 1.0 - found.accuracy)
-        descent = descent_steps(np.broadcast_to(m.start, edge.shape), edge, *arguments, flow, self.learning_rate)
-        return LearningTime(
-            found.accuracy,
-            found.mode_flow_steps,
-            found.mode_descent_steps,
-            found.mode_status,
-            bounds(flow / self.learning_rate),
-            bounds(descent),
+        descent = mode_equation.descent_steps(
+            np.broadcast_to(m.start, edge.shape), edge, *arguments, flow, self.learning_rate
         )
+        return replace(found, flow_interval=bounds(flow / self.learning_rate), descent_interval=bounds(descent))
+
+    @cached_property
+    def curvatures(self) -> FloatArray:
+        """Curvature of the loss in all units' weights, at the start and at the end."""
+        beta, B = self.modes.weighted_cross[None], self.modes.weighted_input[None]
+        ends = (linear_weights(network) for network in (self.response.network, self.network_at(np.inf)))
+        return np.array([pooled_curvature(beta, B, np.abs(w.input_weights), w.output_weights) for w in ends])
 
     @property
     def provenance(self) -> Provenance:
@@ -147,10 +161,12 @@ def solve_response(found: Response, *, learning_rate: float) -> ResponseSolution
     return ResponseFlowSolution.of(found, rate)
 
 
-def response_modes(
-    tasks: Sequence[Task], network: Activated, rng: np.random.Generator | int = 0, trials: int | None = None
+def modes_seen_by(
+    network: LinearRNN | Activated, tasks: Sequence[Task], rng: np.random.Generator | int = 0, trials: int | None = None
 ) -> list[Modes]:
-    """Measure each task's response, all with the same noise, as the single mode it is."""
+    """Tasks taken apart as the network sees them: by its weights, or by the one response its ReLU units share."""
+    if not isinstance(network, Activated):
+        return modes_of(tasks, network)
     check_network(network)
     if not has_one_response(network):
         raise UnsupportedModel(
@@ -159,15 +175,8 @@ def response_modes(
             why="several response features, or one that changes shape, learn together and are no mode",
             remedy="use learncast.solve or learncast.follow, which integrate them",
         )
-    seed = seed_of(rng)
+    seed = seed_of(rng)  # the same noise for all
     return [mode_of_response(response(task, network, rng=seed, trials=trials)) for task in tasks]
-
-
-def modes_seen_by(
-    network: LinearRNN | Activated, tasks: Sequence[Task], rng: np.random.Generator | int = 0
-) -> list[Modes]:
-    """Tasks taken apart as the network sees them: by its weights, or by the one response its ReLU units share."""
-    return response_modes(tasks, network, rng) if isinstance(network, Activated) else modes_of(tasks, network)
 
 
 def mode_of_response(found: Response) -> ResponseModes:
@@ -219,8 +228,5 @@ def _one_response(w: FloatArray, c: FloatArray, cross: float, power: float) -> A
     best = cross / power if power > 0 else 0.0
     forward, backward = w + c, w - c
     growth = _growth(best, forward, backward)
-    if np.isinf(growth):
-        left: Any = forward < 0
-    else:
-        left = forward * growth + backward < 0
-    return Assumption("one_response", float(np.mean(left)))
+    left = forward if np.isinf(growth) else forward * growth + backward
+    return Assumption("one_response", float(np.mean(left < 0)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,47 +21,12 @@ _SILENT = 1e-12
 _DIVERGED = 1e6
 
 
-class SmallProblem(Protocol):
-    """Loss and slopes of states (rows, units + outputs x units): input weights a, then output weights c.
-
-    Row 0 is the estimate, the others its replicas; a single row is the estimate.
-    """
-
-    @property
-    def units(self) -> int:
-        """Units that learn."""
-        ...
-
-    @property
-    def outputs(self) -> int:
-        """Output channels."""
-        ...
-
-    @property
-    def constant(self) -> FloatArray:
-        """Loss of a silent network, E|y|^2 / 2, by row."""
-        ...
-
-    def loss_and_slopes(self, state: FloatArray, signs: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
-        """Loss (rows,) and its gradient (rows, weights)."""
-        ...
-
-    def strengths(self, state: FloatArray) -> FloatArray:
-        """What the output makes of each feature, (rows, outputs, features)."""
-        ...
-
-    def least_loss(self) -> FloatArray:
-        """Least loss of any weights on the same responses, by row."""
-        ...
-
-    def row(self, index: int) -> SmallProblem:
-        """The problem of one row alone."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class FeatureProblem:
-    """ReLU units: L = E|y|^2 / 2 - sum U . E[y z] + U E[z z'] U^T / 2, U[o, f] = sum of c_i |a_i| over units of f.
+    """Loss and slopes of states (rows, units + outputs x units): input weights a, then output weights c.
+
+    Row 0 is the estimate, the others its replicas; a single row is the estimate. With ReLU units
+    L = E|y|^2 / 2 - sum U . E[y z] + U E[z z'] U^T / 2, U[o, f] = sum of c_i |a_i| over units of f.
 
     A unit belongs to the feature of its recurrence and of its input weight's sign; a descent step across 0 moves it to
     the other sign's, exactly as in the network itself. At a = 0 the slope is 0.
@@ -138,7 +102,7 @@ class FeatureProblem:
 
 @dataclass(frozen=True, eq=False)
 class TableProblem:
-    """One tabulated unit: L = E|y|^2 / 2 - c . E[y h(a)] + |c|^2 E[h(a)^2] / 2."""
+    """The same of one tabulated unit: L = E|y|^2 / 2 - c . E[y h(a)] + |c|^2 E[h(a)^2] / 2."""
 
     table: Table
     outputs: int
@@ -170,6 +134,9 @@ class TableProblem:
     def least_loss(self) -> FloatArray:
         """Loss of the best readout of the best input weight in the table, from 0 on."""
         return self.constant - self.table.explained() / 2
+
+
+SmallProblem = FeatureProblem | TableProblem
 
 
 def small_problem(response: Response) -> tuple[SmallProblem, FloatArray]:

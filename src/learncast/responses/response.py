@@ -12,15 +12,18 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.responses.bootstrap import LEVEL, Resampling, bounds
 from learncast.responses.features import Features, measured_features
 from learncast.responses.table import Table
-from learncast.responses.trials import Trials, trials_of
-from learncast.trajectory import Provenance, described, save_dataset, spec_hash
-from learncast.validation import count
+from learncast.responses.trials import Trials, check_channels, trials_of
+from learncast.trajectory import Provenance, described, load_dataset, save_dataset, spec_hash
+from learncast.validation import FloatArray, count
+
+#: Statistics of response features, as a file names them.
+FEATURES = ("cross", "power", "target_power")
 
 #: Trials drawn by default: on the paper's integration task the interval of step counts is then below 1%.
 TRIALS = {"relu": 2**16, "tanh": 2**14}
@@ -68,13 +71,8 @@ class Response:
     @property
     def dataset(self) -> xr.Dataset:
         """Every statistic with its interval and its replicas, labelled; of a table, as far as it has been asked for."""
-        variables: dict[str, Any] = {}
-        coordinates: dict[str, Any]
-        if isinstance(self.statistics, Features):
-            listed, coordinates = self.statistics.listed(), self.statistics.coordinates()
-        else:
-            listed, coordinates = self.statistics.listed(), self.statistics.coordinates()
-        for name, (dimensions, values, text, units) in listed.items():
+        variables = self.statistics.panels() if isinstance(self.statistics, Table) else {}
+        for name, (dimensions, values, text, units) in self.statistics.listed().items():
             low, high = bounds(values[1:])
             variables[name] = (dimensions, values[0], described(text, units))
             variables[f"{name}_low"] = (dimensions, low, described(f"{text}, low end of its interval", units))
@@ -86,7 +84,7 @@ class Response:
             )
         return xr.Dataset(
             variables,
-            coords=coordinates,
+            coords=self.statistics.coordinates(),
             attrs={
                 "task": self.name,
                 "trials": self.trials.number,
@@ -109,6 +107,36 @@ class Response:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the statistics to NetCDF."""
         return save_dataset(self.dataset, path, kind="response", provenance=self.provenance)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], source: Any, network: Activated) -> Response:
+        """Read statistics that `save` wrote instead of measuring them again.
+
+        Parameters
+        ----------
+        path : path
+        source, network
+            What they were measured on, as for `response`: a file holds neither. Others are refused.
+        """
+        dataset, provenance = load_dataset(path, kind="response")
+        check_network(network)
+        number = None if isinstance(source, tuple | list) else int(dataset.attrs["trials"])
+        stream = trials_of(source, number, 0, provenance.seed or 0)
+        replicas = dataset.sizes["replica"]
+        if spec_hash(stream.hash, network.hash, replicas) != provenance.spec_hash:
+            raise SchemaMismatch(
+                required=f"{path} must hold responses of this network to these trials",
+                got=f"those of {dataset.attrs['activation']} units to {dataset.attrs['task']!r}",
+                why="the statistics would be of other trials or other weights",
+                remedy="pass the trials and the network they were measured with, or measure again",
+            )
+        if network.activation == "relu":
+            rows = [np.concatenate([dataset[n].values[None], dataset[f"{n}_replicas"].values]) for n in FEATURES]
+            return cls(network, stream, Features(dataset["recurrence"].values[::2], *rows))
+        resampling, recurrence = Resampling.of(stream, replicas), _recurrences(network)[0]
+        ends = np.append(0.0, dataset["panel_end"].values)
+        coefficients, error = dataset["coefficients"].values, float(dataset["interpolation_error"])
+        return cls(network, stream, Table(stream, network, float(recurrence), resampling, ends, coefficients, error))
 
     def moved(self, network: Activated) -> Response:
         """The same statistics for a network whose input and output weights have moved."""
@@ -160,10 +188,15 @@ def response(
         )
     replicas = count("bootstrap", bootstrap, least=2, why="an interval needs replicas")
     resampling = Resampling.of(stream, replicas)
-    recurrence = np.diagonal(linear_weights(network).recurrent_weights)[active_units(network)]
+    recurrence = _recurrences(network)
     if network.activation == "relu":
         return Response(network, stream, measured_features(stream, np.unique(recurrence), resampling))
     return Response(network, stream, Table(stream, network, float(recurrence[0]), resampling))
+
+
+def _recurrences(network: Activated) -> FloatArray:
+    """Recurrence of each unit that can learn."""
+    return np.diagonal(linear_weights(network).recurrent_weights)[active_units(network)]
 
 
 def linear_weights(network: Activated) -> LinearRNN:
@@ -195,13 +228,7 @@ def check_network(network: Any) -> None:
             remedy="describe it as learncast.Activated(LinearRNN(...), 'relu')",
         )
     w = network.network
-    if w.inputs != 1:
-        raise UnsupportedModel(
-            required="the response-feature theory needs one input channel",
-            got=f"{w.inputs} channels",
-            why="the slope of an input weight leaves its own channel, so a unit's response changes shape as it learns",
-            remedy="train it (learncast.simulate), or forecast the linear network",
-        )
+    check_channels(w.inputs)
     if not np.array_equal(w.recurrent_weights, np.diag(np.diagonal(w.recurrent_weights))):
         raise UnsupportedModel(
             required="the recurrence must be diagonal",

@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import xarray as xr
+from scipy.integrate import DOP853, LSODA, Radau
+from scipy.optimize import brentq
 
 from learncast.assumptions import Assumption
+from learncast.dynamics.gradient_flow import STIFF_SIZE, FlowCourse
 from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
-from learncast.errors import NotLearned
 from learncast.networks.activated import Activated
 from learncast.responses.bootstrap import bounds
-from learncast.responses.flow import Course
 from learncast.responses.problem import (
     Arrival,
+    FeatureProblem,
     SmallProblem,
     arrival,
     descended,
@@ -25,7 +26,7 @@ from learncast.responses.problem import (
     small_problem,
 )
 from learncast.responses.response import Response, active_units, linear_weights
-from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, spec_hash
+from learncast.trajectory import Provenance, Status, Trajectory, spec_hash
 from learncast.validation import FloatArray, between, count
 
 #: Descent steps counted one by one before a count is given up.
@@ -102,8 +103,9 @@ class ResponseFlowSolution(ResponseSolution):
     def at(self, times: Any) -> Trajectory:
         """Strengths, weights and loss at times in gradient steps; infinity is where the flow comes to rest.
 
-        ``strength`` is what the output makes of each response feature (of a small input, for a tabulated unit). Values
-        are nan from where the flow runs away or is given up; ``status`` says so for each time.
+        ``strength`` is what each ``output`` makes of each response ``feature`` (of a small input, for a tabulated
+        unit), one mode for each pair. Values are nan from where the flow runs away or is given up; ``status`` says so
+        for each time.
         """
         steps = checked_times(times)
         rows = [self._course.weights(float(step) * self.learning_rate) for step in steps]
@@ -111,15 +113,7 @@ class ResponseFlowSolution(ResponseSolution):
 
     def network_at(self, time: float) -> Activated:  # type: ignore[override]
         """The network after `time` gradient steps of the flow."""
-        step = checked_time(time)
-        weights = self._course.weights(step * self.learning_rate)
-        if weights is None:
-            raise NotLearned(
-                required=f"the flow must reach step {step:g}",
-                got=f"one that is {self._course.state} from step {self._course.ends[-1] / self.learning_rate:.4g} on",
-                why="it has no weights there",
-                remedy="ask for an earlier time, or change the start",
-            )
+        weights = self._course.weights_after(checked_time(time), self.learning_rate)
         return network_of(self.response.network, weights)
 
     def goals(self, accuracy: float) -> FloatArray:
@@ -233,31 +227,102 @@ def _trajectory(
     _, start = small_problem(response)
     known = np.stack([np.full(start.shape[1], np.nan) if row is None else row for row in rows])
     reached = np.array([row is not None for row in rows])
-    loss, strength = np.full(len(known), np.nan), None
-    for k, row in enumerate(known):
-        each = problem.strengths(row[None])[0]
-        strength = np.full((len(known), *each.shape), np.nan) if strength is None else strength
-        if reached[k]:
-            loss[k], strength[k] = problem.loss_and_slopes(row[None])[0][0], each
+    loss = np.full(len(known), np.nan)
+    strength = np.full((len(known), *problem.strengths(start).shape[1:]), np.nan)
+    for k in np.flatnonzero(reached):
+        loss[k], strength[k] = problem.loss_and_slopes(known[k : k + 1])[0][0], problem.strengths(known[k : k + 1])[0]
     w, active = linear_weights(response.network), active_units(response.network)
     inputs = np.repeat(w.input_weights[None], len(known), axis=0)
     outputs = np.repeat(w.output_weights[None], len(known), axis=0)
     inputs[:, active, 0] = known[:, : len(active)]
     outputs[:, :, active] = known[:, len(active) :].reshape(len(known), w.outputs, len(active))
-    least = float(problem.least_loss()[0])
-    dataset = xr.Dataset(
-        {
-            "strength": (("time", "row", "feature"), strength, described("strength of each response feature", "1")),
-            "loss": ("time", loss, described("half mean squared error", "target^2")),
-            "excess_loss": ("time", loss - least, described("loss above the least on these responses", "target^2")),
-            "input_weights": (("time", "unit", "column"), inputs, described("input weights", "1")),
-            "output_weights": (("time", "row", "unit"), outputs, described("output weights", "1")),
-        },
-        coords={
-            "time": ("time", steps, described("training time", STEPS)),
-            "status": ("time", np.where(reached, "ok", "diverged")),
-        },
-        attrs={"task": response.name, "learning_rate": solution.learning_rate},
-    )
+    count_outputs, features = strength.shape[1:]
+    values = {
+        "strength": strength.reshape(len(known), -1),
+        "loss": loss,
+        "excess_loss": loss - float(problem.least_loss()[0]),
+        "input_weights": inputs,
+        "output_weights": outputs,
+    }
     origin = solution.provenance
-    return Trajectory(dataset, Provenance(kind, origin.citations, origin.spec_hash, origin.seed))
+    return Trajectory.of(
+        steps,
+        values,
+        Provenance(kind, origin.citations, origin.spec_hash, origin.seed),
+        coords={
+            "status": ("time", np.where(reached, "ok", "diverged")),
+            "output": ("mode", np.repeat(np.arange(count_outputs), features)),
+            "feature": ("mode", np.tile(np.arange(features), count_outputs)),
+        },
+        task=response.name,
+        learning_rate=solution.learning_rate,
+    )
+
+
+#: Error allowed per step of the integration; a table is not smooth beyond its own accuracy.
+TOLERANCE = {"features": 1e-11, "table": 1e-9, "spread": 1e-6}
+
+
+class Course(FlowCourse):
+    """The flow of a small problem.
+
+    On one piece every ReLU unit keeps the sign of its input weight, so that the flow is smooth. Where an input weight
+    reaches 0 the piece ends: the unit goes on with the other sign's response if that pulls it on, and otherwise rests
+    at 0 until either side pulls it away.
+
+    Parameters
+    ----------
+    problem : SmallProblem
+    start : (weights,)
+    quick : bool
+        For the spread of replicas alone, which needs few digits and should be had quickly.
+    """
+
+    def __init__(self, problem: SmallProblem, start: FloatArray, *, quick: bool = False) -> None:
+        self.problem, self.signs = problem, np.sign(start[: problem.units])
+        exact = "features" if isinstance(problem, FeatureProblem) else "table"
+        allowed = TOLERANCE["spread" if quick else exact]
+        method = Radau if quick else LSODA if len(start) <= STIFF_SIZE else DOP853
+        super().__init__(start, self._slope, lambda w: float(problem.loss_and_slopes(w[None])[0][0]), allowed, method)
+
+    def _slope(self, _: float, flat: FloatArray) -> FloatArray:
+        return -self.problem.loss_and_slopes(flat[None], self.signs)[1][0]
+
+    def turn(self) -> None:
+        """End the piece at the first moment at which an input weight reaches 0, or a resting one is pulled away.
+
+        The unit is put at 0, and goes on with the side that pulls it.
+        """
+        problem = self.problem
+        if not isinstance(problem, FeatureProblem):
+            return
+        piece, begin, end = self.pieces[-1], self.ends[-2], self.ends[-1]
+        after = piece(end)
+        slight = 1e-12 * self.steepest  # a pull that is rounding: it moves no weight away from 0
+
+        def place(time: float, unit: int) -> float:
+            return float(piece(time)[unit] * self.signs[unit])
+
+        def held(time: float, unit: int) -> float:
+            return slight - float(problem.pull(piece(time)[None])[:, unit].max())
+
+        found: list[tuple[float, int]] = []
+        free = (self.signs == 0) & (problem.pull(after[None]) > slight).any(axis=0)
+        for change, units in (
+            (place, np.flatnonzero(self.signs * after[: problem.units] < 0)),
+            (held, np.flatnonzero(free)[:1]),
+        ):
+            for unit in units.tolist():
+                # A unit that has just left 0 may start on the wrong side by rounding.
+                past = change(begin, unit) <= 0
+                found.append((begin if past else float(brentq(change, begin, end, (unit,), rtol=1e-14)), unit))
+        if not found:
+            return
+        self.ends[-1], unit = min(found)
+        self.now = np.array(piece(self.ends[-1]))
+        self.now[unit] = 0.0
+        up, down = problem.pull(self.now[None])[:, unit]
+        sides = [side for side, pull in ((1.0, up), (-1.0, down)) if pull > slight and side != self.signs[unit]]
+        self.signs = np.array(self.signs)
+        self.signs[unit] = sides[0] if sides else 0.0
+        self.solver = self.begun()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from learncast.networks.activated import Activated
 from learncast.responses.bootstrap import Resampling, group_sums
 from learncast.responses.features import control_means
 from learncast.responses.trials import Trials
+from learncast.trajectory import described
 from learncast.validation import FloatArray
 
 #: Chebyshev nodes of a panel.
@@ -57,6 +59,8 @@ class Table:
 
     def __post_init__(self) -> None:
         self._control()
+        if len(self.coefficients):  # panels that were measured before
+            self._powers = _powers(self.coefficients)
         self.reach(self._natural_weight() / 2)
 
     @property
@@ -104,7 +108,8 @@ class Table:
         far into saturation.
         """
         while True:
-            places, shares = self._shares()
+            places = np.concatenate([self.ends[1:2] * 1e-6, self._grid()])
+            shares = np.stack([self._share(np.full(len(self.target_power), a)) for a in places])
             if shares[:, 0].argmax() < len(places) - 1 or self.ends[-1] >= _SATURATED * self._natural_weight():
                 break
             self.reach(1.5 * float(self.ends[-1]))
@@ -115,13 +120,6 @@ class Table:
             better = self._share(left) > self._share(right)
             low, high = np.where(better, low, left), np.where(better, right, high)
         return np.maximum(shares.max(axis=0), self._share((low + high) / 2))
-
-    def _shares(self) -> tuple[FloatArray, FloatArray]:
-        """A grid of input weights from 0 on, and what each explains: (places,) and (places, rows)."""
-        steps = np.linspace(0.0, 1.0, 17)
-        inside = [a + (b - a) * steps[1:] for a, b in zip(self.ends, self.ends[1:], strict=False)]
-        places = np.concatenate([self.ends[1:2] * 1e-6, *inside])
-        return places, np.stack([self._share(np.full(len(self.target_power), a)) for a in places])
 
     def _share(self, weights: FloatArray) -> FloatArray:
         cross, _, power, _ = self.moments(weights)
@@ -139,14 +137,22 @@ class Table:
             "target_power": ((), self.target_power, "mean squared target", "target^2"),
         }
 
+    def panels(self) -> dict[str, Any]:
+        """What a table is rebuilt from, labelled."""
+        over = ("panel", "node", "moment", "row")
+        return {
+            "panel_end": ("panel", self.ends[1:], described("input weight at which a panel ends", "1")),
+            "coefficients": (over, self.coefficients, described("Chebyshev coefficients of each panel", "1")),
+            "interpolation_error": ((), self.accuracy, described("relative error of the interpolation", "1")),
+        }
+
     def coordinates(self) -> dict[str, Any]:
         """The input weights tabulated."""
         return {"input_weight": ("input_weight", self._grid())}
 
     def _grid(self) -> FloatArray:
-        inner = np.linspace(0.0, 1.0, _NODES, endpoint=False)[1:]
-        inside = [a + (b - a) * np.append(inner, 1.0) for a, b in zip(self.ends, self.ends[1:], strict=False)]
-        return np.concatenate(inside)
+        steps = np.linspace(0.0, 1.0, _NODES + 1)[1:]
+        return np.concatenate([a + (b - a) * steps for a, b in pairwise(self.ends)])
 
     def _natural_weight(self) -> float:
         """Input weight at which the linear response has size 1: the scale on which the table varies."""
@@ -206,9 +212,8 @@ class Table:
         basis[0] /= 2
         coefficients = np.einsum("jn,rkn->jkr", basis, means)
         sizes = np.abs(coefficients[..., 0])
-        largest = np.maximum(
-            sizes.max(axis=0), 1e-6 * sizes.max()
-        )  # an output without covariance has no relative error
+        # An output without covariance has no relative error.
+        largest = np.maximum(sizes.max(axis=0), 1e-6 * sizes.max())
         return coefficients, float((sizes[-2:] / largest).max())
 
 

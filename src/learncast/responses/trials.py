@@ -135,7 +135,7 @@ def trials_of(source: Any, number: int | None, default: int, rng: np.random.Gene
     wanted = default if number is None else count("trials", number, least=2, why="an interval needs several trials")
     seed = seed_of(rng)
     if isinstance(source, Task):
-        _check_channels(source.inputs)
+        check_channels(source.inputs)
         return Trials(source, wanted, seed, source.steps, source.outputs, source.targets == "every_step")
     if callable(source):
         inputs, targets = _checked(*source(2, np.random.default_rng([seed, 0])))
@@ -159,7 +159,7 @@ def _checked(inputs: Any, targets: Any) -> tuple[FloatArray, FloatArray]:
     x, y = real_array("inputs", inputs, ndim=3), real_array("targets", targets, ndim=(2, 3))
     if 0 in x.shape or len(x) != len(y) or (y.ndim == 3 and y.shape[1] != x.shape[1]) or y.shape[-1] == 0:
         raise _uneven(f"inputs {x.shape} and targets {y.shape}")
-    _check_channels(x.shape[2])
+    check_channels(x.shape[2])
     return x, y
 
 
@@ -172,7 +172,8 @@ def _uneven(got: str) -> InvalidSpec:
     )
 
 
-def _check_channels(inputs: int) -> None:
+def check_channels(inputs: int) -> None:
+    """Refuse several input channels, of a task or of a network."""
     if inputs != 1:
         raise UnsupportedModel(
             required="the response-feature theory needs one input channel",

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast.errors import InvalidSpec
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
 from learncast.validation import FloatArray, count, one_of, real_array
 
 WEIGHTS = ("input", "recurrent", "output")
@@ -121,9 +123,17 @@ def tangent_kernel(
     needed = (lags * inputs * outputs) ** 2 + features + lags * hidden * (inputs + outputs)
     _require_room(needed, f"the kernel of {lags} lags, {inputs} inputs and {outputs} outputs", memory_limit)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        F = _powers(W_x.T, W_h.T, lags)  # (lags, inputs, hidden)
-        J = _powers(W_y, W_h, lags)  # (lags, outputs, hidden)
+        F = powers(W_x.T, W_h.T, lags)  # (lags, inputs, hidden)
+        J = powers(W_y, W_h, lags)  # (lags, outputs, hidden)
         return LagKernel(_gram(F), _gram(J), _recurrent_block(J, F), memory_limit)
+
+
+def network_kernel(network: LinearRNN | TwoLayer, *, steps: int = 1) -> LagKernel:
+    """Return the tangent kernel of a network; a two-layer one is a recurrent network of one step."""
+    if isinstance(network, TwoLayer):
+        idle = np.zeros((network.hidden_size, network.hidden_size))
+        return tangent_kernel(network.first, idle, network.second, steps=1)
+    return tangent_kernel(network.input_weights, network.recurrent_weights, network.output_weights, steps=steps)
 
 
 def trial_kernel(
@@ -180,7 +190,8 @@ def _shortened(rows: FloatArray) -> FloatArray:
     return triangle.T.reshape(lags, channels, -1)
 
 
-def _powers(first: FloatArray, step: FloatArray, lags: int) -> FloatArray:
+def powers(first: FloatArray, step: FloatArray, lags: int) -> FloatArray:
+    """First, first step, first step², ..., one for each lag."""
     rows = np.empty((lags, *first.shape))
     rows[0] = first
     for before, after in pairwise(rows):

@@ -13,20 +13,22 @@ from scipy.optimize import brentq
 
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
-from learncast.dynamics.balanced_flow import BalancedFlow
+from learncast.dynamics.balanced.flow import BalancedFlow
+from learncast.dynamics.learning_problem import pooled_curvature
 from learncast.dynamics.pooled import PooledProblem
 from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, spec_hash
-from learncast.validation import FloatArray, between, one_of, positive
+from learncast.validation import FloatArray, between, one_of, positive, real_array
 
 #: Share of the loss that is left when a flow is said to have arrived on a saddle.
 ARRIVED = 1e-2
 
 #: What `TwoLayerSolution.at` adds on request.
-EXTRAS = ("first_weights", "second_weights")
+EXTRAS = ("input_weights", "output_weights")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,8 +64,8 @@ class TwoLayerSolution(Solution):
         ----------
         times : array_like
             Gradient steps; infinity allowed.
-        include : tuple of {"first_weights", "second_weights"}
-            Weights too, rotated to be continuous in time: each step nearest to the one before, from the start on.
+        include : tuple of {"input_weights", "output_weights"}
+            Both layers too, rotated to be continuous in time: each step nearest to the one before, from the start on.
 
         Returns
         -------
@@ -76,44 +78,31 @@ class TwoLayerSolution(Solution):
             one_of("include", name, EXTRAS, why="these can be added to a trajectory")
         grams, strengths, losses = self.flow.course(self._flow_times(steps))
         n, excess = self.problem.first.shape[1], self.problem.variance * losses
-        variables: dict[str, Any] = {
-            "network_function": (("time", "row", "column"), grams[:, n:, :n], described("network function W2 W1", "1")),
-            "input_gram": (("time", "column", "column_other"), grams[:, :n, :n], described("W1^T W1", "1")),
-            "output_gram": (("time", "row", "row_other"), grams[:, n:, n:], described("W2 W2^T", "1")),
-            "strength": (
-                ("time", "mode"),
-                strengths,
-                described("strength of each singular mode of the task", "1"),
-            ),
-            "loss": ("time", excess + self.problem.least_loss, described("half mean squared error", "target^2")),
-            "excess_loss": ("time", excess, described("loss above the best linear map's", "target^2")),
+        values = {
+            "network_function": grams[:, n:, :n],
+            "input_gram": grams[:, :n, :n],
+            "output_gram": grams[:, n:, n:],
+            "strength": strengths,
+            "loss": excess + self.problem.least_loss,
+            "excess_loss": excess,
         }
         if include:
-            variables |= self._weights_over(steps, include)
-        dataset = xr.Dataset(
-            variables,
-            coords={
-                "time": ("time", steps, described("training time", STEPS)),
-                "mode": ("mode", np.arange(strengths.shape[1])),
-            },
-            attrs={"task": self.problem.task.name, "learning_rate": self.learning_rate},
+            values |= self._weights_over(steps, include)
+        return Trajectory.of(
+            steps, values, self.provenance, task=self.problem.task.name, learning_rate=self.learning_rate
         )
-        return Trajectory(dataset, self.provenance)
 
     def _flow_times(self, steps: FloatArray) -> FloatArray:
         return steps * self._clock if self._clock > 0 else np.zeros_like(steps)
 
-    def _weights_over(self, steps: FloatArray, include: tuple[str, ...]) -> dict[str, Any]:
+    def _weights_over(self, steps: FloatArray, include: tuple[str, ...]) -> dict[str, FloatArray]:
         first = np.empty((len(steps), *self.problem.first.shape))
         second = np.empty((len(steps), *self.problem.second.shape))
         near = (self.problem.first, self.problem.second)
         for k in np.argsort(steps, kind="stable"):
             near = self.flow.weights(float(self._flow_times(steps[k : k + 1])[0]), like=near)
             first[k], second[k] = near
-        found = {
-            "first_weights": (("time", "unit", "column"), first, described("first weights, up to rotation", "1")),
-            "second_weights": (("time", "row", "unit"), second, described("second weights, up to rotation", "1")),
-        }
+        found = {"input_weights": first, "output_weights": second}
         return {name: found[name] for name in include}
 
     @property
@@ -138,19 +127,16 @@ class TwoLayerSolution(Solution):
     def time_to(self, accuracy: float) -> LearningTime:
         """First time at which |W2 W1 - optimum| <= (1 - accuracy) |optimum|, by root finding on the exact loss.
 
-        Descent steps are unknown (nan): no first-order count is derived for coupled modes.
+        Descent is counted on the same statistics.
         """
         accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
         whole = float((self.optimum**2).sum()) * self.problem.variance / 2
-        steps = self._time_to_excess((1.0 - accuracy) ** 2 * whole)
-        status = (
-            Status.not_learned
-            if math.isinf(steps)
-            else Status.ok
-            if conditions.exact(self._flow_assumptions)
-            else Status.outside_theory
-        )
-        return LearningTime(accuracy, np.array([steps]), np.array([np.nan]), (status,))
+        excess = (1.0 - accuracy) ** 2 * whole
+        steps = self._time_to_excess(excess)
+        fine = Status.ok if conditions.exact(self._flow_assumptions) else Status.outside_theory
+        status = Status.not_learned if math.isinf(steps) else fine
+        counted = self.problem.counted(excess, self.learning_rate) if math.isfinite(steps) else steps
+        return LearningTime(accuracy, np.array([steps]), np.array([counted]), (status,))
 
     def time_to_loss(self, tolerance: float) -> float:
         """First time, in gradient steps, at which the excess loss is at most `tolerance`; infinite if never."""
@@ -211,16 +197,11 @@ class TwoLayerSolution(Solution):
         B = left[:, :rank].T @ U[:, :task_rank] + right[:rank] @ V[:, :task_rank]
         return float(np.linalg.svd(B, compute_uv=False)[-1]) / 2
 
-    @property
+    @cached_property
     def sharpness(self) -> float:
-        """Largest curvature of the loss that descent meets, at the start or at the end.
-
-        With spectral norms |W| the curvature is at most sigma^2 (|W1|^2 + |W2|^2), which it reaches at an optimum.
-        """
+        """Largest curvature of the loss that descent meets, at the start or at the end."""
         ends = [(self.problem.first, self.problem.second), self.flow.weights(np.inf)]
-        return self.problem.variance * max(
-            float(np.linalg.norm(a, 2)) ** 2 + float(np.linalg.norm(b, 2)) ** 2 for a, b in ends
-        )
+        return max(pooled_curvature(self.problem.cross, self.problem.power, *layers) for layers in ends)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -246,7 +227,8 @@ class TwoLayerSolution(Solution):
     @property
     def provenance(self) -> Provenance:
         """Where the numbers come from."""
-        digest = spec_hash(self.problem.task.hash, self.network.hash, self.learning_rate)
+        whole = self.problem.task.hash, self.network.hash, self.learning_rate, self.separatrix_tolerance
+        digest = spec_hash("two-layer", *whole)
         keys = ("braun2022",) if isinstance(self.network, TwoLayer) else ("curriculum2025", "braun2022")
         return Provenance("theory", keys, digest)
 
@@ -267,4 +249,51 @@ def checked_two_layer(solution: Solution) -> TwoLayerSolution:
         got=type(solution).__name__,
         why="the quantity is defined by its two layers",
         remedy="solve a TwoLayer network, or a LinearRNN with scalar recurrence",
+    )
+
+
+def shallow(task: Task, start: Any, times: Any, *, learning_rate: float) -> xr.Dataset:
+    """Weights and loss of y = W x under gradient flow: W(t) = W* + (W_0 - W*) exp(-C t), for any input correlation C.
+
+    Parameters
+    ----------
+    task : Task
+        A static task.
+    start : (outputs, inputs)
+        W_0.
+    times : array_like
+        Gradient steps.
+    learning_rate : float
+
+    Returns
+    -------
+    xarray.Dataset
+        ``network_function`` (time, row, column), ``excess_loss``.
+    """
+    rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
+    steps = checked_times(times)
+    W0 = real_array("start", start, ndim=2)
+    if task.steps != 1 or W0.shape != (task.outputs, task.inputs):
+        raise InvalidSpec(
+            required=f"a static task and a start of shape ({task.outputs}, {task.inputs})",
+            got=f"{task.steps} steps and shape {W0.shape}",
+            why="a shallow network is one matrix from inputs to outputs",
+            remedy="use tasks.static and match the start to it",
+        )
+    C = task.input_covariance.dense()[0, :, 0, :]
+    S = task.cross_covariance.dense()[0, :, 0, :].T
+    values, vectors = np.linalg.eigh(C)
+    values = np.clip(values, 0.0, None)
+    live = values > 1e-14 * values.max(initial=0.0)
+    best = np.where(live, (S @ vectors) / np.where(live, values, 1.0), W0 @ vectors)
+    # A direction without input keeps its start; at infinite time 0 * inf must stay 0.
+    exponent = np.where(live, np.outer(np.minimum(steps, 1e300), values) * rate, 0.0)
+    gap = (W0 @ vectors - best) * np.exp(-exponent)[:, None, :]
+    excess = 0.5 * (gap**2 * values).sum(axis=(1, 2))
+    return xr.Dataset(
+        {
+            "network_function": (("time", "row", "column"), (best + gap) @ vectors.T, described("weights W", "1")),
+            "excess_loss": ("time", excess, described("loss above the optimum", "target^2")),
+        },
+        coords={"time": ("time", steps, described("training time", STEPS))},
     )

@@ -103,9 +103,14 @@ class BalancedFlow:
         self._spectrum = _Spectrum.of(S, self._start, self.imbalance, tolerance)
         self.singular_values = self._spectrum.singular_values
         X = self._spectrum.split(*self._start)
-        self._negligible = tolerance * float(np.linalg.norm(X))
-        self._settled, self._hidden = _settled_frame(X, self._spectrum.rates, self._negligible)
-        self._turned = self._settled
+        negligible = tolerance * float(np.linalg.norm(X))
+        self._settled, self._hidden, self._since = _settled_frame(X, self._spectrum.rates, negligible)
+        self._late = self._early = _Orders(self._spectrum, self._settled, self._settled.rows, negligible / 8)
+        if self._since > 0:
+            rates = self._spectrum.rates
+            frame, hidden = _largest_first(X, rates, np.zeros_like(rates), negligible / 8)
+            self._early = _Orders(self._spectrum, frame, X @ hidden, negligible / 8)
+            self._hidden = max(hidden, self._hidden, key=lambda basis: basis.shape[1])
         unlearned = self.singular_values > 0
         unlearned[self._settled.pivots[self._settled.pivots < unlearned.size]] = False
         self.lost_modes = np.flatnonzero(unlearned)
@@ -215,32 +220,15 @@ class BalancedFlow:
 
     def _factors(self, t: FloatArray) -> FloatArray:
         """Q in the task's singular coordinates, (times, coordinates, rank)."""
-        spectrum = self._spectrum
-        reach, fading = spectrum.reach(t), spectrum.fading(t)
-        finite = np.minimum(t, _FOREVER)
-        left, frame, own = np.arange(len(t)), self._settled, False
-        parts: list[tuple[IntArray, FloatArray]] = []
-        while True:
-            Y, scale = frame.columns(finite[left], reach[left])
-            G = _gram(Y * reach[left, :, None], scale**2)
-            fits = np.einsum("tjj->tj", G).max(axis=1, initial=0.0) <= spectrum.size + _SLACK
-            fits[:1] |= own
-            if fits.all():
-                parts.append((left, _solved(spectrum.mix(Y, fading[left]), G)))
-                break
-            now, left = left[fits], left[~fits]
-            parts.append((now, _solved(spectrum.mix(Y[fits], fading[now]), G[fits])))
-            # A row that starts near a separatrix stays small for long before it dominates, and pivoting on it would
-            # lose its digits meanwhile. Any order is exact; the last one made often serves the next times too.
-            own = frame is not self._settled or self._turned is self._settled
-            if own:
-                self._turned = _frame_at(self._settled.rows, spectrum, finite[left[0]], self._negligible / 8)
-            frame = self._turned
-        if len(parts) == 1:
-            return parts[0][1]
-        Z = np.zeros((len(t), spectrum.size, self._settled.pivots.size))
-        for index, part in parts:
-            Z[index, :, : part.shape[2]] = part
+        early = t < self._since
+        if not early.any():
+            found = self._late.factors(t)
+            if found.shape[2] == self._hidden.shape[1]:
+                return found
+        Z = np.zeros((len(t), self._spectrum.size, self._hidden.shape[1]))
+        for orders, here in ((self._early, early), (self._late, ~early)):
+            part = orders.factors(t[here])
+            Z[here, :, : part.shape[2]] = part
         return Z
 
 
@@ -370,6 +358,47 @@ class _Frame:
         return Y, scale
 
 
+class _Orders:
+    """The factor at any time, by one order of rows where it serves and by others where it does not."""
+
+    def __init__(self, spectrum: _Spectrum, first: _Frame, rows: FloatArray, negligible: float) -> None:
+        self.spectrum, self.first, self.rows, self.negligible = spectrum, first, rows, negligible
+        self.turned = first
+
+    def factors(self, t: FloatArray) -> FloatArray:
+        """Q in the task's singular coordinates, (times, coordinates, rank)."""
+        spectrum = self.spectrum
+        reach, fading = spectrum.reach(t), spectrum.fading(t)
+        finite = np.minimum(t, _FOREVER)
+        left, frame, own = np.arange(len(t)), self.first, False
+        parts: list[tuple[IntArray, FloatArray]] = []
+        while True:
+            Y, scale = frame.columns(finite[left], reach[left])
+            G = _gram(Y * reach[left, :, None], scale**2)
+            fits = np.einsum("tjj->tj", G).max(axis=1, initial=0.0) <= spectrum.size + _SLACK
+            fits[:1] |= own
+            if fits.all():
+                parts.append((left, _solved(spectrum.mix(Y, fading[left]), G)))
+                break
+            now, left = left[fits], left[~fits]
+            parts.append((now, _solved(spectrum.mix(Y[fits], fading[now]), G[fits])))
+            # A row that starts near a separatrix stays small for long before it dominates, and pivoting on it would
+            # lose its digits meanwhile. Any order is exact; the last one made often serves the next times too.
+            own = frame is not self.first or self.turned is self.first
+            if own:
+                # The order of one time, largest sqrt(g) |row| first.
+                with np.errstate(divide="ignore"):
+                    weight = np.maximum(spectrum.rates, 0.0) * finite[left[0]] + np.log(reach[left[0]])
+                self.turned, _ = _largest_first(self.rows, spectrum.rates, weight, self.negligible)
+            frame = self.turned
+        if len(parts) == 1:
+            return parts[0][1]
+        Z = np.zeros((len(t), spectrum.size, self.first.pivots.size))
+        for index, part in parts:
+            Z[index, :, : part.shape[2]] = part
+        return Z
+
+
 class _Echelon:
     """Gram-Schmidt on the rows of X, in the order in which they are added.
 
@@ -452,8 +481,8 @@ class _Echelon:
         return self.X[rows] - shares @ self.found.T, noise
 
 
-def _settled_frame(X: FloatArray, rates: FloatArray, negligible: float) -> tuple[_Frame, FloatArray]:
-    """The order of the far future, fastest row first, and the hidden basis it goes with."""
+def _settled_frame(X: FloatArray, rates: FloatArray, negligible: float) -> tuple[_Frame, FloatArray, float]:
+    """The order of the far future, fastest row first, the hidden basis it goes with, and since when it is exact."""
     echelon = _Echelon(X, negligible)
     order = np.argsort(-rates, kind="stable")
     # Rows of equal rate never leave one another behind: of these the largest goes first. Cut around every such group,
@@ -466,16 +495,35 @@ def _settled_frame(X: FloatArray, rates: FloatArray, negligible: float) -> tuple
             echelon.add_largest_first(rows, np.zeros_like(rates))
         else:
             echelon.add_one_by_one(rows)
+    return echelon.frame(rates), echelon.found, _dominant_since(echelon, np.maximum(rates, 0.0))
+
+
+def _dominant_since(echelon: _Echelon, rates: FloatArray) -> float:
+    """Time from which every row of which something was lost is smaller than the faster rows it was lost to.
+
+    A fast row that starts near a separatrix is small, and its direction ill known: what a larger row has outside of
+    it is taken for round-off. That is so once the fast row has outgrown it; before, another order keeps all of it.
+    """
+    X, found, since = echelon.X, echelon.found, 0.0
+    for row in np.flatnonzero(echelon.depth < found.shape[1]):
+        depth = int(echelon.depth[row])
+        shares = X[row] @ found[:, :depth]
+        if row in echelon.pivots or np.linalg.norm(X[row] - found[:, :depth] @ shares) ** 2 <= echelon.negligible:
+            continue
+        lead = rates[echelon.pivots[:depth]] - rates[row]
+        larger = (np.abs(shares) > echelon.lengths[:depth]) & (lead > 0)
+        times = np.log(np.abs(shares[larger]) / echelon.lengths[:depth][larger]) / lead[larger]
+        since = max(since, float(times.max(initial=0.0)))
+    return since
+
+
+def _largest_first(
+    X: FloatArray, rates: FloatArray, weight: FloatArray, negligible: float
+) -> tuple[_Frame, FloatArray]:
+    """The order of one moment, largest exp(weight) |row| first, and the hidden basis it goes with."""
+    echelon = _Echelon(X, negligible)
+    echelon.add_largest_first(np.arange(len(X)), weight)
     return echelon.frame(rates), echelon.found
-
-
-def _frame_at(K: FloatArray, spectrum: _Spectrum, time: float, negligible: float) -> _Frame:
-    """The order of one time, largest sqrt(g) |row| first."""
-    with np.errstate(divide="ignore"):
-        weight = np.maximum(spectrum.rates, 0.0) * time + np.log(spectrum.reach(np.array([time]))[0])
-    echelon = _Echelon(K, negligible)
-    echelon.add_largest_first(np.arange(len(K)), weight)
-    return echelon.frame(spectrum.rates)
 
 
 def _balance(first: FloatArray, second: FloatArray, imbalance: float | None, tolerance: float) -> tuple[float, float]:

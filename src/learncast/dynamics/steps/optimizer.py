@@ -1,4 +1,4 @@
-"""Optimisers of gradient descent, with the update rules and defaults of `torch.optim`."""
+"""The optimiser of a gradient descent, with the update rules and defaults of `torch.optim`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES = ("gd", "momentum", "adam", "adamw")
 
 
 @dataclass
-class Optimiser:
+class Optimizer:
     """One optimiser's settings and state.
 
     Parameters
@@ -25,7 +25,7 @@ class Optimiser:
         Of "momentum".
     betas : (float, float)
         Decay of Adam's two moments.
-    epsilon : float
+    eps : float
         Added to the root of Adam's second moment.
     weight_decay : float, optional
         Decoupled for "adamw", where it is 0.01 by default; added to the gradient otherwise, 0 by default.
@@ -35,7 +35,7 @@ class Optimiser:
     learning_rate: float
     momentum: float = 0.9
     betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
+    eps: float = 1e-8
     weight_decay: float | None = None
     steps: int = 0
     first: dict[str, FloatArray] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Optimiser:
     def __post_init__(self) -> None:
         if self.weight_decay is None:
             self.weight_decay = 0.01 if self.name == "adamw" else 0.0
-        one_of("optimiser", self.name, NAMES, why="these are the update rules known here")
+        one_of("optimizer", self.name, NAMES, why="these are the update rules known here")
         positive("learning_rate", self.learning_rate, why="training moves against the gradient")
         between("momentum", self.momentum, 0.0, 1.0, why="it is the share of the last step that is kept")
         betas = real_array("betas", self.betas, ndim=1)
@@ -55,6 +55,7 @@ class Optimiser:
                 why="each is the share of a moment that is kept; 1 would keep the past for ever",
                 remedy="use (0.9, 0.999)",
             )
+        between("eps", self.eps, 0.0, 1e300, why="it keeps a step finite where the slope vanishes")
         between("weight_decay", self.weight_decay, 0.0, 1e300, why="it pulls weights towards 0")
 
     def update(self, weights: dict[str, FloatArray], slopes: dict[str, FloatArray]) -> dict[str, FloatArray]:
@@ -79,17 +80,17 @@ class Optimiser:
         self.first[key] = one * self.first.get(key, zero) + (1 - one) * slope
         self.second[key] = two * self.second.get(key, zero) + (1 - two) * slope**2
         # Bias correction: the moments start at zero.
-        root = np.sqrt(self.second[key]) / np.sqrt(1 - two**self.steps) + self.epsilon
+        root = np.sqrt(self.second[key]) / np.sqrt(1 - two**self.steps) + self.eps
         return w - self.learning_rate / (1 - one**self.steps) * self.first[key] / root
 
-    def copy(self) -> Optimiser:
+    def copy(self) -> Optimizer:
         """The same optimiser in the same state; updates replace arrays, so they can be shared."""
-        return Optimiser(
+        return Optimizer(
             self.name,
             self.learning_rate,
             self.momentum,
             self.betas,
-            self.epsilon,
+            self.eps,
             self.weight_decay,
             self.steps,
             dict(self.first),

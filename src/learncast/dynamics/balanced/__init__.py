@@ -1,0 +1,1 @@
+"""Balanced two-layer networks: their exact flow, and the shallow network beside them."""

@@ -1,0 +1,1 @@
+"""Steps of gradient descent: update rules, sampled batches, and many steps at once."""

@@ -1,0 +1,163 @@
+"""Gradient descent of a pooled problem: a few dozen numbers, many networks side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import qr
+from scipy.optimize import minimize_scalar
+
+from learncast.dynamics.steps import strides
+from learncast.validation import FloatArray
+
+#: Share of the largest column of the weights below which a hidden direction is round-off.
+RANK = 1e-13
+#: Share of the largest variance below which a direction of the pooled input does not vary.
+SILENT = 1e-12
+#: Descent steps after which a count is given up.
+MOST_STEPS = 2_000_000
+
+
+def hidden_basis(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Orthonormal hidden directions that the weights use, (hidden, rank).
+
+    [A, C^T] = Q [A', C'^T]; (A', C') obeys the same descent on any task, and no direction beyond Q is ever reached.
+    """
+    q, r, _ = qr(np.concatenate([first, second.T], axis=1), mode="economic", pivoting=True)
+    size = np.abs(np.diagonal(r))
+    return np.asarray(q[:, : max(1, int(np.count_nonzero(size > RANK * size.max(initial=0.0))))])
+
+
+@dataclass(frozen=True, eq=False)
+class PooledDescent:
+    """Networks M = C A that learn to map the pooled input z to y: A <- A - eta C^T G, C <- C - eta G A^T, G = M S - R.
+
+    States are (rows, hidden, inputs + outputs), A beside C^T. S and R are those of one task for all rows, or one a row.
+
+    Attributes
+    ----------
+    power : ([rows,] inputs, inputs)
+        S = E[z z^T].
+    cross : ([rows,] outputs, inputs)
+        R = E[y z^T].
+    """
+
+    power: FloatArray
+    cross: FloatArray
+
+    @cached_property
+    def best(self) -> FloatArray:
+        """The best map M* = R S^+."""
+        return np.asarray(self.cross @ np.linalg.pinv(self.power, rcond=SILENT, hermitian=True))
+
+    @property
+    def whole(self) -> FloatArray:
+        """Excess loss of a network that answers nothing."""
+        return np.asarray((self.best * self.cross).sum(axis=(-2, -1)) / 2)
+
+    @property
+    def inputs(self) -> int:
+        """Channels of the pooled input."""
+        return self.power.shape[-1]
+
+    @cached_property
+    def growth(self) -> float:
+        """Largest rate at which weights grow away from nothing, the first singular value of R."""
+        return float(np.linalg.norm(self.cross, 2, axis=(-2, -1)).max(initial=0.0))
+
+    @cached_property
+    def _root(self) -> FloatArray:
+        """S^1/2."""
+        values, vectors = np.linalg.eigh(self.power)
+        return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ np.swapaxes(vectors, -1, -2))
+
+    @cached_property
+    def curvature(self) -> float:
+        """Largest curvature at the balanced optimum, sigma_1(M*) S + S^1/2 |M*| S^1/2."""
+        root = self._root
+        _, strengths, right = np.linalg.svd(self.best, full_matrices=False)
+        size = np.swapaxes(right, -1, -2) @ (strengths[..., None] * right)
+        first = strengths[..., :1, None] * np.eye(self.inputs)
+        found = np.linalg.eigvalsh(root @ (first + size) @ root)
+        return float(found.max(initial=0.0))
+
+    @cached_property
+    def flattest(self) -> float:
+        """Largest curvature at the flattest optimum, min over g of g^2 S + g^-2 S^1/2 M*^T M* S^1/2.
+
+        Descent at more than 2 over it settles nowhere. Below, it may leave a sharper optimum for a flatter one, which
+        is why its steps are counted.
+        """
+        inner = self._root @ np.swapaxes(self.best, -1, -2) @ self.best @ self._root
+
+        def largest(log: float) -> float:
+            return float(np.linalg.eigvalsh(math.exp(log) * self.power + math.exp(-log) * inner).max(initial=0.0))
+
+        sizes = float(np.linalg.norm(inner)), float(np.linalg.norm(self.power))
+        if min(sizes) == 0:
+            return 0.0
+        middle = math.log(sizes[0] / sizes[1]) / 2  # where both parts are alike
+        return float(minimize_scalar(largest, bounds=(middle - 5, middle + 5), method="bounded").fun)
+
+    def sharpness(self, states: FloatArray) -> float:
+        """Largest curvature of any row without the part of the residual, S^1/2 (|C|^2 + A^T A) S^1/2."""
+        A, D = states[..., : self.inputs], states[..., self.inputs :]
+        root = self._root
+        second = np.linalg.norm(D, 2, axis=(-2, -1))[..., None, None] ** 2 * np.eye(self.inputs)
+        return float(np.linalg.eigvalsh(root @ (second + np.swapaxes(A, -1, -2) @ A) @ root).max(initial=0.0))
+
+    def excess(self, states: FloatArray, rows: NDArray[np.intp] | None = None) -> FloatArray:
+        """Loss above the best linear map's."""
+        gap = self._map(states) - self._of(self.best, rows)
+        return np.asarray((gap @ self._of(self.power, rows) * gap).sum(axis=(-2, -1)) / 2)
+
+    def slope(self, states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
+        """Minus the gradient."""
+        A, D = states[..., : self.inputs], states[..., self.inputs :]
+        G = self._of(self.cross, rows) - self._map(states) @ self._of(self.power, rows)
+        return np.concatenate([D @ G, A @ np.swapaxes(G, -1, -2)], axis=-1)
+
+    def _map(self, states: FloatArray) -> FloatArray:
+        A, D = states[..., : self.inputs], states[..., self.inputs :]
+        return np.asarray(np.swapaxes(D, -1, -2) @ A)
+
+    @staticmethod
+    def _of(values: FloatArray, rows: NDArray[np.intp] | None) -> FloatArray:
+        return values[rows] if values.ndim > 2 and rows is not None else values
+
+    def counted(
+        self, states: FloatArray, goal: Any, learning_rate: float, most_steps: int = MOST_STEPS
+    ) -> tuple[FloatArray, FloatArray]:
+        """Steps of descent until each row's excess loss is down to its goal, and its state then.
+
+        Infinite where descent runs away, unknown (nan) where it does not arrive in time.
+        """
+        return strides.counted(self._towards(goal, states), states, learning_rate, most_steps)
+
+    def descended(self, states: FloatArray, stops: Sequence[int], learning_rate: float) -> list[FloatArray]:
+        """States after each of these rising numbers of steps."""
+        return strides.descended(self._towards(0.0, states), states, np.arange(len(states)), learning_rate, stops)
+
+    def _towards(self, goal: Any, states: FloatArray) -> _Towards:
+        """The same with a goal, and strides for the sharpest that these states meet."""
+        return _Towards(self, np.asarray(goal), max(self.curvature, self.sharpness(states)), self.growth)
+
+
+@dataclass(frozen=True, eq=False)
+class _Towards:
+    problem: PooledDescent
+    goal: FloatArray
+    curvature: float
+    growth: float
+
+    def slope(self, states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
+        return self.problem.slope(states, rows)
+
+    def arrived(self, states: FloatArray, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        return np.asarray(self.problem.excess(states, rows) <= (self.goal[rows] if self.goal.ndim else self.goal))

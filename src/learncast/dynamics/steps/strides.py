@@ -1,0 +1,260 @@
+"""Strides: many steps of gradient descent at once, so that thousands of steps are counted without taking them all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from learncast.validation import FloatArray
+
+#: Steps of a stride times learning rate and curvature, and times learning rate and growth, at most: beyond them a
+#: stride of four slopes is unstable, or of no order.
+STIFF, GROWTH = 1.8, 0.4
+#: What strides may go astray over a whole descent: as a share of one step where steps are counted, and of the weights
+#: where the weights after them are asked for. A stride of h growth times errs by about h^4 of one, and a growth time is
+#: as many steps as one over learning rate and growth.
+ASTRAY, PRECISE = 0.05, 1e-8
+#: Fewer steps than this are taken one by one: four slopes would not pay.
+LEAST = 8
+#: Steps to which the stride of an arrival is halved before it is taken step by step.
+SINGLE = 48
+#: Steps taken one by one before strides begin: of few descents together, and of many.
+PLAIN = {"few": 1024, "many": 256}
+FEW = 4
+#: Single steps after which arrivals are looked for, at most; and states that are kept until then.
+BLOCK, KEPT = 64, 4096
+#: Weights that have grown by this factor have run away.
+RUNAWAY = 1e8
+
+
+class Descents(Protocol):
+    """Gradient descents that run side by side, one a row of states (rows, ...)."""
+
+    @property
+    def curvature(self) -> float:
+        """Largest curvature of the loss along the way."""
+        ...
+
+    @property
+    def growth(self) -> float:
+        """Largest rate at which weights grow away from a saddle."""
+        ...
+
+    def slope(self, states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
+        """Minus the gradient of each row's loss."""
+        ...
+
+    def arrived(self, states: FloatArray, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Whether each row's task is learned."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stride:
+    """Four slopes that stand for m steps of descent, to fourth order in m times the learning rate.
+
+    The order conditions of a Runge-Kutta step with the flow's weights replaced by the sums that m steps of the discrete
+    map leave: sum b c = sum of i / m^2 and so on, over i < m. As m grows they become the classical ones.
+
+    Attributes
+    ----------
+    steps : int
+        m.
+    inner : (4, 4)
+        Where each slope is taken, as multiples of the slopes before it.
+    outer : (4,)
+    """
+
+    steps: int
+    inner: FloatArray
+    outer: FloatArray
+
+    def taken(self, descents: Descents, states: FloatArray, rows: NDArray[np.intp], learning_rate: float) -> FloatArray:
+        """States after the stride."""
+        reach = self.steps * learning_rate
+        slopes: list[FloatArray] = []
+        for weights in self.inner:
+            at = states
+            for weight, slope in zip(weights, slopes, strict=False):
+                at = at + (reach * weight) * slope
+            slopes.append(descents.slope(at, rows))
+        return states + reach * sum(weight * slope for weight, slope in zip(self.outer, slopes, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def stride_of(steps: int) -> Stride:
+    """The stride of so many steps; solved once."""
+    m = float(steps)
+    F1, F2, F3 = m * (m - 1) / 2, (m - 1) * m * (2 * m - 1) / 6, (m * (m - 1) / 2) ** 2
+    single = np.array([1.0, F1 / m**2, F2 / m**3, F3 / m**4])  # sums of b, b c, b c^2, b c^3
+    double = np.array([math.comb(steps, 3) / m**3, (F3 - F2) / (2 * m**4)])  # of b (a c), b c (a c)
+    squared = (2 * F3 - 3 * F2 + F1) / (6 * m**4)  # of b (a c^2)
+    triple = math.comb(steps, 4) / m**4  # of b (a (a c))
+
+    def solved(last: float) -> tuple[float, FloatArray, FloatArray]:
+        c = np.array([0.0, 1 / 3, 2 / 3, last])
+        b = np.linalg.solve(np.vander(c, 4, increasing=True).T, single)
+        through = np.linalg.solve(np.array([b[2:], b[2:] * c[2:]]), double)  # (a c) of the third and fourth
+        a = np.zeros((4, 4))
+        a[1, 0], a[2, 1] = c[1], through[0] / c[1]
+        a[3, 2] = triple / (b[3] * through[0])
+        a[3, 1] = (through[1] - a[3, 2] * c[2]) / c[1]
+        a[2, 0], a[3, 0] = c[2] - a[2, 1], c[3] - a[3, 1] - a[3, 2]
+        return float(b @ (a @ c**2)) - squared, a, b
+
+    # The place of the last slope is what is left free; it tends to 1, the end of the stride.
+    ends = np.linspace(0.7, 1.05, 36)
+    misses = [solved(float(end))[0] for end in ends]
+    near = [k for k in range(len(ends) - 1) if misses[k] * misses[k + 1] <= 0]
+    k = max(near)
+    last = brentq(lambda end: solved(end)[0], ends[k], ends[k + 1], xtol=1e-15)
+    _, inner, outer = solved(float(last))
+    return Stride(steps, inner, outer)
+
+
+def longest(descents: Descents, learning_rate: float, *, precise: bool = False) -> int:
+    """Most steps that one stride may stand for: to count steps, or to know the weights after them."""
+    # Of one mode the curvature at the optimum is twice the growth at the start.
+    rates = {STIFF: (descents.curvature, 2.0), GROWTH: (descents.growth, 1.0)}
+    steps = math.inf
+    for most, (rate, times) in rates.items():
+        if rate > 0:
+            error = PRECISE if precise else ASTRAY * learning_rate * rate / times
+            steps = min(steps, min(most, times * error**0.25) / (learning_rate * rate))
+    return int(min(steps, 1e6)) if steps >= LEAST else 1
+
+
+def descended(
+    descents: Descents, states: FloatArray, rows: NDArray[np.intp], learning_rate: float, stops: Sequence[int]
+) -> list[FloatArray]:
+    """States of every row after each of these rising numbers of steps."""
+    most, found, done = longest(descents, learning_rate, precise=True), [], 0
+    for stop in stops:
+        for steps in _cut(stop - done, most, begun=done > 0):
+            states = _moved(descents, states, rows, learning_rate, steps)
+        done = stop
+        found.append(states)
+    return found
+
+
+def _graded(most: int) -> list[int]:
+    """Strides to begin with: what changes quickly changes at the start."""
+    return [most // share for share in (8, 8, 4, 4, 2, 2) if most // share >= LEAST]
+
+
+def _cut(steps: int, most: int, *, begun: bool) -> list[int]:
+    """Strides that make up a number of steps."""
+    if most < LEAST:
+        return [1] * steps
+    graded = [] if begun else _graded(most)
+    plain = 0 if begun else min(steps, PLAIN["many"])
+    found, left = [1] * plain, steps - plain
+    for stride in graded:
+        if left >= stride:
+            found.append(stride)
+            left -= stride
+    found += [most] * (left // most)
+    left %= most
+    return [*found, left] if left >= LEAST else found + [1] * left
+
+
+def _moved(
+    descents: Descents, states: FloatArray, rows: NDArray[np.intp], learning_rate: float, steps: int
+) -> FloatArray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        if steps == 1:
+            return states + learning_rate * descents.slope(states, rows)
+        return stride_of(steps).taken(descents, states, rows, learning_rate)
+
+
+def counted(
+    descents: Descents, states: FloatArray, learning_rate: float, most_steps: int
+) -> tuple[FloatArray, FloatArray]:
+    """Steps of descent until each row has arrived, and its state then.
+
+    Infinite where descent runs away or rests elsewhere, unknown (nan) where `most_steps` are not enough. Short descents
+    are taken step by step. Long ones go on in strides up to the stride in which they arrive, which is taken again step
+    by step.
+    """
+    number = len(states)
+    steps, ends = np.full(number, np.nan), states.copy()
+    rows = np.arange(number)
+    limit = RUNAWAY * max(float(np.abs(states).max(initial=0.0)), 1.0)
+    most, taken = longest(descents, learning_rate), 0
+    plain = PLAIN["few" if number <= FEW else "many"] if most >= LEAST else most_steps
+    grades = _graded(most)
+    late: list[tuple[int, NDArray[np.intp], FloatArray, int]] = []
+    inside = descents.arrived(states, rows)
+    steps[rows[inside]] = 0.0
+    rows, states = rows[~inside], states[~inside]
+    block = 4
+    while len(rows) and taken < most_steps:
+        if taken < plain:
+            block = max(1, min(2 * block, BLOCK, KEPT // len(rows)))
+            number_of, stride = min(block, plain - taken, most_steps - taken), 1
+        else:
+            number_of, stride = 1, grades.pop(0) if grades else most
+        path = [states]
+        for _ in range(number_of):
+            path.append(_moved(descents, path[-1], rows, learning_rate, stride))
+        after = np.stack(path[1:])
+        flat, who = after.reshape(-1, *states.shape[1:]), np.tile(rows, number_of)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gone = ~(np.abs(flat).reshape(len(flat), -1).max(axis=1) < limit)
+            inside = descents.arrived(flat, who) & ~gone
+        gone, inside = gone.reshape(number_of, -1), inside.reshape(number_of, -1)
+        ended = inside | gone
+        going = ~ended.any(axis=0)
+        if not going.all():
+            column = np.flatnonzero(~going)
+            row, who = ended[:, column].argmax(axis=0), rows[column]
+            runs = gone[row, column]
+            if stride == 1:
+                steps[who], ends[who] = taken + row + 1.0, after[row, column]
+            else:
+                late.append((taken, who[~runs], states[column[~runs]], stride))
+            steps[who[runs]], ends[who[runs]] = np.inf, after[row, column][runs]
+        # What no longer moves at all has come to rest somewhere else.
+        still = (path[-1] == path[-2]).reshape(len(rows), -1).all(axis=1) & going
+        steps[rows[still]], ends[rows[still]] = np.inf, after[-1][still]
+        going &= ~still
+        rows, states, taken = rows[going], after[-1][going], taken + number_of * stride
+    ends[rows] = states
+    for begun, who, at, stride in late:
+        _arrive(descents, who, at, begun, stride, learning_rate, steps, ends)
+    return steps, ends
+
+
+def _arrive(
+    descents: Descents,
+    rows: NDArray[np.intp],
+    states: FloatArray,
+    begun: int,
+    stride: int,
+    learning_rate: float,
+    steps: FloatArray,
+    ends: FloatArray,
+) -> None:
+    """Halve the last stride of some rows and take the rest step by step; rounding may leave an arrival to its end."""
+    begun_at = np.full(len(rows), begun)
+    while stride > SINGLE:
+        half = stride // 2
+        after = _moved(descents, states, rows, learning_rate, half)
+        inside = descents.arrived(after, rows)
+        going = (slice(None),) + (None,) * (states.ndim - 1)
+        states, begun_at = np.where(inside[going], states, after), np.where(inside, begun_at, begun_at + half)
+        stride -= half  # the longer half stands for both: a step more does no harm
+    for n in range(1, stride + 1):
+        states = _moved(descents, states, rows, learning_rate, 1)
+        inside = descents.arrived(states, rows) | (n == stride)
+        steps[rows[inside]], ends[rows[inside]] = begun_at[inside] + n, states[inside]
+        rows, states, begun_at = rows[~inside], states[~inside], begun_at[~inside]
+        if not len(rows):
+            return
