@@ -10,14 +10,14 @@ import torch
 
 from benchmarks import plain_learnability
 from learncast import learnability, tasks
-from learncast.learnability.contribution import Contributions
-from learncast.learnability.detection import detect
-from learncast.learnability.lag_walk import walk_lags
+from learncast.learnability.detection.detection import detect
 from learncast.learnability.rehearsal import build_model
-from learncast.learnability.replay_capture import capture
-from learncast.learnability.sensitivity import sensitivities, unit_directions
-from learncast.learnability.sequences import half_squared_error
-from learncast.learnability.transport import TransportMeans
+from learncast.learnability.replay.capture import capture
+from learncast.learnability.replay.sequences import half_squared_error
+from learncast.learnability.transport.contribution import Contributions
+from learncast.learnability.transport.derivative import sensitivities, unit_directions
+from learncast.learnability.transport.factor import walk_lags
+from learncast.learnability.transport.mean import TransportMeans
 
 STEPS, INPUTS, HIDDEN, SEQUENCES, CHUNK = 256, 16, 64, 256, 64
 LAGS = [int(lag) for lag in np.linspace(4, 128, 32).round()]
@@ -53,7 +53,13 @@ def _cell(kind: str, name: str, x: np.ndarray, y: np.ndarray) -> Iterator[tuple[
         found["plain"], _ = plain_learnability.diagnosed(model, x, y, LAGS, SIZES)
 
     def ours():
-        whole = learnability.window(model, x, y, lags=LAGS, sample_sizes=SIZES)
+        whole = learnability.window(
+            model,
+            x,
+            y,
+            measurement=learnability.Measurement(lags=LAGS),
+            rule=learnability.DetectionRule(sample_sizes=SIZES),
+        )
         found["ours"] = whole["envelope"].isel(layer=0).values
 
     def forward():

@@ -9,6 +9,7 @@ import numpy as np
 import learncast as lc
 from benchmarks.timing import fastest
 from learncast import simulate
+from learncast.dynamics.modes import modes
 from learncast.planning.schedules.optimal import cheapest_path
 
 POOLS, CANDIDATES, SEEDS, BATCH = 20, 4, 3, 4000
@@ -38,14 +39,14 @@ def pool(number: int) -> tuple[lc.Task, list[lc.Task], lc.LinearRNN, float]:
     network = lc.LinearRNN.aligned(
         recurrence=float(rng.uniform(0.85, 0.97)), initial=float(rng.uniform(0.01, 0.1)), hidden_size=16, task=target
     )
-    sharpest = max(float(np.max(2 * m.weighted_cross)) for m in (lc.modes(t, network) for t in (target, *others)))
+    sharpest = max(float(np.max(2 * m.weighted_cross)) for m in (modes(t, network) for t in (target, *others)))
     return target, others, network, 0.03 / sharpest
 
 
 def carried_out(number: int) -> tuple[lc.Plan, np.ndarray]:
     """A plan and the steps its training took, one for each seed."""
     target, others, network, rate = pool(number)
-    found = lc.plan(target, others, network, learning_rate=rate, accuracy=ACCURACY, max_stages=3)
+    found = lc.plan(target, others, network, learning_rate=rate, terms=lc.Terms(accuracy=ACCURACY, max_stages=3))
     settings = simulate.Training(rate, batch=BATCH, learn=("input", "output"), record=(), most_steps=20_000)
     runs = simulate.train_replicas(
         list(found.stages), network, settings, seeds=SEEDS, processes=1, optima=[m.optimum for m in found.best.modes]
@@ -76,5 +77,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
     goal = lc.tasks.integration(target_strength=np.linspace(0.5, 2.0, 10).tolist())
     others = [lc.tasks.integration(target_strength=rng.uniform(0.3, 3.0, 10).tolist(), name=f"{k}") for k in range(8)]
     network = lc.LinearRNN.aligned(hidden_size=32, task=goal)
-    seconds = fastest(lambda: lc.plan(goal, others, network, learning_rate=1e-3, max_stages=3), repeats=2)
+    seconds = fastest(
+        lambda: lc.plan(goal, others, network, learning_rate=1e-3, terms=lc.Terms(max_stages=3)), repeats=2
+    )
     yield "3 stages, 8 candidates, 10 modes, certified", f"{seconds:.2f} s", "<= 10 s"

@@ -1,4 +1,4 @@
-"""Skill of `simulate.advise`: its rankings of pretraining plans against real training of tanh and GRU networks."""
+"""Skill of `advise`: its rankings of pretraining plans against real training of tanh and GRU networks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 from benchmarks import skill_training as training
 from benchmarks.skill_baselines import closed_form, rule_of_thumb
 from benchmarks.skill_pools import HELD_OUT, TUNING, pool
-from learncast import simulate
+from learncast import advise, simulate
 
 RESULTS = Path(__file__).parent / "results" / "skill.json"
 #: Pools, cells, optimisers and seeds of each preset; extras are measured on one seed of few pools.
@@ -24,7 +24,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "full": {"pools": (0, 1, 2, 3, 4, 5), "kinds": ("tanh", "gru"), "seeds": (0, 1, 2), "extras": ("relu", "lstm")},
     "smoke": {"pools": (0,), "kinds": ("tanh",), "seeds": (0,), "extras": ()},
 }
-OPTIMISERS = ("sgd", "adam")
+OPTIMIZERS = ("sgd", "adam")
 #: Pools on which the extra cells are measured.
 EXTRA_POOLS = (0, 1)
 ACCURACY = training.ACCURACIES[-1]
@@ -51,9 +51,9 @@ def rows(preset: str | None = None, from_file: bool = False) -> Iterator[tuple[s
 def _jobs(preset: str) -> list[tuple[int, str, str, int, list[int]]]:
     """(pool, cell, optimiser, repeat, seeds), every pool once before the repeats that give the noise ceiling."""
     p = PRESETS[preset]
-    main = [(k, kind, rule, 0, list(p["seeds"])) for k in p["pools"] for kind in p["kinds"] for rule in OPTIMISERS]
+    main = [(k, kind, rule, 0, list(p["seeds"])) for k in p["pools"] for kind in p["kinds"] for rule in OPTIMIZERS]
     again = [(k, kind, rule, 1, [0]) for k, kind, rule, _, _ in main]
-    return main + again + [(k, kind, rule, 0, [0]) for k in EXTRA_POOLS for kind in p["extras"] for rule in OPTIMISERS]
+    return main + again + [(k, kind, rule, 0, [0]) for k in EXTRA_POOLS for kind in p["extras"] for rule in OPTIMIZERS]
 
 
 def _measured(preset: str) -> dict[str, Any]:
@@ -91,11 +91,11 @@ def _forecast(place: int, kind: str, rule: str, seed: int) -> dict[str, Any]:
     target, candidates = pool(place)
     model, rate = training.start(kind, seed), training.RATES[kind, rule]
     begun = time.process_time()
-    advice = simulate.advise(
+    advice = advise(
         model,
         target,
         candidates,
-        optimiser=rule,
+        optimizer=rule,
         learning_rate=rate,
         accuracy=ACCURACY,
         batch=training.BATCH,
@@ -129,19 +129,19 @@ def _array(values: list[float | None]) -> np.ndarray:
 def _speed(kind: str, stored: dict[str, Any]) -> dict[str, float]:
     """Processor time of the advice over that of three direct trainings at batch 256, for each optimiser."""
     found = {}
-    for rule in OPTIMISERS:
+    for rule in OPTIMIZERS:
         key = f"0/{kind}/{rule}/0"
         target, _ = pool(0)
         model = training.start(kind, 0)
         source = simulate.sources.Source.of(target)
         make = torch.optim.SGD if rule == "sgd" else torch.optim.Adam
-        optimiser, times = make(model.parameters(), lr=training.RATES[kind, rule]), []
+        optimizer, times = make(model.parameters(), lr=training.RATES[kind, rule]), []
         for step in range(20):
             begun = time.process_time()
             x, y = source.batch(256, (0, 0), step, torch.float32)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             ((model(x) - y).pow(2).sum() / 512).backward()
-            optimiser.step()
+            optimizer.step()
             times.append(time.process_time() - begun)
         direct = stored["runs"][key]["steps"][0][0][-1]
         found[rule] = stored["forecasts"][key][0]["seconds"] / (3 * direct * float(np.median(times)))

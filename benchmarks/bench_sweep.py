@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from learncast import sweep
-from learncast.netcdf import packed, unpacked
-from learncast.sweep.cluster import Cluster
-from learncast.sweep.executors import Executor
+from learncast.netcdf import packed, read
+from learncast.sweep.executors import Executor, as_dataset
+from learncast.sweep.executors.cluster import Cluster
+from learncast.sweep.executors.processes import Processes
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus
-from learncast.sweep.processes import Processes
-from learncast.sweep.results import as_dataset
 from learncast.sweep.spec import Spec
 from learncast.sweep.store import Store
 from learncast.sweep.studies import sweep_of
@@ -84,7 +83,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
         yield "packing one number as NetCDF", f"{(time.perf_counter() - begun) * 10:.2f} ms", ""
         begun = time.perf_counter()
         for _ in range(100):
-            unpacked(content)
+            read(content)
         yield "reading it again", f"{(time.perf_counter() - begun) * 10:.2f} ms", ""
         made = sweep.run(nothing, {"a": list(range(TASKS))}, store=folder / "alone", executor="in-process")
         yield f"{TASKS} empty tasks in this process, each", f"{made.seconds / TASKS * 1e3:.2f} ms", ""

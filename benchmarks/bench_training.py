@@ -21,16 +21,16 @@ def obvious(network: lc.LinearRNN, learn: tuple[str, ...], activation: str | Non
         name: torch.tensor(array, requires_grad=name in learn)
         for name, array in zip(("input", "recurrent", "output"), arrays, strict=True)
     }
-    optimiser = torch.optim.SGD([w for w in weights.values() if w.requires_grad], lr=RATE)
+    optimizer = torch.optim.SGD([w for w in weights.values() if w.requires_grad], lr=RATE)
     f = {None: lambda h: h, "relu": torch.relu, "tanh": torch.tanh}[activation]
     for x, y in data:
         h = torch.zeros(len(x), UNITS, dtype=torch.float64)
         for t in range(x.shape[1]):
             h = f(h @ weights["recurrent"].T + x[:, t] @ weights["input"].T)
         loss = (h @ weights["output"].T - y).pow(2).sum() / (2 * len(x))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     return [w.detach().numpy() for w in weights.values()]
 
 

@@ -9,7 +9,7 @@ import torch
 
 import learncast as lc
 from benchmarks.skill_training import STOPS
-from learncast.simulate.surrogate import linear_surrogate
+from learncast.advice.surrogate import linear_surrogate
 from learncast.tasks.task import Task
 
 

@@ -154,7 +154,7 @@ def run(
     steps = np.full((n, many), np.inf)
     states: list[list[Weights | None]] = [[None] * many for _ in range(n)]
     w = {k: v.clone().requires_grad_() for k, v in weights.items()}
-    optimiser = Rule.fresh(rule, RATES[kind, rule], w)
+    optimizer = Rule.fresh(rule, RATES[kind, rule], w)
     alive = np.arange(n)
     x_eval, y_eval = trials.held_out(trials.judge)
     before = np.full(n, np.nan)
@@ -175,13 +175,13 @@ def run(
             if on.sum() <= 0.85 * len(alive):
                 index = torch.as_tensor(np.flatnonzero(on))
                 w = {k: v.detach()[index].requires_grad_() for k, v in w.items()}
-                optimiser.kept(index)
+                optimizer.kept(index)
                 alive, before = alive[on], now[on]
         x, y = trials.batch(step)
         total = losses(kind, w, x, y).sum()
         slopes = dict(zip(w, torch.autograd.grad(total, list(w.values())), strict=True))
         with torch.no_grad():
-            optimiser.step(w, slopes)
+            optimizer.step(w, slopes)
         step += 1
     return steps, states
 

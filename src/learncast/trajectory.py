@@ -8,18 +8,19 @@ import hashlib
 import json
 import os
 import platform
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import xarray as xr
 
 from learncast.errors import SchemaMismatch
-from learncast.netcdf import packed
+from learncast.files import write_file
+from learncast.netcdf import packed, read
+from learncast.validation import suggestion
 
 FORMAT = "learncast-1"
 STEPS = "gradient steps"
@@ -107,19 +108,20 @@ def described(long_name: str, units: str) -> dict[str, str]:
     return {"long_name": long_name, "units": units}
 
 
-@dataclass(frozen=True, repr=False)
-class Trajectory:
-    """What happens while a network learns, over time in gradient steps.
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """Labelled numbers and where they come from, in one file when saved.
 
     Attributes
     ----------
     dataset : xarray.Dataset
-        One variable per quantity over ``time`` (in gradient steps) and its own dimensions, each with
-        ``units`` and ``long_name``. Theory, flow, descent and training share the names, so comparing
-        two trajectories is subtraction.
+        One variable per quantity, each with ``units`` and ``long_name``.
     provenance : Provenance
         Where the numbers come from.
     """
+
+    #: What a file of it is called.
+    kind: ClassVar[str]
 
     dataset: xr.Dataset
     provenance: Provenance
@@ -127,20 +129,109 @@ class Trajectory:
     def __getitem__(self, name: str) -> xr.DataArray:
         return self.dataset[name]
 
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to NetCDF; the file appears whole or not at all."""
+        return save_dataset(self.dataset, path, kind=self.kind, provenance=self.provenance)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a file that `save` wrote, refusing any other."""
+        return cls(*load_dataset(path, kind=cls.kind))
+
+
+#: What a trajectory may hold: dimensions, meaning and units of every variable. A two-layer network's first and second
+#: weights are its input and output weights. Losses are of the task in training, target losses of a curriculum's last.
+SCHEMA: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "strength": (("time", "mode"), "strength of each mode", "1"),
+    "loss": (("time",), "half mean squared error", "target^2"),
+    "excess_loss": (("time",), "loss above the least", "target^2"),
+    "target_loss": (("time",), "loss of the target task", "target^2"),
+    "target_excess_loss": (("time",), "loss of the target task above its least", "target^2"),
+    "batch_loss": (("time",), "half mean squared error of the batch trained on", "target^2"),
+    "input_weight": (("time", "mode"), "input weight a of each mode", "1"),
+    "output_weight": (("time", "mode"), "output weight c of each mode", "1"),
+    "input_weights": (("time", "unit", "column"), "input weights", "1"),
+    "recurrent_weights": (("time", "unit", "unit_other"), "recurrent weights", "1"),
+    "output_weights": (("time", "row", "unit"), "output weights", "1"),
+    "network_function": (("time", "row", "column"), "network function W2 W1", "1"),
+    "input_gram": (("time", "column", "column_other"), "W1^T W1", "1"),
+    "output_gram": (("time", "row", "row_other"), "W2 W2^T", "1"),
+    "optimum": (("stage_index", "mode"), "strength each mode should reach", "1"),
+}
+#: Variables that no trajectory lacks; nan where a quantity is unknown or was not recorded.
+ALWAYS = ("strength", "loss", "excess_loss")
+#: Coordinates with a meaning, and their dimension.
+COORDINATES = {"time": "time", "mode": "mode", "stage": "time", "status": "time"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trajectory(Result):
+    """What happens while a network learns, over time in gradient steps.
+
+    Attributes
+    ----------
+    dataset : xarray.Dataset
+        Variables of the `SCHEMA` over ``time`` (in gradient steps) and their own dimensions: always ``strength``,
+        ``loss`` and ``excess_loss``. Theory, flow, descent and training share it, so comparing two trajectories is
+        subtraction.
+    provenance : Provenance
+        Where the numbers come from.
+    """
+
+    kind = "trajectory"
+
+    def __post_init__(self) -> None:
+        _check_schema(self.dataset)
+
+    @classmethod
+    def of(
+        cls,
+        times: Any,
+        values: Mapping[str, Any],
+        provenance: Provenance,
+        *,
+        coords: Mapping[str, Any] | None = None,
+        **attributes: Any,
+    ) -> Self:
+        """Label values by the schema; `coords` beyond time and mode run over time, or say otherwise."""
+        return cls(labelled(times, values, coords, attributes), provenance)
+
     @property
     def time(self) -> xr.DataArray:
         """Time in gradient steps."""
         return self.dataset["time"]
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write to NetCDF; the file appears whole or not at all."""
-        return save_dataset(self.dataset, path, kind="trajectory", provenance=self.provenance)
+    def at(self, times: Any) -> Trajectory:
+        """The trajectory itself: it knows no times but its own."""
+        return self
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Trajectory:
-        """Read a file that `save` wrote."""
-        dataset, provenance = load_dataset(path, kind="trajectory")
-        return cls(dataset, provenance)
+    def __sub__(self, other: Trajectory) -> xr.Dataset:
+        """Differences of the quantities that both have, at the times and modes that both have.
+
+        Weights of networks of different sizes are left out.
+        """
+        if not isinstance(other, Trajectory):
+            return NotImplemented
+        mine, theirs = (
+            one.dataset.drop_vars([c for c in one.dataset.coords if c not in one.dataset.dims]) for one in (self, other)
+        )
+        shared = [
+            name
+            for name, (dims, _, _) in SCHEMA.items()
+            if name in mine and name in theirs and "time" in dims
+            if all(mine.sizes[d] == theirs.sizes[d] for d in dims if d not in ("time", "mode"))
+        ]
+        try:
+            mine, theirs = xr.align(mine[shared], theirs[shared], join="inner")
+        except ValueError as error:
+            raise _incomparable("trajectories of which one has a time twice") from error
+        for dim in ("time", "mode"):
+            if not mine.sizes[dim]:
+                raise _incomparable(f"trajectories without a common {dim}")
+        found = mine - theirs
+        for name in shared:
+            found[name].attrs = described(f"{SCHEMA[name][1]}, difference", SCHEMA[name][2])
+        return found
 
     def __repr__(self) -> str:
         times = np.asarray(self.time.values, dtype=float)
@@ -154,19 +245,61 @@ class Trajectory:
         )
 
 
+def labelled(
+    times: Any, values: Mapping[str, Any], coords: Mapping[str, Any] | None, attributes: Mapping[str, Any]
+) -> xr.Dataset:
+    """Values under the names of the schema as its dataset."""
+    modes = np.shape(values["strength"])[1]
+    return xr.Dataset(
+        {name: (SCHEMA[name][0], value, described(*SCHEMA[name][1:])) for name, value in values.items()},
+        coords={
+            "time": ("time", times, described("training time", STEPS)),
+            "mode": ("mode", np.arange(modes)),
+            **(coords or {}),
+        },
+        attrs=attributes,
+    )
+
+
+def _check_schema(dataset: xr.Dataset) -> None:
+    for name in (*ALWAYS, "time", "mode"):
+        if name not in dataset.variables:
+            raise _not_a_trajectory(f"{name!r} in it", f"only {', '.join(map(str, dataset.variables))}")
+    for key, variable in dataset.data_vars.items():
+        name = str(key)
+        if name not in SCHEMA:
+            raise _not_a_trajectory(
+                f"no variables but {', '.join(SCHEMA)}", f"{name!r} {suggestion(name, tuple(SCHEMA))}".strip()
+            )
+        if variable.dims != SCHEMA[name][0]:
+            raise _not_a_trajectory(f"{name!r} over {SCHEMA[name][0]}", f"{variable.dims}")
+    for name, dim in COORDINATES.items():
+        if name in dataset.coords and dataset[name].dims != (dim,):
+            raise _not_a_trajectory(f"the coordinate {name!r} over {dim!r}", f"{dataset[name].dims}")
+
+
+def _not_a_trajectory(required: str, got: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        required=f"a trajectory must have {required}",
+        got=got,
+        why="trajectories are compared by the names and dimensions of learncast.trajectory.SCHEMA",
+        remedy="rename it, transpose it, or fill with nan what is unknown",
+    )
+
+
+def _incomparable(got: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        required="trajectories must share times and modes to be subtracted",
+        got=got,
+        why="each difference is of one mode at one time",
+        remedy="evaluate both solutions of the task at the same times",
+    )
+
+
 def save_dataset(dataset: xr.Dataset, path: str | os.PathLike[str], *, kind: str, provenance: Provenance) -> Path:
     """Write a Dataset with its provenance to NetCDF through a temporary file and a rename."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
     stamps = {"learncast_format": FORMAT, "learncast_object": kind, **provenance.as_attributes()}
-    # Not a tempfile: those are private, and the renamed file should be as readable as any other new one.
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        draft.write_bytes(packed(dataset.assign_attrs(stamps)))
-        os.replace(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)
-    return target
+    return write_file(path, packed(dataset.assign_attrs(stamps)))
 
 
 def load_dataset(path: str | os.PathLike[str], *, kind: str) -> tuple[xr.Dataset, Provenance]:
@@ -180,7 +313,7 @@ def load_dataset(path: str | os.PathLike[str], *, kind: str) -> tuple[xr.Dataset
             remedy="check the path",
         )
     try:
-        dataset = xr.load_dataset(source, engine="h5netcdf")
+        dataset = read(source)
     except OSError as error:
         raise SchemaMismatch(
             required=f"{source} must be a NetCDF file",
