@@ -14,85 +14,92 @@ __version__ = "0.1.0"
 _HOME = {
     "Activated": "networks.activated",
     "AssumptionViolated": "errors",
-    "CheapestPath": "planning.schedules.optimal",
-    "ContinualLearning": "planning.forgetting",
-    "Curriculum": "planning.curricula.curriculum",
-    "Descent": "dynamics.descent",
-    "Design": "planning.schedules.designer",
-    "FastestPath": "planning.schedules.optimal",
+    "Curriculum": "planning.curriculum",
     "InvalidSpec": "errors",
     "LearncastError": "errors",
-    "LearningTime": "dynamics.solution",
     "LinearRNN": "networks.linear_rnn",
-    "Modes": "dynamics.modes",
     "NotLearned": "errors",
     "Plan": "planning.plans.recommendation",
-    "Provenance": "trajectory",
-    "Response": "responses.response",
-    "Schedule": "planning.schedules.schedule",
     "SchemaMismatch": "errors",
     "Solution": "dynamics.solution",
-    "Stage": "planning.curricula.curriculum",
+    "Stage": "practice.stage",
     "Status": "trajectory",
     "Task": "tasks.task",
-    "TrainingLoop": "planning.plans.training_loop",
+    "Terms": "planning.terms",
     "Trajectory": "trajectory",
     "TwoLayer": "networks.two_layer",
     "UnsupportedModel": "errors",
+    "advise": "advice.adviser",
     "agreement": "planning.agreement",
-    "best_schedule": "planning.schedules.search",
-    "cheapest_path": "planning.schedules.optimal",
-    "convergence_order": "planning.agreement",
     "descend": "dynamics.descent",
-    "design": "planning.schedules.designer",
-    "fastest_path": "planning.schedules.optimal",
-    "follow": "planning.curricula.curriculum",
+    "follow": "planning.curriculum",
     "forgetting": "planning.forgetting",
-    "forgetting_front": "planning.schedules.pareto",
-    "gradient_flow": "dynamics.gradient_flow",
-    "hidden_similarity": "representation.similarity",
-    "learn_in_sequence": "planning.forgetting",
-    "modes": "dynamics.modes",
-    "off_diagonal_strength": "representation.decoupling",
     "phase_portrait": "planning.phase",
     "plan": "planning.plans.planner",
-    "printed_time": "planning.timing",
-    "rehearse": "planning.curricula.rehearsal",
-    "representation_distance": "representation.similarity",
-    "response": "responses.response",
-    "richness": "representation.richness",
-    "shallow": "dynamics.shallow",
     "solve": "planning.solving",
-    "solve_response": "responses.modes",
-    "tangent_kernel": "representation.similarity",
-    "tangent_kernel_summary": "representation.similarity",
-    "time_to_learn": "planning.timing",
-    "training_loop_of": "planning.plans.training_loop",
+    "time_to_learn": "planning.solving",
 }
-_ROOMS = ("figures", "learnability", "papers", "simulate", "sweep", "tasks")
-#: Rooms that need torch.
-_TRAINED = ("learnability", "simulate")
+_ROOMS = ("figures", "learnability", "papers", "planning", "representation", "simulate", "sweep", "tasks")
+#: Rooms and names that need torch.
+_TRAINED = ("advise", "learnability", "simulate")
+#: Where names went that were found here before.
+_MOVED = {
+    "CheapestPath": "planning.CheapestPath",
+    "ContinualLearning": "Curriculum, which planning.in_sequence returns",
+    "Descent": "dynamics.descent.Descent",
+    "Design": "planning.Design",
+    "FastestPath": "planning.FastestPath",
+    "LearningTime": "dynamics.solution.LearningTime",
+    "Modes": "dynamics.modes.Modes",
+    "Provenance": "trajectory.Provenance",
+    "Response": "responses.response.Response",
+    "Schedule": "planning.Schedule",
+    "TrainingLoop": "practice.TrainingLoop, which plan.training_loop() makes",
+    "best_schedule": "planning.best_schedule",
+    "cheapest_path": "planning.cheapest_path",
+    "convergence_order": "planning.convergence_order",
+    "design": "planning.design",
+    "fastest_path": "planning.fastest_path",
+    "forgetting_front": "planning.forgetting_front, or plan.front(task)",
+    "gradient_flow": 'solve(..., by="flow"), or dynamics.gradient_flow.gradient_flow',
+    "hidden_similarity": "representation.hidden_similarity",
+    "learn_in_sequence": "planning.in_sequence",
+    "modes": "dynamics.modes.modes",
+    "off_diagonal_strength": "representation.off_diagonal_strength",
+    "printed_time": "papers.printed_time",
+    "rehearse": "planning.rehearse",
+    "representation_distance": "representation.representation_distance",
+    "response": "responses.response.response",
+    "richness": "representation.richness",
+    "shallow": "dynamics.balanced.shallow.shallow",
+    "solve_response": "responses.modes.solve_response",
+    "tangent_kernel": "representation.lag_kernel",
+    "tangent_kernel_summary": "representation.tangent_kernel_summary",
+    "training_loop_of": "planning.training_loop_of",
+}
 
 __all__ = [*sorted(_HOME), *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _TRAINED and find_spec("torch") is None:
+        raise _without_torch(name)
     if name in _HOME:
         value = getattr(import_module(f"learncast.{_HOME[name]}"), name)
         globals()[name] = value
         return value
     if name in _ROOMS:
-        if name in _TRAINED and find_spec("torch") is None:
-            raise _without_torch(name)
         return import_module(f"learncast.{name}")
+    if name in _MOVED:
+        raise AttributeError(f"learncast.{name} has moved: use learncast.{_MOVED[name]}")
     raise AttributeError(f"module 'learncast' has no attribute {name!r}")
 
 
-def _without_torch(room: str) -> Exception:
+def _without_torch(name: str) -> Exception:
     from learncast.errors import InvalidSpec
 
     return InvalidSpec(
-        required=f"torch must be installed for learncast.{room}",
+        required=f"torch must be installed for learncast.{name}",
         got="no such package",
         why="networks are trained with it",
         remedy="pip install 'learncast[torch]'",
@@ -104,12 +111,10 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from learncast import figures, learnability, papers, simulate, sweep, tasks
-    from learncast.dynamics.descent import Descent, descend
-    from learncast.dynamics.gradient_flow import gradient_flow
-    from learncast.dynamics.modes import Modes, modes
-    from learncast.dynamics.shallow import shallow
-    from learncast.dynamics.solution import LearningTime, Solution
+    from learncast import figures, learnability, papers, planning, representation, simulate, sweep, tasks
+    from learncast.advice.adviser import advise
+    from learncast.dynamics.descent import descend
+    from learncast.dynamics.solution import Solution
     from learncast.errors import (
         AssumptionViolated,
         InvalidSpec,
@@ -121,30 +126,14 @@ if TYPE_CHECKING:
     from learncast.networks.activated import Activated
     from learncast.networks.linear_rnn import LinearRNN
     from learncast.networks.two_layer import TwoLayer
-    from learncast.planning.agreement import agreement, convergence_order
-    from learncast.planning.curricula.curriculum import Curriculum, Stage, follow
-    from learncast.planning.curricula.rehearsal import rehearse
-    from learncast.planning.forgetting import ContinualLearning, forgetting, learn_in_sequence
+    from learncast.planning.agreement import agreement
+    from learncast.planning.curriculum import Curriculum, follow
+    from learncast.planning.forgetting import forgetting
     from learncast.planning.phase import phase_portrait
     from learncast.planning.plans.planner import plan
     from learncast.planning.plans.recommendation import Plan
-    from learncast.planning.plans.training_loop import TrainingLoop, training_loop_of
-    from learncast.planning.schedules.designer import Design, design
-    from learncast.planning.schedules.optimal import CheapestPath, FastestPath, cheapest_path, fastest_path
-    from learncast.planning.schedules.pareto import forgetting_front
-    from learncast.planning.schedules.schedule import Schedule
-    from learncast.planning.schedules.search import best_schedule
-    from learncast.planning.solving import solve
-    from learncast.planning.timing import printed_time, time_to_learn
-    from learncast.representation.decoupling import off_diagonal_strength
-    from learncast.representation.richness import richness
-    from learncast.representation.similarity import (
-        hidden_similarity,
-        representation_distance,
-        tangent_kernel,
-        tangent_kernel_summary,
-    )
-    from learncast.responses.modes import solve_response
-    from learncast.responses.response import Response, response
+    from learncast.planning.solving import solve, time_to_learn
+    from learncast.planning.terms import Terms
+    from learncast.practice.stage import Stage
     from learncast.tasks.task import Task
-    from learncast.trajectory import Provenance, Status, Trajectory
+    from learncast.trajectory import Status, Trajectory

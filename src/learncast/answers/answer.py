@@ -1,27 +1,53 @@
-"""An answer: one result as tables for people, JSON for programs and files for the record."""
+"""An answer: one result as tables for people, JSON for programs, a page and files for the record."""
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import math
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import xarray as xr
 
-from learncast.assumptions import Assumption, exact
+from learncast.assumptions import Assumption, Trust
+from learncast.citations import bibliography
 from learncast.errors import InvalidSpec
-from learncast.report import Report, Table, rendered
+from learncast.files import draft_folder
+from learncast.tasks.recorded.summary import summary
 from learncast.trajectory import FORECAST_CLASSES, Provenance, Status, save_dataset
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+from learncast.planning.grounds.ground import Ground
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #1b1b1b; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+.lead { font-size: 1.15rem; background: #eef4fa; border-left: 4px solid #0072B2; padding: .7rem 1rem; }
+.warn { background: #fdf1e7; border-left: 4px solid #D55E00; padding: .7rem 1rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .92rem; }
+th, td { text-align: right; padding: .3rem .8rem; border-bottom: 1px solid #ddd; font-variant-numeric: tabular-nums; }
+th:first-child, td:first-child, td.text { text-align: left; }
+img { max-width: 100%; height: auto; } pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; font-size: .85rem; }
+.muted { color: #666; font-size: .9rem; }
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table for people: a heading, columns, and rows of formatted cells."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +60,11 @@ class Answer:
         The command's name, which names the files too.
     title, lead : str
         The study's name and the answer in a sentence.
-    forecast_class : str
-        What may be promised.
+    trust : Trust
+        How far it can be trusted: table, class, footer and exit code all repeat it.
     values : dict
         The JSON object.
     tables : sequence of Table
-    assumptions : sequence of Assumption
     dataset : Dataset
         The numbers, labelled.
     draw : callable
@@ -54,10 +79,9 @@ class Answer:
     kind: str
     title: str
     lead: str
-    forecast_class: str
+    trust: Trust
     values: dict[str, Any]
     tables: Sequence[Table]
-    assumptions: Sequence[Assumption]
     dataset: xr.Dataset
     draw: Callable[[], Figure]
     provenance: Provenance
@@ -65,9 +89,26 @@ class Answer:
     passed: bool = True
 
     @property
-    def holds(self) -> bool:
-        """Whether every condition of the theory is met."""
-        return exact(self.assumptions)
+    def forecast_class(self) -> str:
+        """What may be promised."""
+        return self.trust.forecast_class
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """Every condition, as measured."""
+        return self.trust.assumptions
+
+    @property
+    def every_table(self) -> list[Table]:
+        """The tables, and last how far to trust them."""
+        rows = [(a.name.replace("_", " "), f"{a.measured:.3g}", f"{a.allowed:g}", a.verdict) for a in self.assumptions]
+        validity = Table("How far to trust it", ("assumption", "measured", "allowed", "holds"), rows)
+        return [*self.tables, validity] if rows else list(self.tables)
+
+    @property
+    def footer(self) -> str:
+        """Class and promise in a line."""
+        return f"{self.forecast_class}: {FORECAST_CLASSES[self.forecast_class]}"
 
     def json(self) -> str:
         """The answer as one JSON object; infinity is the string "inf", unknown the string "nan"."""
@@ -77,6 +118,38 @@ class Answer:
             "validity": [validity(a) for a in self.assumptions],
         }
         return json.dumps(plain({**self.values, **shared}), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def html(self, figure: bytes) -> str:
+        """One self-contained page with the figure; it loads nothing from anywhere."""
+        warning = "".join(
+            f'<p class="warn"><b>{_text(a.name)}</b> measures {a.measured:.3g}, more than the {a.allowed:g} '
+            f"allowed: {_text(a.condition.otherwise)}.</p>"
+            for a in self.trust.failed
+        )
+        picture = "data:image/png;base64," + base64.b64encode(figure).decode("ascii")
+        versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
+        origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
+        body = [
+            f"<h1>{_text(self.title)}</h1>",
+            f'<p class="lead">{_text(self.lead)}</p>',
+            f"<p><b>Class of this forecast: {_text(self.forecast_class)}</b>, "
+            f"{_text(FORECAST_CLASSES[self.forecast_class])}.</p>",
+            warning,
+            f'<p><img alt="{_text(self.title)}" src="{picture}"></p>',
+            *map(_table, self.every_table),
+            "<h2>Study</h2>",
+            f"<pre>{_text(self.study)}</pre>",
+            "<h2>Where the numbers come from</h2>",
+            f'<p class="muted">{_text(origin)}</p>',
+            f"<pre>{_text(bibliography(*self.provenance.citations))}</pre>",
+        ]
+        return (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{_text(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+            + "\n".join(part for part in body if part)
+            + "\n</body>\n</html>\n"
+        )
 
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write JSON, NetCDF, PNG, the resolved study and the report; all of them or none."""
@@ -88,34 +161,32 @@ class Answer:
                 why="several files go there",
                 remedy="choose another name",
             )
-        # The draft lies beside what exists already, so that a failure leaves no new folder behind.
-        beside = next(folder for folder in target.absolute().parents if folder.is_dir())
-        draft = Path(tempfile.mkdtemp(prefix=".learncast-", dir=beside))
-        try:
-            figure = rendered(self.draw())
+        with draft_folder(target) as draft:
+            buffer = BytesIO()
+            self.draw().savefig(buffer, format="png", dpi=150)
             (draft / f"{self.kind}.json").write_text(self.json() + "\n", encoding="utf-8")
             save_dataset(self.dataset, draft / f"{self.kind}.nc", kind=self.kind, provenance=self.provenance)
-            (draft / f"{self.kind}.png").write_bytes(figure)
+            (draft / f"{self.kind}.png").write_bytes(buffer.getvalue())
             (draft / "study.toml").write_text(self.study, encoding="utf-8")
-            report = Report(
-                self.title,
-                self.lead,
-                self.forecast_class,
-                self.tables,
-                self.assumptions,
-                figure,
-                self.provenance,
-                self.study,
-            )
-            (draft / "report.html").write_text(report.html(), encoding="utf-8")
-            target.mkdir(parents=True, exist_ok=True)
-            written = []
-            for file in sorted(draft.iterdir()):
-                os.replace(file, target / file.name)
-                written.append(target / file.name)
-            return written
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            (draft / "report.html").write_text(self.html(buffer.getvalue()), encoding="utf-8")
+            names = sorted(file.name for file in draft.iterdir())
+        return [target / name for name in names]
+
+
+#: Share of a recorded target below which what a linear network can explain is the first thing to say.
+LITTLE = 0.05
+
+
+def data_said(ground: Ground, task: int) -> tuple[str, list[str]]:
+    """What recorded data allow, sentence by sentence; before them the one that must come first, if any must."""
+    own, recurrence = ground.tasks[task], getattr(ground.network, "scalar_recurrence", None)
+    if own.recording is None or recurrence is None:
+        return "", []
+    found = summary(own, recurrence=recurrence)
+    shares = [share for share in (found.left_out, found.explained) if math.isfinite(share)]
+    first = f"{found.sentences[0]} " if shares and shares[0] < LITTLE else ""
+    done = own.recording.sentences(own.trials or 0)
+    return first, [sentence.removesuffix(".") for sentence in (*done, *found.sentences)]
 
 
 def validity(assumption: Assumption) -> dict[str, Any]:
@@ -125,19 +196,36 @@ def validity(assumption: Assumption) -> dict[str, Any]:
         "measured": assumption.measured,
         "allowed": assumption.allowed,
         "holds": assumption.holds,
+        "needed": assumption.condition.binding,
     }
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{_text(column)}</th>" for column in table.columns)
+    rows = "\n".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in table.rows)
+    note = "".join(f'<p class="muted">{_text(line)}</p>' for line in table.notes)
+    return (
+        f'<h2>{_text(table.title)}</h2>\n<div class="scroll"><table><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{rows}\n</tbody></table></div>{note}"
+    )
+
+
+def _cell(value: str) -> str:
+    return f'<td class="text">{_text(value)}</td>' if " " in value else f"<td>{_text(value)}</td>"
+
+
+def _text(value: str) -> str:
+    return html.escape(value, quote=True)
 
 
 def plain(value: Any) -> Any:
     """Turn arrays and numpy numbers into JSON values, infinities and nan into words."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
+    if hasattr(value, "tolist"):
         return plain(value.tolist())
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
     return value
@@ -176,3 +264,31 @@ def between(interval: tuple[float, float] | None) -> str:
 def within(interval: tuple[float, float] | None) -> str:
     """The same in brackets, to stand behind a number."""
     return "" if interval is None else f" ({between(interval)})"
+
+
+#: How an answer was found, where that is not by common modes.
+_WAYS = {
+    "two-layer": " (No common modes: by the exact flow of a two-layer network.)",
+    "pooled": " (No common modes: by descent on the pooled statistics of these tasks.)",
+    "flow": " (No closed form: by the integrated flow of the weights that learn.)",
+    "responses": " (Through the measured responses of the units.)",
+}
+
+
+def way_taken(ground: Ground, trust: Trust, place: int = -1) -> str:
+    """The way, in a bracket behind an answer; the condition that fails where one does, which then is the answer."""
+    if trust.holds:
+        return _WAYS.get(ground.by, "")
+    failed = trust.failed[0]
+    if failed.name == "stable_learning_rate":
+        rate, most = ground.learning_rate, ground.largest_rate(place)
+        return (
+            f"Gradient descent does not settle at a learning rate of {rate:g}: it times the largest curvature is "
+            f"{failed.measured:.3g}, and must stay below {failed.allowed:g}. Below a learning rate of {most:.2g} "
+            "it is sure to settle."
+        )
+    name = failed.name.replace("_", " ")
+    return (
+        f"An approximation, asked for by name: {name} measures {failed.measured:.3g}, more than the {failed.allowed:g} "
+        f"allowed; {failed.condition.otherwise}."
+    )

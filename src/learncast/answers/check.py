@@ -11,23 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from learncast.answers.answer import Answer, counted, shown, whole
-from learncast.answers.forecast import CLOSED_FORMS
-from learncast.dynamics.descent import descend
-from learncast.dynamics.gradient_flow import gradient_flow
-from learncast.dynamics.learning_problem import LearningProblem
-from learncast.dynamics.solution import Solution
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.agreement import agreement, step_statistics
-from learncast.planning.curricula.curriculum import Curriculum, Stage, follow
-from learncast.planning.curricula.rehearsal import rehearse
-from learncast.planning.curricula.terrain import LinearTerrain
-from learncast.planning.plans.planner import plan
-from learncast.planning.plans.recommendation import Plan
-from learncast.planning.plans.terrain_planner import TerrainPlanner
-from learncast.planning.solving import solve
+from learncast.answers.answer import Answer, Table, counted, shown, whole
+from learncast.planning.agreement import agreement, rehearse, step_statistics
+from learncast.planning.curriculum import Curriculum, followed
+from learncast.planning.plans.planner import plan_on
+from learncast.practice.stage import Stage
 from learncast.progress import Progress, silent
-from learncast.report import Table
 from learncast.study import Study
 from learncast.trajectory import Provenance, described, spec_hash
 from learncast.validation import count, positive
@@ -48,7 +37,7 @@ class _Row:
     """One training plan: what was predicted and what was measured."""
 
     name: str
-    theory: Curriculum | Solution
+    theory: Curriculum
     flow: float
     descent: float
     predicted: float
@@ -83,8 +72,7 @@ def checked(
     count("seeds", seeds, least=2, why="a standard deviation needs two runs")
     if tolerance is not None:
         positive("tolerance", tolerance, why="training is noisy")
-    staged = study.plannable
-    rows = _curricula(study, seeds, processes, progress) if staged else _direct(study, seeds, processes, progress)
+    rows = _trained(study, seeds, processes, progress)
     tolerance = TOLERANCES[rows[0].theory.forecast_class] if tolerance is None else tolerance
     verdicts = {row.name: row.verdict(tolerance) for row in rows}
     failed = [name for name, verdict in verdicts.items() if verdict == "differs"]
@@ -93,7 +81,7 @@ def checked(
         kind="check",
         title=f"{study.name}: check",
         lead=_lead(rows, verdicts, tolerance, seeds),
-        forecast_class=theory.forecast_class,
+        trust=theory.trust,
         values={
             "learning_rate": study.learning_rate,
             "accuracy": study.accuracy,
@@ -104,7 +92,6 @@ def checked(
             "rows": [_values(row, verdicts[row.name]) for row in rows],
         },
         tables=[_table(rows, verdicts, tolerance)],
-        assumptions=theory.assumptions,
         dataset=_dataset(rows),
         draw=partial(_draw, rows, study),
         provenance=Provenance("training", theory.provenance.citations, spec_hash(theory.provenance.spec_hash, seeds)),
@@ -113,145 +100,66 @@ def checked(
     )
 
 
-def _curricula(study: Study, seeds: int, processes: int | None, progress: Progress) -> list[_Row]:
-    """Direct training and the best curriculum through every candidate."""
-    from learncast import simulate
-
-    rate, network = study.learning_rate, study.recurrent_network
+def _forecasts(study: Study) -> dict[str, Curriculum]:
+    """Direct training and the best curriculum through every candidate, on one ground."""
+    ground = study.ground()
     last = Stage(study.target, accuracy=study.accuracy)
-    curricula = {"direct training": [last]}
+    found = {"direct training": followed([last], [ground.target], ground)}
     if study.candidates:
-        found = plan(study.target, study.candidates, network, learning_rate=rate, accuracy=study.accuracy, strict=False)
-        if isinstance(found.planner, TerrainPlanner) and isinstance(found.planner.terrain, LinearTerrain):
-            return _traced(found, found.planner.terrain, study, seeds, processes, progress)
-        for candidate in found.candidates[:MOST_CANDIDATES]:
+        planned = plan_on(ground, study.terms.over(len(study.candidates)), strict=False)
+        for candidate in planned.candidates[:MOST_CANDIDATES]:
             # A candidate that does not help is checked too, at a stop where the theory has something to say.
-            stop = candidate.accuracy if candidate.helps else 0.8
-            curricula[f"{candidate.task.name} to {stop:.4g}"] = [Stage(candidate.task, accuracy=stop), last]
-    settings = simulate.Training(rate, batch=study.batch, learn=("input", "output"), record=("strength",))
-    forecasts = {name: follow(stages, network, learning_rate=rate, strict=False) for name, stages in curricula.items()}
-    jobs = [
-        (
-            stages,
-            network,
-            settings.with_(seed=seed, most_steps=_most(forecasts[name].descent_steps)),
-            [m.optimum for m in forecasts[name].modes],
-        )
-        for name, stages in curricula.items()
-        for seed in range(seeds)
-    ]
-    runs = simulate.train_all(jobs, processes=processes, progress=progress)
-    rows = []
-    for k, (name, stages) in enumerate(curricula.items()):
-        theory, own = forecasts[name], runs[k * seeds : (k + 1) * seeds]
-        numerical = [math.nan, math.nan]
-        if isinstance(network, LinearRNN):
-            limit = _most(theory.descent_steps)
-            numerical = [
-                rehearse(stages, network, learning_rate=rate, by=by, most_steps=limit).steps
-                for by in ("flow", "descent")
-            ]
-        measured = np.array([run.steps if run.status.name == "ok" else math.inf for run in own])
-        rows.append(
-            _Row(
-                name,
-                theory,
-                numerical[0],
-                numerical[1],
-                theory.flow_steps,
-                theory.descent_steps,
-                _interval(theory),
-                own,
-                step_statistics(theory.flow_steps, theory.descent_steps, measured),
-            )
-        )
-    return rows
+            stop = candidate.accuracy if candidate.helps and 0 < candidate.accuracy < 1 else 0.8
+            stages = [Stage(candidate.task, accuracy=stop), last]
+            found[f"{candidate.task.name} to {stop:.4g}"] = planned.follow(stages)
+    return found
 
 
-def _traced(
-    found: Plan, terrain: LinearTerrain, study: Study, seeds: int, processes: int | None, progress: Progress
-) -> list[_Row]:
-    """The same for tasks without common modes: each stage is trained until its loss is as low as the plan asks."""
+def _trained(study: Study, seeds: int, processes: int | None, progress: Progress) -> list[_Row]:
+    """The same stages on another ground: the network trained for real, stopped by what each ground calls learned."""
     from learncast import simulate
 
-    last = Stage(study.target, accuracy=study.accuracy)
-    theories: dict[str, Curriculum] = {"direct training": found.planner.follow([last])}
-    for candidate in found.candidates[:MOST_CANDIDATES]:
-        stop = candidate.accuracy if candidate.helps else 0.8
-        theories[f"{candidate.task.name} to {stop:.4g}"] = found.planner.follow(
-            [Stage(candidate.task, accuracy=stop), last]
-        )
-    places = {id(task): k for k, task in enumerate(terrain.tasks)}
+    forecasts = _forecasts(study)
+    settings = simulate.Training(study.learning_rate, batch=study.batch, learn=study.learn, record=("strength",))
 
-    def goal(stage: Stage) -> Any:
-        place = places[id(stage.task)]
-        assert stage.accuracy is not None
-        return simulate.LossBelow(terrain.problems[place].least_loss + terrain.goal(place, stage.accuracy))
+    def job(way: Curriculum, seed: int) -> tuple[Any, ...]:
+        own = settings.with_(seed=seed, most_steps=_most(way.descent_steps))
+        if way.modes and way.ground.goal == "modes":
+            return [o.stage for o in way.outcomes], study.network, own, [m.optimum for m in way.modes]
+        rules = [
+            (o.stage.task, simulate.LossBelow(way.ground.goal_loss(k, float(o.stage.accuracy or 0.0))))
+            for k, o in zip(way.places, way.outcomes, strict=True)
+        ]
+        return rules, study.network, own, None
 
-    settings = simulate.Training(study.learning_rate, batch=study.batch, learn=terrain.learn, record=("strength",))
-    jobs = [
-        (
-            [(o.stage.task, goal(o.stage)) for o in theory.outcomes],
-            study.linear_network,
-            settings.with_(seed=seed, most_steps=_most(theory.descent_steps)),
-            None,
-        )
-        for theory in theories.values()
-        for seed in range(seeds)
-    ]
+    jobs = [job(way, seed) for way in forecasts.values() for seed in range(seeds)]
     runs = simulate.train_all(jobs, processes=processes, progress=progress)
     rows = []
-    for k, (name, theory) in enumerate(theories.items()):
+    for k, (name, way) in enumerate(forecasts.items()):
         own = runs[k * seeds : (k + 1) * seeds]
+        flow, descent = _numerical(way)
         measured = np.array([run.steps if run.status.name == "ok" else math.inf for run in own])
-        flow, descent = theory.flow_steps, theory.descent_steps
-        steps = step_statistics(flow, descent, measured)
-        rows.append(_Row(name, theory, flow, descent, flow, descent, None, own, steps))
+        steps = step_statistics(way.flow_steps, way.descent_steps, measured)
+        interval = way.descent_interval
+        rows.append(_Row(name, way, flow, descent, way.flow_steps, way.descent_steps, interval, own, steps))
     return rows
+
+
+def _numerical(way: Curriculum) -> tuple[float, float]:
+    """The same run through numerically on exact statistics, where a closed form told it."""
+    if way.ground.readable_modes(way.ground.target) is None or way.ground.goal != "modes":
+        return way.flow_steps, way.descent_steps
+    stages, network, limit = [o.stage for o in way.outcomes], way.ground.network, _most(way.descent_steps)
+    found = [
+        rehearse(stages, network, learning_rate=way.learning_rate, by=by, most_steps=limit).steps
+        for by in ("flow", "descent")
+    ]
+    return found[0], found[1]
 
 
 def _most(predicted: float) -> int:
     """Steps after which a run is given up."""
     return LEAST if not math.isfinite(predicted) else max(LEAST, math.ceil(PATIENCE * predicted))
-
-
-def _interval(theory: Curriculum) -> tuple[float, float] | None:
-    """Interval of the predicted steps, where the forecast rests on samples."""
-    found = getattr(theory, "descent_interval", None)
-    return None if found is None else (float(found[0]), float(found[1]))
-
-
-def _direct(study: Study, seeds: int, processes: int | None, progress: Progress) -> list[_Row]:
-    """Direct training of any linear network, to the loss at which the accuracy is reached."""
-    from learncast import simulate
-
-    rate, network, learn = study.learning_rate, study.linear_network, study.learn
-    problem = LearningProblem.of(study.target, network, learn)
-    make = partial(solve, strict=False) if learn in CLOSED_FORMS else partial(gradient_flow, learn=learn)
-    theory = make(study.target, network, learning_rate=rate)
-    when = theory.time_to(study.accuracy)
-    limit = _most(when.flow_steps)
-    run = descend(study.target, network, learning_rate=rate, until=study.accuracy, learn=learn, most_steps=limit)
-    exact = run.time_to(study.accuracy)
-    goal = problem.least_loss + problem.target_excess(study.accuracy)
-    until = simulate.LossBelow(goal)
-    training = simulate.Training(rate, batch=study.batch, learn=learn, until=until, most_steps=limit)
-    jobs = [(study.target, network, training.with_(seed=seed), None) for seed in range(seeds)]
-    runs = simulate.train_all(jobs, processes=processes, progress=progress)
-    measured = np.array([run.steps if run.status.name == "ok" else math.inf for run in runs])
-    steps = step_statistics(when.flow_steps, exact.descent_steps, measured)
-    row = _Row(
-        "direct training",
-        theory,
-        when.flow_steps,
-        exact.descent_steps,
-        when.flow_steps,
-        exact.descent_steps,
-        None,
-        runs,
-        steps,
-    )
-    return [row]
 
 
 def _lead(rows: list[_Row], verdicts: dict[str, str], tolerance: float, seeds: int) -> str:

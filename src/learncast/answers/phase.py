@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from learncast.answers.answer import Answer, shown
-from learncast.assumptions import ASSUMPTIONS, Assumption, exact
+from learncast.answers.answer import Answer, Table, shown, whole
+from learncast.assumptions import ASSUMPTIONS, Assumption, Trust
 from learncast.planning.phase import phase_portrait
-from learncast.planning.solving import solve
 from learncast.progress import Progress, silent
-from learncast.report import Table
 from learncast.study import Study
+from learncast.trajectory import Provenance
 from learncast.validation import FloatArray
 
 if TYPE_CHECKING:
@@ -20,63 +19,78 @@ if TYPE_CHECKING:
 
 
 def portrayed(
-    study: Study, *, vary: str, values: FloatArray, accuracies: FloatArray, progress: Progress = silent
+    study: Study,
+    *,
+    vary: str,
+    values: FloatArray,
+    accuracies: FloatArray,
+    by: str = "auto",
+    progress: Progress = silent,
 ) -> Answer:
     """Time curricula over a keyword of the target's family and the first task's stop."""
     dataset = phase_portrait(
         study.target,
-        study.recurrent_network,
+        study.network,
         vary=vary,
         values=values,
         accuracies=accuracies,
         learning_rate=study.learning_rate,
         accuracy=study.accuracy,
+        by=by,
         strict=False,
         progress=progress,
     )
-    solution = solve(study.target, study.recurrent_network, learning_rate=study.learning_rate, strict=False)
     # The portrait measured each condition over the target and every first task.
-    assumptions = [Assumption(name, float(value)) for name, value in dataset.attrs.items() if name in ASSUMPTIONS]
-    speedup = dataset["speedup_steps"].values
-    where = np.unravel_index(int(np.nanargmax(np.where(np.isnan(speedup), -np.inf, speedup))), speedup.shape)
-    best = float(speedup[where])
+    measured = tuple(Assumption(name, float(value)) for name, value in dataset.attrs.items() if name in ASSUMPTIONS)
+    held = dataset.attrs["forecast_class"]
+    trust = Trust(measured, "exact" if held == "outside" else held)
+    saved, direct = dataset["saved_descent_steps"].values, float(dataset["direct_descent_steps"])
+    where = np.unravel_index(int(np.nanargmax(np.where(np.isnan(saved), -np.inf, saved))), saved.shape)
+    best = float(saved[where])
     own = study.target.recipe.parameters[vary] if study.target.recipe else None
     value, stop = float(values[where[0]]), float(accuracies[where[1]])
-    direct = shown(float(dataset["direct_steps"]))
+    alone = f"{whole(direct)} gradient steps (flow: {shown(float(dataset['direct_steps']))})"
     lead = (
-        f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves {shown(best)} "
-        f"of {direct} flow steps. It pays at {np.mean(speedup > 0):.0%} of this grid."
+        f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves {whole(best)} "
+        f"of {alone}. It pays at {np.mean(dataset['speedup_steps'].values > 0):.0%} of this grid."
         if best > 0
-        else f"Nowhere on this grid does pretraining pay; direct training takes {direct} flow steps."
+        else f"Nowhere on this grid does pretraining pay; direct training takes {alone}."
     )
+    if not trust.holds:
+        lead = f"The theory does not hold on all of this grid ({trust.names}); read it as an approximation. {lead}"
 
     def draw() -> Figure:
         from learncast.figures import page, portrait
 
         figure, (ax,) = page(width=6.0, height=4.4)
-        portrait(dataset, ax, target_value=float(own) if isinstance(own, int | float) else None, title=study.name)
+        portrait(
+            dataset, ax, target_value=float(own) if own is not None and np.ndim(own) == 0 else None, title=study.name
+        )
         return figure
 
     return Answer(
         kind="phase",
         title=f"{study.name}: where pretraining pays",
         lead=lead,
-        forecast_class=solution.forecast_class if exact(assumptions) else "outside",
+        trust=trust,
         values={
             "target": study.target.name,
+            "by": dataset.attrs["by"],
             "vary": vary,
             "values": values,
             "accuracies": accuracies,
             "direct_steps": float(dataset["direct_steps"]),
-            "speedup_steps": speedup,
+            "direct_descent_steps": direct,
+            "best": {"value": value, "accuracy": stop, "saved_descent_steps": best},
+            "speedup_steps": dataset["speedup_steps"].values,
             "total_steps": dataset["total_steps"].values,
-            "singular_accuracy": dataset["singular_accuracy"].values,
+            "total_descent_steps": dataset["total_descent_steps"].values,
+            **({"singular_accuracy": dataset["singular_accuracy"].values} if "singular_accuracy" in dataset else {}),
         },
-        tables=[_best_stops(vary, values, accuracies, speedup, dataset["total_steps"].values)],
-        assumptions=assumptions,
+        tables=[_best_stops(vary, values, accuracies, dataset["speedup_steps"].values, dataset["total_steps"].values)],
         dataset=dataset,
         draw=draw,
-        provenance=solution.provenance,
+        provenance=Provenance.from_attributes(dataset.attrs),
         study=study.resolved(),
     )
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from learncast.answers.answer import Answer, shown, whole
-from learncast.assumptions import worst
+from learncast.answers.answer import Answer, Table, shown, whole
+from learncast.assumptions import Trust, worst
 from learncast.errors import InvalidSpec
 from learncast.progress import Progress, silent
-from learncast.report import Table
-from learncast.study.tables import to_toml, without_none
+from learncast.study.files import to_toml, without_none
 from learncast.study.window_study import WindowStudy, sequences_from_file
 
 if TYPE_CHECKING:
@@ -31,15 +30,16 @@ def rehearsed_window(study: WindowStudy, *, progress: Progress = silent) -> Answ
     from learncast.learnability.rehearsal import trained
 
     (inputs, targets), held_out = study.sequences()
-    run = trained(study.settings(), inputs, targets, progress=lambda share: progress(_TRAINING * share))
-    found = window(
-        run.model,
-        *held_out,
-        optimizer=run.optimizer,
-        progress=lambda share: progress(_TRAINING + (1 - _TRAINING) * share),
-        **study.options(),
+    model, optimizer, losses = trained(
+        study.settings(), inputs, targets, progress=lambda share: progress(_TRAINING * share)
     )
-    losses = run.losses
+    found = window(
+        model,
+        *held_out,
+        optimizer=optimizer,
+        progress=lambda share: progress(_TRAINING + (1 - _TRAINING) * share),
+        **study.question(),
+    )
     training = {"steps": len(losses), "first_loss": losses[0], "last_loss": losses[-1]} if len(losses) else {"steps": 0}
     return _answer(found, study.name, study.resolved(), {"training": training})
 
@@ -70,11 +70,13 @@ def stored_window(
     learning_rate : float, optional
         Its learning rate.
     options : dict, optional
-        Keywords of `learncast.learnability.window`.
+        What is asked, by the names of `learncast.learnability.question`; None keeps a default.
     progress : callable
     """
     from learncast.learnability.diagnosis import window
-    from learncast.learnability.stored_model import built_model, load_optimizer, load_weights, named_optimizer
+    from learncast.learnability.question import grouped
+    from learncast.learnability.rehearsal import build_optimizer
+    from learncast.learnability.stored_model import built_model, load_optimizer, load_weights
 
     inputs, targets = sequences_from_file(data)
     stored = built_model(place)
@@ -83,19 +85,19 @@ def stored_window(
     if optimizer is not None and chosen is None:
         if learning_rate is None:
             raise _incomplete("--learning-rate", "--optimizer alone", "an optimiser's steps are multiples of it")
-        chosen = named_optimizer(optimizer, stored.model, learning_rate=learning_rate)
+        chosen = build_optimizer(optimizer, stored.model, learning_rate=learning_rate)
     if optimizer_state is not None:
         if chosen is None:
             raise _incomplete("--optimizer", "--optimizer-state alone", "a state does not say whose it is")
         load_optimizer(chosen, stored.model, optimizer_state)
-    keywords = without_none(options or {})
+    asked = without_none({key: np.asarray(value).tolist() for key, value in (options or {}).items()})
+    question = grouped({**asked, "loss": stored.loss})
     stored.model.eval()
-    found = window(stored.model, inputs, targets, optimizer=chosen, loss=stored.loss, progress=progress, **keywords)
-    files = {"model": place, "weights": str(weights), "data": str(data)}
-    files |= without_none({"optimizer_state": None if optimizer_state is None else str(optimizer_state)})
-    named = without_none({"optimizer": optimizer, "learning_rate": learning_rate})
-    plain = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in keywords.items()}
-    return _answer(found, Path(place.rpartition(":")[0]).stem, to_toml({**files, **named, "window": plain}), {})
+    found = window(stored.model, inputs, targets, optimizer=chosen, progress=progress, **question)
+    state = None if optimizer_state is None else str(optimizer_state)
+    said: dict[str, Any] = {"model": place, "weights": str(weights), "data": str(data), "optimizer_state": state}
+    said |= {"optimizer": optimizer, "learning_rate": learning_rate}
+    return _answer(found, Path(place.rpartition(":")[0]).stem, to_toml({**without_none(said), "window": asked}), {})
 
 
 def _incomplete(missing: str, got: str, why: str) -> InvalidSpec:
@@ -123,10 +125,9 @@ def _answer(found: LearnabilityWindow, name: str, study: str, extra: dict[str, A
         kind="window",
         title=f"{name}: learnability window",
         lead=found.summary(),
-        forecast_class="measured",
+        trust=Trust(worst(found.validity(index) for index in range(found.layers)), "measured"),
         values=values,
         tables=[table for index in range(found.layers) for table in _tables(found, index)],
-        assumptions=worst(found.validity(index) for index in range(found.layers)),
         dataset=found.dataset,
         draw=lambda: draw_window(found),
         provenance=found.provenance,
@@ -136,27 +137,20 @@ def _answer(found: LearnabilityWindow, name: str, study: str, extra: dict[str, A
 
 def _values(found: LearnabilityWindow, index: int) -> dict[str, Any]:
     here = found.dataset.sel(layer=index)
-    plain = ("envelope", "envelope_gate", "envelope_optimizer", "tail_index", "tail_index_interval", "scale",
-             "scale_interval", "signal", "signal_interval", "score", "status")  # fmt: skip
-    decay = {key: here[f"decay_{key}"].values for key in ("amplitude", "rate", "exponent", "r_squared")}
+    arrays = ("envelope", "envelope_gate", "envelope_optimizer", "tail_index", "tail_index_interval", "scale",
+              "scale_interval", "signal", "signal_interval", "score", "status")  # fmt: skip
+    decay = ("kind", "amplitude", "rate", "exponent", "r_squared", "status", "implication")
     return {
         "lags": here["lag"].values,
-        **{key: here[key].values for key in plain},
-        "critical_score": float(here["critical_score"]),
+        **{key: here[key].values for key in arrays},
         "required_sequences": here["required_sequences"].sel(noise="per_lag").values,
         "required_sequences_total": here["required_sequences"].sel(noise="total").values,
-        "reach": float(here["reach"]),
-        "contiguous_reach": float(here["contiguous_reach"]),
+        **{key: here[key].item() for key in ("critical_score", "reach", "contiguous_reach")},
         "window": found.windows(index),
         "contiguous_window": found.windows(index, contiguous=True),
         "window_total": found.windows(index, noise="total"),
         "null_window": found.null_windows(index),
-        "decay": {
-            "kind": str(here["decay_kind"].values),
-            **{key: float(value) for key, value in decay.items()},
-            "status": str(here["decay_status"].values),
-            "implication": str(here["decay_implication"].values),
-        },
+        "decay": {key: here[f"decay_{key}"].item() for key in decay},
         "time_scales": here["time_scale"].values,
     }
 
@@ -168,21 +162,13 @@ def _tables(found: LearnabilityWindow, index: int) -> list[Table]:
     total, null = found.windows(index, noise="total"), found.null_windows(index)
     sizes = [(f"{n:,}", *(_lag(part[n]) for part in (windows, gapless, total, null))) for n in windows]
     columns = ("sequences", "window", "without gaps", "against all noise", "no signal (95%)")
-    notes = [
-        f"More than {found.sequences:,} sequences: at least so far, since lags without a signal here stay unknown."
-    ]
+    more = f"More than {found.sequences:,} sequences: at least so far, since lags without a signal here stay unknown."
     rows = [_lag_row(here.isel(lag=row)) for row in range(here.sizes["lag"])]
+    lags = ("lag", "envelope", "gates", "signal", "score", "index", "needs", "status")
+    told = f"A signal is told from 0 by a score above {float(here['critical_score']):.3g}; too few: these "
     return [
-        Table(f"Longest learnable lag{of}", columns, sizes, notes),
-        Table(
-            f"Lag by lag{of}",
-            ("lag", "envelope", "gates", "signal", "score", "index", "needs", "status"),
-            rows,
-            [
-                f"A signal is told from 0 by a score above {float(here['critical_score']):.3g}; too few: these "
-                "sequences do not tell it, or not its noise."
-            ],
-        ),
+        Table(f"Longest learnable lag{of}", columns, sizes, [more]),
+        Table(f"Lag by lag{of}", lags, rows, [f"{told}sequences do not tell it, or not its noise."]),
     ]
 
 
@@ -191,15 +177,14 @@ _SHORT = {"too_few_samples": "too few", "outside_theory": "outside", "not_learne
 
 
 def _lag_row(here: xr.Dataset) -> tuple[str, ...]:
+    status, needed = here["status"].item(), here["required_sequences"].sel(noise="per_lag").item()
     return (
-        f"{int(here['lag'])}",
-        f"{float(here['envelope']):.3g}",
-        f"{float(here['envelope_gate']):.3g}",
-        f"{float(here['signal']):.3g}",
-        f"{float(here['score']):.2f}",
-        shown(float(here["tail_index"])),
-        whole(np.ceil(float(here["required_sequences"].sel(noise="per_lag")))),
-        _SHORT.get(str(here["status"].values), str(here["status"].values).replace("_", " ")),
+        f"{here['lag'].item()}",
+        *(f"{here[name].item():.3g}" for name in ("envelope", "envelope_gate", "signal")),
+        f"{here['score'].item():.2f}",
+        shown(here["tail_index"].item()),
+        whole(np.ceil(needed)),
+        _SHORT.get(status, status.replace("_", " ")),
     )
 
 

@@ -5,17 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
 from scipy import stats
+from scipy.optimize import brentq
 
+from learncast.dynamics.descent import MOST_STEPS, Descent, descend
+from learncast.dynamics.gradient_flow import gradient_flow
+from learncast.dynamics.mode_equation import band_scale
+from learncast.dynamics.modes import modes_of
 from learncast.dynamics.solution import Solution
 from learncast.errors import InvalidSpec, SchemaMismatch
-from learncast.planning.curricula.curriculum import Curriculum
-from learncast.trajectory import STEPS, Trajectory, described
-from learncast.validation import FloatArray, between, real_array
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.planning.curriculum import Curriculum
+from learncast.practice.stage import Stage
+from learncast.tasks.geometry import Frame
+from learncast.trajectory import STEPS, Status, Trajectory, described
+from learncast.validation import FloatArray, between, one_of, real_array
 
 #: Quantities of a trajectory that theory and training share and that agreement is measured on.
 COMPARED = ("strength", "loss", "network_function", "input_gram", "output_gram", "input_weight", "output_weight")
@@ -50,8 +59,8 @@ def agreement(
         ``measured_steps`` (seed), their mean, standard deviation and interval, and ``steps_deviation``, the mean over
         prediction minus 1: of the descent steps where they are known.
     """
-    runs = [simulation] if isinstance(simulation, Trajectory) else list(simulation)
-    if not runs or not all(isinstance(run, Trajectory) for run in runs):
+    runs = list(simulation) if isinstance(simulation, Sequence) else [simulation]
+    if not runs or not all(hasattr(run, "dataset") for run in runs):
         raise InvalidSpec(
             required="a simulation must be a Trajectory or a list of them",
             got=f"{[type(run).__name__ for run in runs] or 'none'}",
@@ -59,10 +68,10 @@ def agreement(
             remedy="pass what learncast.simulate.train or descend(...).at(...) returned",
         )
     times = max((np.asarray(run.time.values, dtype=float) for run in runs), key=len)
-    expected = theory.dataset if isinstance(theory, Trajectory) else theory.at(times).dataset
+    expected = theory.at(times).dataset
     variables: dict[str, Any] = {}
     for name in COMPARED:
-        if name in expected and all(name in run.dataset for run in runs):
+        if all(name in one and bool(one[name].notnull().any()) for one in (expected, *(run.dataset for run in runs))):
             variables |= _deviations(name, expected[name], [run.dataset[name] for run in runs])
     if not variables and accuracy is None:
         raise SchemaMismatch(
@@ -109,22 +118,18 @@ def _t_factor(runs: Any) -> Any:
         return stats.t.ppf((1 + CONFIDENCE) / 2, np.where(np.asarray(runs) > 1, np.asarray(runs) - 1, np.nan))
 
 
-def _steps(theory: Solution | Curriculum | Trajectory, runs: list[Trajectory], accuracy: float) -> dict[str, Any]:
+def _steps(theory: Any, runs: list[Trajectory], accuracy: float) -> dict[str, Any]:
     accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
-    if isinstance(theory, Trajectory):
+    if not hasattr(theory, "time_to"):
         raise InvalidSpec(
             required="theory must be a Solution or a Curriculum to say when an accuracy is reached",
             got="a Trajectory",
             why="its times are only those it was asked for",
             remedy="pass what solve, gradient_flow, descend or follow returned",
         )
-    if isinstance(theory, Curriculum):
-        flow, descent = theory.flow_steps, theory.descent_steps
-    else:
-        when = theory.time_to(accuracy)
-        flow, descent = when.flow_steps, when.descent_steps
+    when = theory.time_to(accuracy)
     measured = np.array([_measured(run, theory, accuracy) for run in runs])
-    return step_statistics(flow, descent, measured)
+    return step_statistics(when.flow_steps, when.descent_steps, measured)
 
 
 def step_statistics(flow: float, descent: float, measured: FloatArray) -> dict[str, Any]:
@@ -149,16 +154,12 @@ def step_statistics(flow: float, descent: float, measured: FloatArray) -> dict[s
     return found
 
 
-def _measured(run: Trajectory, theory: Solution | Curriculum, accuracy: float) -> float:
+def _measured(run: Trajectory, theory: Any, accuracy: float) -> float:
     """First recorded step at which every mode is inside the band; infinite if none is."""
-    if isinstance(theory, Curriculum):
-        optimum, last = theory.modes[-1].optimum, len(theory.outcomes) - 1
-    else:
-        optimum = np.asarray(theory.limit()["strength"].values[0] if not hasattr(theory, "optimum") else theory.optimum)
-        last = 0
+    optimum, last = theory.optimum, theory.last_stage
     strength = np.asarray(run["strength"].values)
     with np.errstate(invalid="ignore"):
-        inside = (np.abs(strength - optimum) <= (1 - accuracy) * np.abs(optimum)) | np.isnan(optimum)
+        inside = (np.abs(strength - optimum) <= (1 - accuracy) * band_scale(optimum)) | np.isnan(optimum)
     reached: Any = inside.all(axis=1)
     if last and "stage" in run.dataset.coords:
         # The record at which a stage ends belongs to it: the next one begins where it stands.
@@ -208,3 +209,125 @@ def convergence_order(gap: Callable[[float], float], learning_rates: Any) -> Con
         return ConvergenceOrder(rates, gaps, math.nan, math.nan)
     fit = stats.linregress(np.log(rates), np.log(gaps))
     return ConvergenceOrder(rates, gaps, float(fit.slope), float(fit.stderr))
+
+
+#: Weights the closed forms let learn.
+LEARN = ("input", "output")
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """How long each stage took.
+
+    Attributes
+    ----------
+    stage_steps : tuple of float
+        Real numbers for the flow, whole ones for descent; infinite for a stage that never ends, nan for those after it.
+    status : Status
+    """
+
+    stage_steps: tuple[float, ...]
+    status: Status
+
+    @property
+    def steps(self) -> float:
+        """Steps of all stages together."""
+        return math.inf if any(map(math.isinf, self.stage_steps)) else float(sum(self.stage_steps))
+
+
+def rehearse(
+    stages: Sequence[Stage], network: LinearRNN, *, learning_rate: float, by: str, most_steps: int = MOST_STEPS
+) -> Rehearsal:
+    """Run a curriculum through numerically, with nothing taken from the closed form but the optimum of every task.
+
+    Parameters
+    ----------
+    stages : sequence of Stage
+    network : LinearRNN
+    learning_rate : float
+    by : {"flow", "descent"}
+        Gradient flow integrated to tight tolerance, or exact gradient descent on the tasks' statistics.
+    most_steps : int
+        Where a stage is given up.
+    """
+    target, *rest = modes_of([stages[-1].task, *(stage.task for stage in stages[:-1])], network)
+    frame, optima = target.frame, [m.optimum for m in (*rest, target)]
+
+    run = _WAYS[one_of("by", by, tuple(_WAYS), why="these are the ways to run it through")]
+    found: list[float] = []
+    for stage, optimum in zip(stages, optima, strict=True):
+        steps, ended = run(stage, network, learning_rate, partial(_gap, frame, optimum), most_steps)
+        found.append(steps)
+        if ended is None:
+            left = [math.nan] * (len(stages) - len(found))
+            return Rehearsal((*found, *left), Status.diverged if math.isnan(steps) else Status.not_learned)
+        network = ended
+    return Rehearsal(tuple(found), Status.ok)
+
+
+Gap = Callable[[LinearRNN], float]
+
+
+def _gap(frame: Frame, optimum: FloatArray, network: LinearRNN) -> float:
+    """Distance of the worst mode from its optimum, as a share of it."""
+    function = network.output_weights @ network.input_weights
+    strength = np.einsum("mk,mn,nk->k", frame.mode_outputs, function, frame.mode_inputs)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = np.abs(strength - optimum) / band_scale(optimum)
+    return float(np.nanmax(shares, initial=0.0))
+
+
+def _flowed(
+    stage: Stage, network: LinearRNN, learning_rate: float, gap: Gap, most_steps: int
+) -> tuple[float, LinearRNN | None]:
+    flow = gradient_flow(stage.task, network, learning_rate=learning_rate, learn=LEARN)
+
+    def at(time: float) -> LinearRNN:
+        return cast(LinearRNN, flow.network_at(time))
+
+    if stage.accuracy is None:
+        assert stage.steps is not None
+        return float(stage.steps), at(stage.steps)
+    tolerance = 1.0 - stage.accuracy
+    if gap(network) <= tolerance:
+        return 0.0, network
+    # Strengths move one way on one task, so the first doubling inside the band brackets its edge.
+    late = 1.0
+    while gap(at(late)) > tolerance:
+        late *= 1.25
+        if late > most_steps:
+            return math.inf, None
+    early = late / 1.25 if late > 1.0 else 0.0
+    steps = float(brentq(lambda t: gap(at(t)) - tolerance, early, late, xtol=1e-9, rtol=1e-12))
+    return steps, at(steps)
+
+
+def _descended(
+    stage: Stage, network: LinearRNN, learning_rate: float, gap: Gap, most_steps: int
+) -> tuple[float, LinearRNN | None]:
+    if stage.accuracy is None:
+        assert stage.steps is not None
+        steps = math.ceil(stage.steps)
+    else:
+        tolerance, steps, block = 1.0 - stage.accuracy, 0, 256
+        if gap(network) <= tolerance:
+            return 0.0, network
+        while True:
+            run = descend(stage.task, network, learning_rate=learning_rate, steps=block, learn=LEARN)
+            if run.status is Status.diverged:
+                return math.nan, None
+            here = next((n for n in range(1, block + 1) if gap(_network(run, n)) <= tolerance), None)
+            if here is not None:
+                return float(steps + here), _network(run, here)
+            network, steps = _network(run, block), steps + block
+            if steps > most_steps:
+                return math.inf, None
+    run = descend(stage.task, network, learning_rate=learning_rate, steps=steps, learn=LEARN)
+    return (math.nan, None) if run.status is Status.diverged else (float(steps), _network(run, steps))
+
+
+def _network(run: Descent, step: int) -> LinearRNN:
+    return cast(LinearRNN, run.network_at(step))
+
+
+_WAYS = {"flow": _flowed, "descent": _descended}

@@ -2,62 +2,72 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from learncast.assumptions import Assumption, require, stable_learning_rate, worst
+from learncast.assumptions import Assumption, Trust, require, stable_learning_rate, worst
 from learncast.dynamics import mode_equation
+from learncast.dynamics.mode_equation import Problem
 from learncast.dynamics.modes import Modes
 from learncast.errors import InvalidSpec
-from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.curricula.explanation import singular_accuracy
-from learncast.planning.curricula.passage import Problem
-from learncast.planning.first_tasks import first_problems
+from learncast.planning.explanation import singular_accuracy
+from learncast.planning.grounds.choice import ground_for
+from learncast.planning.grounds.ground import Ground
+from learncast.planning.grounds.modal import ModeGround
+from learncast.planning.variants import share_geometry, weighted_variants
 from learncast.progress import Progress, silent
 from learncast.responses.bootstrap import bounds
-from learncast.responses.modes import modes_seen_by, solution_of
+from learncast.responses.modes import ResponseModes, mode_of_response
+from learncast.responses.response import Response
 from learncast.responses.trials import seed_of
+from learncast.tasks.families import FAMILIES, checked_channels
 from learncast.tasks.task import Task
-from learncast.trajectory import STEPS, described
-from learncast.validation import FloatArray, between, positive, real_array
+from learncast.trajectory import STEPS, Provenance, described
+from learncast.validation import FloatArray, between, real_array
 
 #: Bytes the portrait's five grids may take together.
 GRID_LIMIT = 2**31
-
 #: Grid points computed at a time: their temporaries stay in the processor's cache.
 _BLOCK = 2**14
+#: Grid points up to which every one is counted by descent; of larger grids the best by the flow are.
+MOST_COUNTED = 10_000
+BEST_COUNTED = 200
+#: Grid points that may be followed one by one, where no modes tell them at once.
+MOST_FOLLOWED = 2_000
 
 
 def phase_portrait(
     target: Task,
-    network: LinearRNN | Activated,
+    network: Any,
     *,
     vary: str,
     values: Sequence[Any] | FloatArray,
     accuracies: Sequence[float] | FloatArray,
     learning_rate: float,
     accuracy: float = 0.99,
+    by: str = "auto",
     strict: bool = True,
     progress: Progress = silent,
-    rng: np.random.Generator | int = 0,
+    seed: int = 0,
 ) -> xr.Dataset:
     """Time two-task curricula over a task parameter and the first task's stopping accuracy.
 
-    The first task is the target with one keyword of its family changed.
+    The first task is the target with one keyword of its family changed. Where all of them fall apart into common modes
+    the grid is computed at once in closed form, elsewhere point by point on the ground whose conditions hold.
 
     Parameters
     ----------
     target : Task
         From a family; learned to `accuracy` in the end.
-    network : LinearRNN or Activated
-        The network before training; ReLU units must share one response (one recurrence, one sign, one output).
+    network : LinearRNN, TwoLayer or Activated
+        The network before training.
     vary : str
         Keyword of the target's family that the first task changes.
     values : (values,)
@@ -65,46 +75,65 @@ def phase_portrait(
     accuracies : (accuracies,)
         Where the first task stops.
     learning_rate, accuracy : float
+    by : {"auto", "modes", "two-layer", "pooled", "flow", "responses"}
+        The first of these whose conditions hold for every task, or the one named.
     strict : bool
         Raise when a condition of the theory fails for the target or any first task.
     progress : callable
         Called with the share of the grid done.
-    rng : numpy.random.Generator or int
-        Activated networks: generator or seed of the trials on which responses are measured, the same for every task.
+    seed : int
+        Activated networks: of the trials on which responses are measured, the same for every task.
 
     Returns
     -------
     xarray.Dataset
-        ``first_stage_steps``, ``second_stage_steps``, ``total_steps``, ``speedup_steps``, ``speedup_ratio`` over
-        (`vary`, ``accuracy``); ``direct_steps``; per value the first task's ``optimum`` of each mode, the
-        ``singular_accuracy`` at which its end is the target's optimum (one mode), and whether descent is ``stable``.
-        Of an Activated network also ``total_steps_low`` and ``total_steps_high``, ``speedup_steps_low`` and
+        ``first_stage_steps``, ``second_stage_steps``, ``total_steps``, ``speedup_steps``, ``speedup_ratio`` of the flow
+        over (`vary`, ``accuracy``); ``direct_steps``; ``total_descent_steps`` (nan where not counted) and
+        ``direct_descent_steps``; per value the first task's ``optimum`` of each mode, the ``singular_accuracy`` at
+        which its end is the target's optimum (one mode), and whether descent is ``stable``. Of an Activated network
+        with one response also ``total_steps_low`` and ``total_steps_high``, ``speedup_steps_low`` and
         ``speedup_steps_high``, the ends of 95% confidence intervals.
     """
-    seed = seed_of(rng)
-    own = modes_seen_by(network, [target], seed)[0]
-    return portrait_times(
-        own,
-        network,
-        vary=vary,
-        values=values,
-        accuracies=accuracies,
-        learning_rate=learning_rate,
-        accuracy=accuracy,
-        strict=strict,
-        progress=progress,
-        seed=seed,
-    ).labelled()
+    seed = seed_of(seed)
+    _check_values(vary, values)
+    stops = _checked_accuracies(accuracies)
+    _check_size(len(values), len(stops))
+    options = {"learning_rate": learning_rate, "seed": seed}
+    own = ground_for([target], network, by=by, **options)  # type: ignore[arg-type]
+    quick = own.by == "modes" and (
+        (own.promise == "exact" and np.ndim(values) == 1 and share_geometry(target, {vary: values}))
+        or _rescaled(own.modes[-1], vary, values) is not None
+    )
+    if quick:
+        return portrait_times(
+            cast(ModeGround, own),
+            vary=vary,
+            values=values,
+            accuracies=stops,
+            accuracy=accuracy,
+            strict=strict,
+            progress=progress,
+            seed=seed,
+        ).labelled()
+    firsts = [target.varied(**{vary: _as_given(target, vary, value)}) for value in values]
+    ground = ground_for([*firsts, target], network, by=by, **options)  # type: ignore[arg-type]
+    if ground.modes:
+        return portrait_times(
+            ModeGround(ground.modes[-1:], network, ground.learning_rate),
+            vary=vary, values=values, accuracies=stops, accuracy=accuracy, firsts=ground.modes[:-1], strict=strict,
+            progress=progress, seed=seed,
+        ).labelled()  # fmt: skip
+    return _followed(ground, vary, values, stops, accuracy, strict, progress)
 
 
 @dataclass(frozen=True, eq=False)
 class PortraitTimes:
-    """The numbers of a phase portrait, before they are labelled.
+    """The numbers of a phase portrait by modes, before they are labelled.
 
     Attributes
     ----------
-    own : Modes
-        Of the target.
+    ground : ModeGround
+        Of the target alone.
     vary : str
     values : (values,)
     stops : (accuracies,)
@@ -121,10 +150,10 @@ class PortraitTimes:
         Whether descent is stable on each first task.
     assumptions : tuple of Assumption
         For each condition the worst measured on any task.
-    learning_rate, accuracy : float
+    accuracy : float
     """
 
-    own: Modes
+    ground: ModeGround
     vary: str
     values: Any
     stops: FloatArray
@@ -135,8 +164,17 @@ class PortraitTimes:
     replicas: list[Problem] | None
     stable: NDArray[np.bool_]
     assumptions: tuple[Assumption, ...]
-    learning_rate: float
     accuracy: float
+
+    @property
+    def own(self) -> Modes:
+        """Modes of the target."""
+        return self.ground.modes[-1]
+
+    @property
+    def trust(self) -> Trust:
+        """How far the portrait can be trusted."""
+        return Trust(self.assumptions, self.ground.promise)
 
     @cached_property
     def total(self) -> FloatArray:
@@ -149,28 +187,82 @@ class PortraitTimes:
         with np.errstate(invalid="ignore"):
             return self.direct - self.total
 
+    @cached_property
+    def direct_descent(self) -> float:
+        """Descent steps on the target alone."""
+        return float(self.ground.counted(0, [self.ground.start], self.accuracy)[0][0])
+
+    @cached_property
+    def total_descent(self) -> FloatArray:
+        """Descent steps of both stages, (values, accuracies); of a large grid at the best points by the flow alone."""
+        grid = np.full(self.total.shape, np.nan)
+        flat = np.arange(grid.size) if grid.size <= MOST_COUNTED else self._promising
+        grid.ravel()[flat] = self._counted(flat)
+        return grid
+
+    @property
+    def _promising(self) -> NDArray[np.intp]:
+        """Points that save most by the flow."""
+        known = np.where(np.isnan(self.speedup), -np.inf, self.speedup).ravel()
+        most = min(BEST_COUNTED, known.size)
+        return np.argsort(-known, kind="stable")[:most] if most == known.size else np.argpartition(-known, most)[:most]
+
+    def _counted(self, flat: NDArray[np.intp]) -> FloatArray:
+        """Descent steps of both stages at some points of the grid, side by side."""
+        value, stop = np.unravel_index(flat, self.total.shape)
+        cross, power = (p[value, 0] for p in (self.firsts.cross, self.firsts.power))
+        first, rate = Problem(cross, power, self.firsts.imbalance), self.ground.learning_rate
+        weights = np.broadcast_to(self.ground.start, (len(flat), *self.ground.start.shape))
+        one, ends = first.counted(weights, first.within(1.0 - self.stops[stop]), rate)
+        second = self.ground.problems[-1]
+        two, _ = second.counted(
+            np.where(np.isfinite(one)[:, None, None], ends, weights), second.within(1.0 - self.accuracy), rate
+        )
+        return one + two
+
+    @cached_property
+    def best(self) -> tuple[int, int, float] | None:
+        """Value and stop that save most steps of descent, and how many; None where nothing is known to be reached."""
+        flat = np.sort(self._promising)
+        with np.errstate(invalid="ignore"):
+            saved = self.direct_descent - self._counted(flat)
+        known = np.where(np.isnan(saved), -np.inf, saved)
+        k = int(known.argmax())
+        row, column = np.unravel_index(flat[k], self.total.shape)
+        return (int(row), int(column), float(known[k])) if known[k] > -np.inf else None
+
     def labelled(self) -> xr.Dataset:
         """The Dataset that `phase_portrait` returns, with intervals where responses were measured."""
-        portrait = _labelled(self)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            optimum = (self.firsts.cross / self.firsts.power)[:, 0, :]
+        one = len(self.own) == 1
+        singular = singular_accuracy(optimum[:, 0], self.own.optimum[0]) if one else np.full(len(self.values), np.nan)
+        portrait = _labelled(
+            self.vary, self.values, self.stops, (self.first_stage, self.second_stage), self.direct,
+            self.total_descent, self.direct_descent,
+        )  # fmt: skip
+        portrait = portrait.assign(
+            {
+                "optimum": ((self.vary, "mode"), optimum, described("optimal strength on the first task", "1")),
+                "singular_accuracy": (
+                    self.vary,
+                    singular,
+                    described("stop at which the first task ends on the target's optimum", "1"),
+                ),
+                "stable": (self.vary, self.stable, described("descent is stable on the first task", "1")),
+            }
+        )
         if self.replicas is not None:
             portrait = portrait.assign(_intervals(self, self.replicas))
-        return portrait.assign_attrs(
-            target=self.own.task.name,
-            learning_rate=self.learning_rate,
-            target_accuracy=self.accuracy,
-            vary=self.vary,
-            **{a.name: a.measured for a in self.assumptions},
-        )
+        return _stamped(portrait, self.ground, self.vary, self.values, self.accuracy, self.trust)
 
 
 def portrait_times(
-    own: Modes,
-    network: LinearRNN | Activated,
+    own: ModeGround,
     *,
     vary: str,
     values: Sequence[Any] | FloatArray,
     accuracies: Sequence[float] | FloatArray,
-    learning_rate: float,
     accuracy: float = 0.99,
     firsts: Sequence[Modes] | None = None,
     strict: bool = True,
@@ -183,31 +275,100 @@ def portrait_times(
 
     Parameters
     ----------
-    own : Modes
-        Of the target.
+    own : ModeGround
+        Of the target alone.
     firsts : sequence of Modes, optional
         Of the first task for each of the values, in the target's frame; found here by default.
     seed : int
         Of the trials on which responses are measured.
-    network, vary, values, accuracies, learning_rate, accuracy, strict, progress
+    vary, values, accuracies, accuracy, strict, progress
         As for `phase_portrait`.
     """
-    rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
     stops = _checked_accuracies(accuracies)
     _check_values(vary, values)
     _check_size(len(values), len(stops))
-    first, measured, replicas = first_problems(own, network, vary, values, firsts, seed)
-    direct = solution_of(own, network, rate)
-    sharp = mode_equation.sharpness(own.start, own.imbalance, first.cross, first.power)
-    found = worst([direct.assumptions, measured, [stable_learning_rate(rate, sharp)]])
+    rate, modes = own.learning_rate, own.modes[-1]
+    first, measured, replicas = _first_problems(own, vary, values, firsts, seed)
+    sharp = mode_equation.sharpness(modes.start, modes.imbalance, first.cross, first.power)
+    found = worst([own.conditions(0), measured, [stable_learning_rate(rate, sharp)]])
     if strict:
         require(found)
-    second = Problem(own.weighted_cross, own.weighted_input, own.imbalance)
-    one, two = _timed(own.start, first, second, 1.0 - stops, 1.0 - accuracy, rate, progress)
-    steps = direct.time_to(accuracy).flow_steps
+    one, two = _timed(modes.start, first, own.problems[-1], 1.0 - stops, 1.0 - accuracy, rate, progress)
+    steps = own.steps_to(0, own.start, accuracy)
     stable = np.asarray((sharp * rate <= 2.0).all(axis=(1, 2)))
-    return PortraitTimes(own, vary, values, stops, one, two, steps, first, replicas, stable, found, rate, accuracy)
+    return PortraitTimes(own, vary, values, stops, one, two, steps, first, replicas, stable, found, accuracy)
+
+
+def _first_problems(
+    own: ModeGround, vary: str, values: Any, given: Sequence[Modes] | None, seed: int
+) -> tuple[Problem, tuple[Assumption, ...], list[Problem] | None]:
+    """Weighted strengths of every first task, (values, 1, modes), the worst of each condition, and replicas."""
+    modes, network = own.modes[-1], own.network
+    each = given or _rescaled(modes, vary, values)
+    if each is None:
+        cross, power = weighted_variants(modes.task, modes, network, {vary: np.asarray(values, dtype=float)}, seed)
+        return Problem(cross[:, None, :], power[:, None, :], modes.imbalance), modes.assumptions, None
+    cross = np.stack([m.weighted_cross for m in each])[:, None, :]
+    power = np.stack([m.weighted_input for m in each])[:, None, :]
+    measured = [m.replicas for m in each]
+    replicas = [Problem(r[0][:, None, :], r[1][:, None, :], modes.imbalance) for r in measured if r is not None]
+    return Problem(cross, power, modes.imbalance), worst(m.assumptions for m in each), replicas or None
+
+
+def _rescaled(own: Modes, vary: str, values: Any) -> list[Modes] | None:
+    """Measured modes of first tasks that differ from the target in the strength of inputs or targets alone.
+
+    ReLU units answer in proportion to their inputs: where these are s times and the filter that makes targets of them
+    k times as strong, E[y z] is s^2 k times and E[z^2] s^2 times as large, on every trial.
+    """
+    recipe = own.task.recipe
+    if own.promise != "response" or recipe is None or recipe.name not in FAMILIES:
+        return None
+    own = cast(ResponseModes, own)
+    target = own.task
+    family = FAMILIES[recipe.name]
+    if vary not in family.channel_keywords or np.ndim(values) != 1:
+        return None
+    common = {key: np.ravel(checked_channels(key, recipe.parameters[key]))[0] for key in family.channel_keywords}
+    with np.errstate(over="ignore", invalid="ignore"):
+        here = family.profile(steps=target.steps, targets=target.targets, **common)
+        there = family.profile(
+            steps=target.steps, targets=target.targets, **{**common, vary: checked_channels(vary, values)}
+        )
+        inputs, filters = _factors(there.input, here.input), _factors(there.filter, here.filter)
+    if inputs is None or filters is None:
+        return None
+    inputs, filters = np.broadcast_to(inputs, len(values)), np.broadcast_to(filters, len(values))
+    return [mode_of_response(_stronger(own.response, r, k)) for r, k in zip(inputs, filters, strict=True)]
+
+
+def _stronger(found: Response, inputs: float, filter_: float) -> Response:
+    """The response to inputs of more variance and to targets that weigh them more, each by a factor."""
+    old = found.features
+    return replace(
+        found,
+        statistics=replace(
+            old,
+            cross=old.cross * (inputs * filter_),
+            power=old.power * inputs,
+            target_power=old.target_power * (inputs * filter_**2),
+        ),
+    )
+
+
+def _factors(there: FloatArray, here: FloatArray) -> FloatArray | None:
+    """By which number each of `there` is a multiple of `here`; None where one is not."""
+    row, column = (int(k) for k in np.unravel_index(int(np.abs(here).argmax()), here.shape))
+    factors = there[..., row, column] / here[row, column]
+    same = np.allclose(there, factors[..., None, None] * here, rtol=1e-12, atol=0.0)
+    return factors if same else None
+
+
+def _as_given(target: Task, vary: str, value: Any) -> Any:
+    """A single number for a keyword the target has per channel stands for all channels."""
+    own = target.recipe.parameters.get(vary) if target.recipe else None
+    return [value] * len(own) if np.ndim(own) == 1 and np.ndim(value) == 0 else value  # type: ignore[arg-type]
 
 
 def _check_values(vary: str, values: Any) -> None:
@@ -248,7 +409,7 @@ def _check_size(values: int, accuracies: int) -> None:
 def _intervals(times: PortraitTimes, firsts: list[Problem]) -> dict[str, Any]:
     """Ends of the confidence intervals over the grid, one first task at a time."""
     own, tolerances, target_tolerance = times.own, 1.0 - times.stops, 1.0 - times.accuracy
-    vary, learning_rate = times.vary, times.learning_rate
+    vary, learning_rate = times.vary, times.ground.learning_rate
     assert own.replicas is not None
     cross, power = own.replicas
     second = Problem(cross[:, None, :], power[:, None, :], own.imbalance)
@@ -295,16 +456,53 @@ def _timed(
     return one, two
 
 
-def _labelled(times: PortraitTimes) -> xr.Dataset:
-    vary, values, own, direct = times.vary, times.values, times.own, times.direct
-    one, two, total, speedup = times.first_stage, times.second_stage, times.total, times.speedup
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.where((total == 0) & (direct == 0), 1.0, direct / total)
-        optimum = (times.firsts.cross / times.firsts.power)[:, 0, :]
-    over = (vary, "accuracy")
-    plain = np.ndim(values) == 1
-    singular = singular_accuracy(optimum[:, 0], own.optimum[0]) if len(own) == 1 else np.full(len(values), np.nan)
+def _followed(
+    ground: Ground, vary: str, values: Any, stops: FloatArray, accuracy: float, strict: bool, progress: Progress
+) -> xr.Dataset:
+    """The portrait point by point, on a ground without modes."""
+    if len(values) * len(stops) > MOST_FOLLOWED:
+        raise InvalidSpec(
+            required=f"without common modes a portrait may have {MOST_FOLLOWED} points",
+            got=f"{len(values)} values x {len(stops)} accuracies",
+            why="each of them is followed by itself",
+            remedy="use a coarser grid",
+        )
+    if strict:
+        require(ground.assumptions)
+    target, shape = ground.target, (len(values), len(stops))
+    one, two, counted = (np.full(shape, np.inf) for _ in range(3))
+    for k in range(len(values)):
+        first = ground.course(k, ground.start)
+        whole = [float(ground.counted(k, [ground.start], float(stop))[0][0]) for stop in stops]
+        for j, stop in enumerate(stops):
+            one[k, j] = ground.steps_to(k, ground.start, float(stop), first)
+            if math.isfinite(one[k, j]):
+                two[k, j] = ground.steps_to(target, ground.after(k, ground.start, one[k, j], first), accuracy)
+        known = [j for j, n in enumerate(whole) if math.isfinite(n)]
+        ends = [ground.descended(k, [ground.start], [int(whole[j])])[0][0] for j in known]
+        if known:
+            counted[k, known] = np.array([whole[j] for j in known]) + ground.counted(target, ends, accuracy)[0]
+        progress((k + 1) / len(values))
+    alone = ground.learning_time(target, accuracy)
+    portrait = _labelled(vary, values, stops, (one, two), alone.flow_steps, counted, alone.descent_steps)
+    return _stamped(portrait, ground, vary, values, accuracy, ground.trust)
 
+
+def _labelled(
+    vary: str,
+    values: Any,
+    stops: FloatArray,
+    stages: tuple[FloatArray, FloatArray],
+    direct: float,
+    counted: FloatArray,
+    direct_counted: float,
+) -> xr.Dataset:
+    one, two = stages
+    total = one + two
+    with np.errstate(invalid="ignore", divide="ignore"):
+        speedup, saved = direct - total, direct_counted - counted
+        ratio = np.where((total == 0) & (direct == 0), 1.0, direct / total)
+    over = (vary, "accuracy")
     return xr.Dataset(
         {
             "first_stage_steps": (over, one, described("flow steps on the first task", STEPS)),
@@ -313,16 +511,28 @@ def _labelled(times: PortraitTimes) -> xr.Dataset:
             "speedup_steps": (over, speedup, described("flow steps saved against direct training", STEPS)),
             "speedup_ratio": (over, ratio, described("direct flow steps over total", "1")),
             "direct_steps": ((), direct, described("flow steps of direct training", STEPS)),
-            "optimum": ((vary, "mode"), optimum, described("optimal strength on the first task", "1")),
-            "singular_accuracy": (
-                vary,
-                singular,
-                described("stop at which the first task ends on the target's optimum", "1"),
-            ),
-            "stable": (vary, times.stable, described("descent is stable on the first task", "1")),
+            "total_descent_steps": (over, counted, described("descent steps of both", STEPS)),
+            "saved_descent_steps": (over, saved, described("descent steps saved against direct training", STEPS)),
+            "direct_descent_steps": ((), direct_counted, described("descent steps of direct training", STEPS)),
         },
         coords={
-            vary: (vary, np.asarray(values) if plain else np.arange(len(values))),
-            "accuracy": ("accuracy", times.stops, described("accuracy at which the first task stops", "1")),
+            vary: (vary, np.asarray(values) if np.ndim(values) == 1 else np.arange(len(values))),
+            "accuracy": ("accuracy", stops, described("accuracy at which the first task stops", "1")),
         },
+    )
+
+
+def _stamped(portrait: xr.Dataset, ground: Ground, vary: str, values: Any, accuracy: float, trust: Trust) -> xr.Dataset:
+    origin: Provenance = ground.provenance(
+        vary, str(np.asarray(values).tolist()), portrait["accuracy"].values, accuracy
+    )
+    return portrait.assign_attrs(
+        target=ground.tasks[-1].name,
+        learning_rate=ground.learning_rate,
+        target_accuracy=accuracy,
+        vary=vary,
+        by=ground.by,
+        forecast_class=trust.forecast_class,
+        **{a.name: a.measured for a in trust.assumptions},
+        **origin.as_attributes(),
     )

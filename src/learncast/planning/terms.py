@@ -1,85 +1,232 @@
-"""Rules of a path or schedule: what is asked of its end, its costs, and where stages may stop; checked."""
+"""Terms of a plan: what is asked of its end, what steps cost, and where stages may stop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from learncast.errors import InvalidSpec
+from learncast.planning.grounds.ground import GOALS
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray, between, count, one_of, positive, real_array
+from learncast.trajectory import spec_hash
+from learncast.validation import FloatArray, between, count, one_of, real_array, suggestion
 
-#: What accuracy may be asked of: every mode, or the loss as a whole.
-GOALS = ("modes", "loss")
+Numbers = float | Sequence[float]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a plan must meet and what it costs.
+
+    Parameters
+    ----------
+    accuracy : float
+        Accuracy the target must reach; 1 is reached at infinite time only.
+    goal : {"modes", "loss"}, optional
+        Whether every mode must be that accurate (the default where there are modes) or the loss as a whole.
+    max_stages : int
+        Stages at most, the target included; 1 trains the target directly.
+    costs : float or (candidates + 1,)
+        Cost of a step on each candidate and, last, on the target.
+    switch_cost : float
+        Cost of each change of task, in the same unit; the change to the target counts.
+    least_accuracy, most_accuracy : float or (candidates,), optional
+        Accuracy on its own task at which a candidate's stage may stop; nan where it is free.
+    most_excess_loss : float or (candidates,), optional
+        Excess loss of each candidate allowed at the end: a limit on what is forgotten; nan where there is none.
+    """
+
+    accuracy: float = 0.99
+    goal: str | None = None
+    max_stages: int = 2
+    costs: Numbers = 1.0
+    switch_cost: float = 0.0
+    least_accuracy: Numbers | None = None
+    most_accuracy: Numbers | None = None
+    most_excess_loss: Numbers | None = None
+
+    def __post_init__(self) -> None:
+        if self.goal is not None:
+            one_of("goal", self.goal, GOALS, why="it says what must be accurate")
+        limits = {name: getattr(self, name) for name in ("least_accuracy", "most_accuracy", "most_excess_loss")}
+        plain = {
+            "accuracy": between("accuracy", self.accuracy, 0.0, 1.0, why="it is one minus the tolerance"),
+            "max_stages": count("max_stages", self.max_stages, why="the target itself is one stage"),
+            "switch_cost": checked_switch_cost(self.switch_cost),
+            "costs": _plain("costs", self.costs),
+            **{name: value if value is None else _plain(name, value) for name, value in limits.items()},
+        }
+        # Equal terms must hash and print alike: a list, an array or a number of another kind would not.
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
+        checked_costs(self.costs, np.size(self.costs))
+        lengths = {len(value) for name, value in plain.items() if name in limits and isinstance(value, tuple)}
+        if len(lengths) <= 1:
+            self.over(*(lengths or {1}), costs=False)
+
+    def over(self, candidates: int, *, costs: bool = True) -> PoolTerms:
+        """The terms of a pool of so many candidates, number by number."""
+        least, most = accuracy_limits(self.least_accuracy, self.most_accuracy, candidates)
+        return PoolTerms(
+            terms=self,
+            cost=checked_costs(self.costs if costs else 1.0, candidates + 1),
+            least=least,
+            most=most,
+            most_loss=_loss_limits(self.most_excess_loss, candidates),
+        )
+
+    @property
+    def direct(self) -> Terms:
+        """The same without a pool: the target alone."""
+        own = float(np.ravel(self.costs)[-1])
+        return replace(self, costs=own, least_accuracy=None, most_accuracy=None, most_excess_loss=None)
+
+    def with_(self, **changes: Any) -> Terms:
+        """The same terms with some changed."""
+        return replace(self, **changes)
+
+    @cached_property
+    def hash(self) -> str:
+        """Short hash of all of it."""
+        return spec_hash(*(repr(getattr(self, f.name)) for f in fields(self)))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Terms:
+        """Terms from a table of them, as a file has it."""
+        known = tuple(f.name for f in fields(cls))
+        for key in values:
+            if key not in known:
+                raise InvalidSpec(
+                    required=f"terms are {', '.join(known)}",
+                    got=repr(key),
+                    why="nothing else is asked of a plan",
+                    remedy=suggestion(key, known) or "leave it out",
+                )
+        return cls(**values)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Terms:
+        """Read terms from a TOML file."""
+        try:
+            return cls.from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InvalidSpec(
+                required=f"{path} must be a TOML file of terms",
+                got=str(error),
+                why="it cannot be read",
+                remedy="write one with Terms.save",
+            ) from error
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the terms to a TOML file."""
+        target = Path(path)
+        lines = [f"{key} = {_toml(value)}" for key, value in asdict(self).items() if value is not None]
+        target.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return target
+
+
+def _plain(name: str, values: Any) -> float | tuple[float, ...]:
+    """Numbers as Python's own; nan where a task has no limit."""
+    try:
+        array = np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InvalidSpec(
+            required=f"{name} must be a number, or a list of them",
+            got=repr(values)[:60],
+            why="there is one for all tasks or one for each",
+            remedy=f"write {name} as numbers",
+        ) from error
+    return tuple(array.ravel().tolist()) if array.ndim else float(array)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 @dataclass(frozen=True, eq=False)
-class Terms:
-    """What a plan must meet and what it costs, for a pool of candidates.
+class PoolTerms:
+    """Terms for the candidates of one pool.
 
     Attributes
     ----------
-    learning_rate, accuracy : float
-    goal : str
-        What must be accurate, of `GOALS`.
-    max_stages : int
-        The target included.
+    terms : Terms
     cost : (candidates + 1,)
         Of a step on each candidate and, last, on the target.
-    switch_cost : float
     least, most : (candidates,)
         Accuracy at which a candidate's stage may stop; -inf and 1 where it is free.
     most_loss : (candidates,)
         Excess loss of each candidate allowed at the end; infinite where any is.
     """
 
-    learning_rate: float
-    accuracy: float
-    goal: str
-    max_stages: int
+    terms: Terms
     cost: FloatArray
-    switch_cost: float
     least: FloatArray
     most: FloatArray
     most_loss: FloatArray
 
     @property
+    def accuracy(self) -> float:
+        """Accuracy the target must reach."""
+        return self.terms.accuracy
+
+    @property
+    def switch_cost(self) -> float:
+        """Cost of each change of task."""
+        return self.terms.switch_cost
+
+    @property
+    def max_stages(self) -> int:
+        """Stages at most, the target included."""
+        return self.terms.max_stages
+
+    @property
+    def priced(self) -> bool:
+        """Whether cost and steps are two things."""
+        return bool((self.cost != 1).any()) or self.switch_cost > 0
+
+    @property
     def plain(self) -> bool:
-        """Whether every step costs the same and nothing but the modes' accuracy at the end is asked for."""
+        """Whether every step costs the same and nothing is asked for but the target's accuracy at the end."""
         same = bool((self.cost == self.cost[-1]).all()) and self.switch_cost == 0
         free = np.isinf(self.least).all() and (self.most == 1).all() and np.isinf(self.most_loss).all()
-        return bool(same and free and self.goal == "modes")
+        return bool(same and free)
+
+    def may_finish(self, candidate: int) -> bool:
+        """Whether a candidate may be learned as well as the target is asked for."""
+        if candidate >= len(self.least):  # the target itself, between other tasks
+            return False
+        within = self.least[candidate] <= self.accuracy <= self.most[candidate]
+        return bool(within) and not np.isfinite(self.most_loss).any()
 
 
-def checked_terms(
-    candidates: int,
-    *,
-    learning_rate: Any,
-    accuracy: Any,
-    goal: Any,
-    max_stages: Any,
-    costs: Any,
-    switch_cost: Any,
-    least_accuracy: Any,
-    most_accuracy: Any,
-    most_excess_loss: Any,
-) -> Terms:
-    """Validate the terms of a plan over so many candidates."""
-    least, most = accuracy_limits(least_accuracy, most_accuracy, candidates)
-    return Terms(
-        learning_rate=positive("learning_rate", learning_rate, why="training moves against the gradient"),
-        accuracy=between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance"),
-        goal=one_of("goal", goal, GOALS, why="it says what must be accurate"),
-        max_stages=count("max_stages", max_stages, why="the target itself is one stage"),
-        cost=checked_costs(costs, candidates + 1),
-        switch_cost=checked_switch_cost(switch_cost),
-        least=least,
-        most=most,
-        most_loss=_loss_limits(most_excess_loss, candidates),
-    )
+def check_terms(terms: Any, moved: Mapping[str, Any]) -> None:
+    """Refuse what is not Terms, and keywords that belong into them."""
+    if not isinstance(terms, Terms):
+        raise InvalidSpec(
+            required="terms must be learncast.Terms",
+            got=type(terms).__name__,
+            why="they say what is asked of the plan and what steps cost",
+            remedy="pass terms=learncast.Terms(accuracy=0.99, ...)",
+        )
+    known = tuple(f.name for f in fields(Terms))
+    for key in moved:
+        if key not in known:
+            raise TypeError(f"plan() got an unexpected keyword argument {key!r}")
+        raise InvalidSpec(
+            required=f"{key} is one of the terms of a plan",
+            got=f"the keyword {key}={moved[key]!r}"[:80],
+            why="what is asked and what steps cost are one object, which hashes and saves",
+            remedy=f"pass terms=learncast.Terms({key}=...)",
+        )
 
 
 def checked_pool(target: Task, candidates: Sequence[Task]) -> list[Task]:
@@ -120,6 +267,15 @@ def checked_pool(target: Task, candidates: Sequence[Task]) -> list[Task]:
                 got=f"candidate {k}, {task.name!r}, which is the target",
                 why="the target is always part of a schedule",
                 remedy="remove it from the candidates",
+            )
+    names = [task.name for task in (*pool, target)]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidSpec(
+                required="every task of a pool must have a name of its own",
+                got=f"{names.count(name)} called {name!r}",
+                why="a plan speaks of tasks by their names",
+                remedy="rename one with task.renamed(...)",
             )
     return pool
 
@@ -185,10 +341,10 @@ def stop_band(cross: FloatArray, power: FloatArray, least: Any, most: Any) -> tu
 
 
 def _loss_limits(most_excess_loss: Any, tasks: int) -> Any:
-    given = np.asarray(np.full(tasks, np.nan) if most_excess_loss is None else most_excess_loss, dtype=float)
-    if given.shape != (tasks,):
+    given = np.asarray(np.nan if most_excess_loss is None else most_excess_loss, dtype=float)
+    if given.ndim and given.shape != (tasks,):
         raise InvalidSpec(
-            required=f"most_excess_loss must be one number for each of the {tasks} candidates",
+            required=f"most_excess_loss must be one number or one for each of the {tasks} candidates",
             got=f"shape {given.shape}",
             why="what may be forgotten differs between tasks",
             remedy="match the candidates; nan where a task has no limit",
@@ -200,5 +356,4 @@ def _loss_limits(most_excess_loss: Any, tasks: int) -> Any:
             why="an excess loss is measured from the minimum",
             remedy="choose limits from 0 on",
         )
-    finite = np.where(np.isfinite(given), given, 0.0)
-    return np.where(np.isfinite(given), real_array("most_excess_loss", finite), np.inf)
+    return np.array(np.broadcast_to(np.where(np.isnan(given), np.inf, given), (tasks,)))

@@ -1,22 +1,15 @@
-"""Files of a study: its own tables, and the trials, statistics and weights that it names."""
+"""Files of a study: its own tables, and the weights that it names."""
 
 from __future__ import annotations
 
+import json
+import math
 import tomllib
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from learncast.errors import InvalidSpec
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
-from learncast.tasks.one_step import from_pairs
-from learncast.tasks.tables import SUFFIXES, from_table
-from learncast.tasks.task import Task
+from learncast.tasks.recorded.arrays import arrays_from
 
 
 def tables_from(source: Path, *, why: str) -> dict[str, Any]:
@@ -36,114 +29,67 @@ def tables_from(source: Path, *, why: str) -> dict[str, Any]:
         ) from error
 
 
-def task_from_file(path: Path, *, name: str, centre: bool = False, layout: Mapping[str, Any] | None = None) -> Task:
-    """Build a task from recorded trials (inputs, targets) or from statistics in a file of arrays, or from a table.
-
-    `layout` holds the keywords of `from_table` that say how a table is read.
-    """
-    if path.suffix.lower() in SUFFIXES and path.is_file():
-        return from_table(path, name=name, centre=centre, **(layout or {}))
-    arrays = arrays_from(path, "data", others=SUFFIXES)
-    if layout:
-        raise InvalidSpec(
-            required=f"{', '.join(layout)} belong to a table ({' or '.join(SUFFIXES)})",
-            got=f"data = {path.name!r}",
-            why="a file of arrays names its inputs and targets itself",
-            remedy=f"leave {'it' if len(layout) == 1 else 'them'} out",
-        )
-    if {"inputs", "targets"} <= arrays.keys():
-        if arrays["inputs"].ndim == 2:
-            return from_pairs(arrays["inputs"], arrays["targets"], name=name, centre=centre)
-        return Task.from_samples(arrays["inputs"], arrays["targets"], name=name, centre=centre)
-    if {"input_covariance", "cross_covariance"} <= arrays.keys():
-        return Task(arrays["input_covariance"], arrays["cross_covariance"], arrays.get("target_covariance"), name=name)
-    raise InvalidSpec(
-        required=f"{path} must hold inputs and targets, or input_covariance and cross_covariance",
-        got=f"arrays {', '.join(sorted(arrays)) or 'none'}",
-        why="a task is made of one or the other",
-        remedy="save it with np.savez(file, inputs=..., targets=...)",
-    )
+def weights_from(path: Path, *names: str) -> list[Any]:
+    """The weights of a network in .npz or .safetensors."""
+    return arrays_named(path, "weights", names, why="such a network has these")
 
 
-def network_from_file(path: Path) -> LinearRNN:
-    """Build a network from input_weights, recurrent_weights and output_weights in .npz or .safetensors."""
-    return LinearRNN(*_weights(path, ("input_weights", "recurrent_weights", "output_weights")))
-
-
-def two_layer_from_file(path: Path) -> TwoLayer:
-    """Build a network from first and second in .npz or .safetensors."""
-    return TwoLayer(*_weights(path, ("first", "second")))
-
-
-def _weights(path: Path, wanted: tuple[str, ...]) -> list[Any]:
-    arrays = arrays_from(path, "weights")
-    missing = [key for key in wanted if key not in arrays]
+def arrays_named(path: Path, key: str, names: tuple[str, ...], *, why: str, remedy: str = "") -> list[Any]:
+    """Arrays of a file by their names, all of which it must hold; `why` and `remedy` say what it means if not."""
+    arrays = arrays_from(path, key)
+    missing = [name for name in names if name not in arrays]
     if missing:
         raise InvalidSpec(
-            required=f"{path} must hold {', '.join(wanted)}",
+            required=f"{path} must hold {(' and ' if key == 'data' else ', ').join(names)}",
             got=f"arrays {', '.join(sorted(arrays)) or 'none'}",
-            why="such a network has these",
-            remedy=f"add {', '.join(missing)}",
+            why=why,
+            remedy=remedy or f"add {', '.join(missing)}",
         )
-    return [arrays[key] for key in wanted]
+    return [arrays[name] for name in names]
 
 
-def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The named arrays of an .npz or .safetensors file; `key` is the word of the study that names it.
-
-    `others` are further kinds that it might have been.
-    """
-    if not path.is_file():
-        raise InvalidSpec(
-            required=f"the file that {key} names must exist",
-            got=f"no file {path}",
-            why="its arrays are needed",
-            remedy="give its path relative to the study file",
-        )
-    readers: dict[str, Callable[[Path], dict[str, Any]]] = {".npz": _read_npz, ".safetensors": _read_safetensors}
-    if path.suffix not in readers:
-        raise InvalidSpec(
-            required=f"{key} must be a file of kind {' or '.join((*readers, *others))}",
-            got=path.name,
-            why="other kinds cannot be read",
-            remedy="convert it, e.g. with np.savez",
-        )
-    return readers[path.suffix](path)
+#: Keys of a study whose values name files.
+FILES = ("data", "weights")
 
 
-def _read_npz(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array without a name")
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise _unreadable(path, error) from error
+def to_toml(tables: dict[str, Any], path: str = "") -> str:
+    """Write nested tables of numbers, words and lists as TOML; `path` is where they lie, with a dot at its end."""
+    lines = [f"{key} = {_toml_value(value)}" for key, value in tables.items() if not _is_table(value)]
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            lines += ["", f"[{path}{key}]", to_toml(value, f"{path}{key}.").strip()]
+        elif _is_table(value):
+            for item in value:
+                lines += ["", f"[[{path}{key}]]", to_toml(item, f"{path}{key}.").strip()]
+    return "\n".join(lines) + "\n"
 
 
-def _read_safetensors(path: Path) -> dict[str, Any]:
-    try:
-        from safetensors.numpy import load_file
-    except ImportError as error:
-        raise InvalidSpec(
-            required="safetensors must be installed to read .safetensors files",
-            got="no such package",
-            why="it is part of the torch extra",
-            remedy="pip install 'learncast[torch]', or save the weights as .npz",
-        ) from error
-    from safetensors import SafetensorError
-
-    try:
-        return dict(load_file(path))
-    except (OSError, TypeError, ValueError, SafetensorError) as error:
-        raise _unreadable(path, error) from error
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and bool(value) and isinstance(value[0], dict))
 
 
-def _unreadable(path: Path, error: Exception) -> InvalidSpec:
-    return InvalidSpec(
-        required=f"{path} must be readable",
-        got=f"{type(error).__name__}: {error}",
-        why="it is damaged or of another kind",
-        remedy="write it again",
-    )
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # JSON's escapes are TOML's too; TOML also forbids a bare DEL.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return repr(value)
+
+
+def without_none(table: dict[str, Any]) -> dict[str, Any]:
+    """A table without the keys that say nothing."""
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def absolute(value: Any, folder: Path, key: str = "") -> Any:
+    """Nested tables whose files are found from anywhere; `key` is where the value lies."""
+    if isinstance(value, dict):
+        return {word: absolute(item, folder, word) for word, item in value.items()}
+    if isinstance(value, list):
+        return [absolute(item, folder, key) for item in value]
+    return str((folder / value).resolve()) if key in FILES and isinstance(value, str) else value

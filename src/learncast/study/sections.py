@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from learncast.validation import suggestion
 
@@ -16,6 +17,21 @@ class Section(BaseModel):
     """A table of the file; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    #: Keys as they were spelt once, in studies that are read still.
+    older: ClassVar[dict[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_are_known(cls, table: Any) -> Any:
+        """Name the first unknown key together with those that are known here."""
+        if not isinstance(table, dict):
+            return table
+        table = {cls.older.get(key, key): value for key, value in table.items()}
+        for key in table:
+            if key not in cls.model_fields:
+                context = {"key": key, "value": table[key], "known": tuple(cls.model_fields)}
+                raise PydanticCustomError("unknown_key", "unknown key", context)
+        return table
 
 
 def underscored(value: Any) -> Any:
@@ -23,16 +39,37 @@ def underscored(value: Any) -> Any:
     return value.replace("-", "_") if isinstance(value, str) else repr(value)
 
 
+def _section_of(kinds: dict[str, type[Section]], word: Any, problem: str) -> type[Section]:
+    """The section that a word of the table chooses."""
+    if not isinstance(word, str) or word not in kinds:
+        hint = suggestion(str(word), tuple(kinds))
+        raise ValueError(problem + (f"; {hint}" if hint else ""))
+    return kinds[word]
+
+
 class RecurrentSection(Section):
     """A linear RNN."""
 
     kind: Literal["linear-rnn"] = "linear-rnn"
     hidden_size: int = Field(default=128, ge=1)
-    recurrence: PerChannel = 0.96
-    initial: PerChannel = 0.01
+    recurrence: PerChannel | Literal["random"] = 0.96
+    initial: PerChannel | Literal["random"] = 0.01
     output_initial: PerChannel | None = None
+    scale: Annotated[float, Field(gt=0)] | Literal["torch"] | None = None
+    seed: int | None = Field(default=None, ge=0)
     activation: Literal["linear", "relu", "tanh"] = "linear"
     weights: str | None = None
+
+    @model_validator(mode="after")
+    def _random_keys(self) -> RecurrentSection:
+        if self.initial == "random" and self.output_initial is not None:
+            raise ValueError("output_initial belongs to an aligned start; a random one has a scale")
+        for key in ("scale", "seed"):
+            if self.initial != "random" and getattr(self, key) is not None:
+                raise ValueError(f'{key} belongs to initial = "random"')
+        if self.recurrence == "random" and self.initial != "random":
+            raise ValueError('recurrence = "random" belongs to initial = "random"')
+        return self
 
 
 class TwoLayerSection(Section):
@@ -58,10 +95,7 @@ def _network_section(value: Any) -> Any:
     if not isinstance(value, dict):
         raise ValueError("a network is a table with a kind and its keys")
     kind = value.get("kind", "linear-rnn")
-    if not isinstance(kind, str) or kind not in NETWORKS:
-        hint = suggestion(str(kind), tuple(NETWORKS))
-        raise ValueError(f"kind must be one of {', '.join(NETWORKS)}, not {kind!r}" + (f"; {hint}" if hint else ""))
-    return NETWORKS[kind].model_validate(value)
+    return _section_of(NETWORKS, kind, f"kind must be one of {', '.join(NETWORKS)}, not {kind!r}").model_validate(value)
 
 
 class TrainingSection(Section):
@@ -147,17 +181,27 @@ class SensorySection(NamedSection):
     reversed: bool = False
 
 
+#: One name, or several.
+Names = Annotated[list[str] | None, BeforeValidator(lambda v: [v] if isinstance(v, str) else v)]
+
+
 class DataSection(NamedSection):
-    """A task recorded in a file; trial, step, inputs, targets and at say how to read a table."""
+    """A task recorded in a file: what its arrays or columns are called, and what is done to its trials."""
 
     data: str
     centre: bool = False
+    scale: Literal["none", "channel"] = "none"
     reversed: bool = False
     trial: str | None = None
     step: str | None = None
-    inputs: Annotated[list[str] | None, BeforeValidator(lambda v: [v] if isinstance(v, str) else v)] = None
-    targets: Annotated[list[str] | None, BeforeValidator(lambda v: [v] if isinstance(v, str) else v)] = None
+    inputs: Names = None
+    targets: Names = None
+    labels: str | None = None
+    classes: Annotated[int, Field(ge=1)] | list[int | str] | None = None
+    mask: str | None = None
+    lengths: str | None = None
     at: Annotated[Literal["end", "every_step"] | None, BeforeValidator(underscored)] = None
+    most_bytes: int = Field(default=2**31, ge=1)
 
 
 TaskSection = (
@@ -178,14 +222,9 @@ def _task_section(value: Any) -> Any:
         raise ValueError("a task is a table with a family or a data file")
     if "data" in value:
         return DataSection.model_validate(value)
-    family = underscored(value.get("family"))
-    if family not in TASKS:
-        hint = suggestion(str(family), tuple(TASKS))
-        raise ValueError(
-            f"family must be one of {', '.join(TASKS)} (or give data = 'file.npz'), not {value.get('family')!r}"
-            + (f"; {hint}" if hint else "")
-        )
-    return TASKS[family].model_validate(value)
+    families = f"{', '.join(TASKS)} (or give data = 'file.npz')"
+    problem = f"family must be one of {families}, not {value.get('family')!r}"
+    return _section_of(TASKS, underscored(value.get("family")), problem).model_validate(value)
 
 
 Chosen = Annotated[TaskSection, BeforeValidator(_task_section)]
@@ -216,11 +255,8 @@ class StudySection(Section):
 
     @model_validator(mode="after")
     def _names_differ(self) -> StudySection:
-        for tasks in (
-            [self.target, *self.candidates] if self.target else self.candidates,
-            [stage.task for stage in self.sequence],
-        ):
-            stage = bool(self.sequence) and tasks[:1] == [self.sequence[0].task]
+        planned = [self.target, *self.candidates] if self.target else self.candidates
+        for tasks, stage in ((planned, False), ([stage.task for stage in self.sequence], True)):
             names = [task_name(section, k, stage=stage) for k, section in enumerate(tasks)]
             for name in names:
                 if names.count(name) > 1:

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
-from learncast.dynamics.modes import modes
-from learncast.dynamics.pooled import PooledProblem
 from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
+from learncast.networks.alignment import check_fit
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.study.files import network_from_file, tables_from, task_from_file, two_layer_from_file
-from learncast.study.problems import first_problem, located
+from learncast.planning.grounds.choice import ground_for
+from learncast.planning.grounds.ground import Ground
+from learncast.planning.terms import Terms, checked_pool
+from learncast.study.files import weights_from
 from learncast.study.sections import (
     RULES,
     DataSection,
@@ -30,16 +30,16 @@ from learncast.study.sections import (
     TwoLayerSection,
     task_name,
 )
-from learncast.study.tables import to_toml, without_none
+from learncast.study.study_file import StudyFile, located
 from learncast.tasks import sensory
 from learncast.tasks.families import FAMILIES
-from learncast.tasks.one_step import reversed, static
+from learncast.tasks.one_step import hierarchy, reversed, static
+from learncast.tasks.recorded.files import from_file
 from learncast.tasks.task import Task
-from learncast.tasks.trees import hierarchy
 from learncast.validation import one_of, suggestion
 
 
-class Study:
+class Study(StudyFile[StudySection]):
     """A study file with everything it names, built and checked.
 
     Attributes
@@ -53,22 +53,30 @@ class Study:
     max_stages : int
     """
 
+    sections, absence = StudySection, "there is nothing to forecast"
+
     def __init__(self, section: StudySection, folder: Path, source: str) -> None:
-        self.section, self.folder, self.source = section, folder, source
+        super().__init__(section, folder, source)
+        self._grounds: dict[str, Ground] = {}
         self.name = section.name
         self.learning_rate, self.accuracy = section.training.learning_rate, section.training.accuracy
         self.max_stages, self.batch = section.training.max_stages, section.training.batch
         self.horizons = tuple(section.training.horizons)
-        self._target = (
-            None if section.target is None else self._task(section.target, task_name(section.target, 0), "[target]")
-        )
+        keyed: list[tuple[str, Task]] = []
+
+        def built(task: TaskSection, name: str, key: str) -> Task:
+            keyed.append((key, self._task(task, name, key)))
+            return keyed[-1][1]
+
+        target = section.target
+        self._target = None if target is None else built(target, task_name(target, 0), "[target]")
         self.candidates = tuple(
-            self._task(candidate, task_name(candidate, k), f"[[candidates]] number {k}")
+            built(candidate, task_name(candidate, k), f"[[candidates]] number {k}")
             for k, candidate in enumerate(section.candidates, start=1)
         )
         self.sequence = tuple(
             (
-                self._task(stage.task, task_name(stage.task, k, stage=True), f"[[sequence]] number {k + 1}"),
+                built(stage.task, task_name(stage.task, k, stage=True), f"[[sequence]] number {k + 1}"),
                 math.inf if stage.train_steps is None else stage.train_steps,
             )
             for k, stage in enumerate(section.sequence)
@@ -77,18 +85,10 @@ class Study:
             self.network: LinearRNN | TwoLayer | Activated = self._network(section.network)
             if section.network.activation != "linear":
                 self.network = Activated(self.network, section.network.activation)
-        self._check_fit()
-
-    def _check_fit(self) -> None:
-        """Refuse tasks that the network cannot be trained on, naming them by file and key."""
-        keyed = [] if self._target is None else [("[network] and [target]", self._target)]
-        keyed += [(f"[network] and [[candidates]] number {k}", t) for k, t in enumerate(self.candidates, start=1)]
-        keyed += [(f"[network] and [[sequence]] number {k}", t) for k, (t, _) in enumerate(self.sequence, start=1)]
+        # Tasks that the network cannot be trained on are refused by file and key.
         for key, task in keyed:
-            with located(self.source, key):
-                PooledProblem.of(task, self.weights)
-                if isinstance(self.weights, LinearRNN):
-                    modes(task, self.weights)
+            with located(source, f"[network] and {key}"):
+                check_fit(task, self.weights)
 
     @property
     def target(self) -> Task:
@@ -105,10 +105,8 @@ class Study:
     @property
     def learn(self) -> tuple[str, ...]:
         """Weights that learn: those of the closed forms unless the file names others."""
-        named = self.section.training.learn
-        if named is not None:
-            return tuple(named)
-        return ("input", "output") if isinstance(self.weights, LinearRNN) else ("first", "second")
+        own = ("input", "output") if isinstance(self.weights, LinearRNN) else ("first", "second")
+        return own if self.named_learn is None else self.named_learn
 
     @property
     def weights(self) -> LinearRNN | TwoLayer:
@@ -116,21 +114,20 @@ class Study:
         return self.network.network if isinstance(self.network, Activated) else self.network
 
     @property
-    def plannable(self) -> bool:
-        """Whether curricula can be planned: a recurrent network whose recurrence stays fixed."""
-        return isinstance(self.weights, LinearRNN) and set(self.learn) == {"input", "output"}
+    def named_learn(self) -> tuple[str, ...] | None:
+        """The weights that learn, where the file names them."""
+        named = self.section.training.learn
+        return None if named is None else tuple(named)
 
     @property
-    def plan_rules(self) -> dict[str, Any]:
-        """What the file asks of a plan, as keywords of `learncast.plan`."""
+    def terms(self) -> Terms:
+        """What the file asks of a plan."""
         training, candidates = self.section.training, self.section.candidates
         found: dict[str, Any] = {
-            "learning_rate": self.learning_rate,
             "accuracy": self.accuracy,
             "goal": training.goal,
             "max_stages": self.max_stages,
             "switch_cost": training.switch_cost,
-            "learn": None if training.learn is None else tuple(training.learn),
         }
         if candidates and self.section.target is not None:
             found["costs"] = [section.cost for section in (*candidates, self.section.target)]
@@ -138,53 +135,22 @@ class Study:
             values = [getattr(section, key) for section in candidates]
             if any(value is not None for value in values):
                 found[key] = [math.nan if value is None else value for value in values]
-        return found
+        return Terms(**found)
 
-    @property
-    def recurrent_network(self) -> LinearRNN | Activated:
-        """The network, where the question needs a recurrent one."""
-        if not isinstance(self.weights, LinearRNN):
-            raise InvalidSpec(
-                required=f'{self.source}, [network]: kind must be "linear-rnn"',
-                got=f"{self.section.network.kind!r}",
-                why="curricula are planned mode by mode for linear RNNs",
-                remedy="describe the network as a linear RNN, or ask `learncast forecast` or `learncast forget`",
-            )
-        assert not isinstance(self.network, TwoLayer)
-        return self.network
-
-    @property
-    def linear_network(self) -> LinearRNN | TwoLayer:
-        """The network, where the question needs a linear one."""
-        if isinstance(self.network, Activated):
-            raise InvalidSpec(
-                required=f'{self.source}, [network]: activation must be "linear"',
-                got=f"{self.network.activation!r}",
-                why="this question is answered by the theory of linear networks",
-                remedy="leave activation out, or ask `learncast forecast` or `learncast plan` with fixed recurrence",
-            )
-        return self.network
+    def ground(self, by: str = "auto") -> Ground:
+        """How the target and its candidates are learned by the network: chosen once for every question about them."""
+        if by not in self._grounds:
+            pool = checked_pool(self.target, self.candidates) if self.candidates else []
+            self._grounds[by] = ground_for(
+                [*pool, self.target], self.network, learning_rate=self.learning_rate, learn=self.named_learn, by=by,
+                goal=self.section.training.goal,
+            )  # fmt: skip
+        return self._grounds[by]
 
     def activated(self, activation: str) -> Study:
         """The same study with another nonlinearity."""
         network = self.section.network.model_copy(update={"activation": activation})
         return Study(self.section.model_copy(update={"network": network}), self.folder, self.source)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Study:
-        """Read and check a study file."""
-        source = Path(path)
-        raw = tables_from(source, why="there is nothing to forecast")
-        return cls.from_dict(raw, folder=source.parent, source=str(source))
-
-    @classmethod
-    def from_dict(cls, raw: dict[str, Any], *, folder: Path, source: str) -> Study:
-        """Check a study given as a dictionary; files it names are looked for in `folder`."""
-        try:
-            section = StudySection.model_validate(raw)
-        except ValidationError as error:
-            raise first_problem(error, raw, source) from error
-        return cls(section, folder, source)
 
     def task(self, name: str) -> Task:
         """The target or the candidate of that name."""
@@ -198,36 +164,22 @@ class Study:
             )
         return tasks[name]
 
-    def resolved(self) -> str:
-        """The study as TOML with every default written out."""
-        tables = self.section.model_dump(mode="json")
-        # The file is written elsewhere: what it names must still be found.
-        tables["network"] = self._absolute(tables["network"])
-        for key in ("candidates", "sequence"):
-            tables[key] = [self._absolute(table) for table in tables[key]]
-        tables["target"] = self._absolute(tables["target"])
-        tables["training"]["horizons"] = tables["training"]["horizons"] or None
+    def _tables(self) -> dict[str, Any]:
+        tables = super()._tables()
+        if not self.horizons:
+            del tables["training"]["horizons"]
         tables["sequence"] = [
-            {"train_steps": s["train_steps"], **{key: v for key, v in s["task"].items() if key not in RULES}}
-            for s in tables["sequence"]
+            {**stage, **{key: v for key, v in stage.pop("task").items() if key not in RULES}}
+            for stage in tables["sequence"]
         ]
-        return to_toml({key: value for key, value in without_none(tables).items() if value != []})
-
-    def _absolute(self, table: Any) -> Any:
-        if not isinstance(table, dict):
-            return table
-        found = {key: self._absolute(value) for key, value in table.items()}
-        for key in ("data", "weights"):
-            if isinstance(found.get(key), str):
-                found[key] = str((self.folder / found[key]).resolve())
-        return found
+        return tables
 
     def _task(self, section: TaskSection, name: str, key: str) -> Task:
         name = section.name or name
         with located(self.source, key):
             if isinstance(section, DataSection):
-                layout = section.model_dump(include={"trial", "step", "inputs", "targets", "at"}, exclude_none=True)
-                task = task_from_file(self.folder / section.data, name=name, centre=section.centre, layout=layout)
+                options = section.model_dump(exclude={"data", "name", "reversed", *RULES}, exclude_none=True)
+                task = from_file(self.folder / section.data, name=name, **options)
             elif isinstance(section, StaticSection):
                 task = static(section.cross_correlation, section.input_correlation, name=name)
             elif isinstance(section, HierarchySection):
@@ -243,13 +195,23 @@ class Study:
         task = self._target if self._target is not None else self.sequence[0][0]
         if isinstance(section, TwoLayerSection):
             if section.weights is not None:
-                return two_layer_from_file(self.folder / section.weights)
+                return TwoLayer(*weights_from(self.folder / section.weights, "first", "second"))
             sizes, rng = (task.inputs, section.hidden_size, task.outputs), np.random.default_rng(section.seed)
             if section.start == "random":
                 return TwoLayer.random(*sizes, scale=section.scale, rng=rng)
             return TwoLayer.balanced(*sizes, scale=section.scale, imbalance=section.imbalance, rng=rng)
         if section.weights is not None:
-            return network_from_file(self.folder / section.weights)
+            names = ("input_weights", "recurrent_weights", "output_weights")
+            return LinearRNN(*weights_from(self.folder / section.weights, *names))
+        if section.initial == "random":
+            return LinearRNN.random(
+                section.hidden_size,
+                task.inputs,
+                task.outputs,
+                recurrence=section.recurrence,
+                scale=section.scale,
+                seed=section.seed,
+            )
         return LinearRNN.aligned(
             recurrence=section.recurrence,
             initial=section.initial,

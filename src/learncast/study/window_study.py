@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from learncast.errors import InvalidSpec
-from learncast.study.files import arrays_from, tables_from
-from learncast.study.problems import located
+from learncast.learnability.question import grouped
+from learncast.study.files import arrays_named
 from learncast.study.sections import Section
-from learncast.study.tables import to_toml, without_none
+from learncast.study.study_file import StudyFile, located
 from learncast.tasks.delays import multi_lag_trials
-from learncast.validation import FloatArray, suggestion
+from learncast.validation import FloatArray
 
 OWN_KINDS = ("const-gate", "shared-gate", "diag-gate", "paper-gru", "paper-lstm")
 
@@ -45,7 +44,7 @@ class ModelSection(Section):
 class WindowTrainingSection(Section):
     """How the cell is trained before it is diagnosed."""
 
-    optimiser: Literal["sgd", "adam", "adamw", "rmsprop"] = "adamw"
+    optimizer: Literal["sgd", "adam", "adamw", "rmsprop"] = Field(default="adamw")
     learning_rate: float = Field(default=1e-3, gt=0)
     weight_decay: float | None = Field(default=None, ge=0)
     momentum: float | None = Field(default=None, ge=0, lt=1)
@@ -56,10 +55,10 @@ class WindowTrainingSection(Section):
 
     @model_validator(mode="after")
     def _momentum_fits(self) -> WindowTrainingSection:
-        if self.momentum is not None and self.optimiser not in ("sgd", "rmsprop"):
-            raise ValueError(f"momentum is a key of sgd and rmsprop, not of {self.optimiser}")
-        if self.steps == 0 and self.optimiser != "sgd":
-            raise ValueError(f"{self.optimiser} has no step sizes before its first step")
+        if self.momentum is not None and self.optimizer not in ("sgd", "rmsprop"):
+            raise ValueError(f"momentum is a key of sgd and rmsprop, not of {self.optimizer}")
+        if self.steps == 0 and self.optimizer != "sgd":
+            raise ValueError(f"{self.optimizer} has no step sizes before its first step")
         return self
 
 
@@ -109,45 +108,10 @@ class WindowStudySection(Section):
     window: WindowSection = WindowSection()
 
 
-_SECTIONS: dict[str, type[Section]] = {
-    "model": ModelSection,
-    "training": WindowTrainingSection,
-    "task": WindowTaskSection,
-    "window": WindowSection,
-}
+class WindowStudy(StudyFile[WindowStudySection]):
+    """The study file of a learnability window."""
 
-
-@dataclass(frozen=True, eq=False)
-class WindowStudy:
-    """A checked study file.
-
-    Attributes
-    ----------
-    section : WindowStudySection
-    folder : Path
-        Where files it names are looked for.
-    source : str
-        What to call it in errors.
-    """
-
-    section: WindowStudySection
-    folder: Path
-    source: str
-
-    @classmethod
-    def load(cls, path: str | Path) -> WindowStudy:
-        """Read and check a study file."""
-        source = Path(path)
-        raw = tables_from(source, why="there is nothing to diagnose")
-        return cls.from_dict(raw, folder=source.parent, source=str(source))
-
-    @classmethod
-    def from_dict(cls, raw: dict[str, Any], *, folder: Path, source: str) -> WindowStudy:
-        """Check a study given as a dictionary."""
-        try:
-            return cls(WindowStudySection.model_validate(raw), folder, source)
-        except ValidationError as error:
-            raise _first_problem(error, source) from error
+    sections, absence = WindowStudySection, "there is nothing to diagnose"
 
     @property
     def name(self) -> str:
@@ -157,17 +121,16 @@ class WindowStudy:
     def settings(self) -> dict[str, dict[str, Any]]:
         """Keywords of the model, its optimiser and its training."""
         training = self.section.training
-        optimizer = {"kind": training.optimiser, "learning_rate": training.learning_rate}
-        optimizer |= without_none({"weight_decay": training.weight_decay, "momentum": training.momentum})
+        own = training.model_dump(include={"learning_rate", "weight_decay", "momentum"}, exclude_none=True)
         return {
-            "model": without_none(self.section.model.model_dump()),
-            "optimizer": optimizer,
+            "model": self.section.model.model_dump(exclude_none=True),
+            "optimizer": {"kind": training.optimizer, **own},
             "training": {key: getattr(training, key) for key in ("steps", "batch", "clip", "seed")},
         }
 
-    def options(self) -> dict[str, Any]:
-        """Keywords of the diagnosis."""
-        return self.section.window.model_dump(exclude={"sequences"})
+    def question(self) -> dict[str, Any]:
+        """What is asked of the diagnosis: the three objects of `learncast.learnability.window` by keyword."""
+        return grouped(self.section.window.model_dump(exclude={"sequences"}))
 
     def sequences(self) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:
         """Inputs and targets to train on, and others to diagnose on."""
@@ -200,48 +163,14 @@ class WindowStudy:
             )
         return (inputs[:-number], targets[:-number]), (inputs[-number:], targets[-number:])
 
-    def resolved(self) -> str:
-        """The study as TOML with every default written out."""
-        tables = self.section.model_dump(mode="json")
+    def _tables(self) -> dict[str, Any]:
+        tables = super()._tables()
         if self.section.task.data is not None:
-            tables["task"] = {"data": str((self.folder / self.section.task.data).resolve())}
-        return to_toml(without_none(tables))
+            tables["task"] = {"data": self.section.task.data}
+        return tables
 
 
-def sequences_from_file(path: Path) -> tuple[FloatArray, FloatArray]:
+def sequences_from_file(path: Path) -> list[FloatArray]:
     """Inputs and targets from an .npz file."""
-    arrays = arrays_from(path, "data")
-    if not {"inputs", "targets"} <= arrays.keys():
-        raise InvalidSpec(
-            required=f"{path} must hold inputs and targets",
-            got=f"arrays {', '.join(sorted(arrays)) or 'none'}",
-            why="a model is diagnosed on both",
-            remedy="save them with np.savez(file, inputs=..., targets=...)",
-        )
-    return arrays["inputs"], arrays["targets"]
-
-
-def _first_problem(error: ValidationError, source: str) -> InvalidSpec:
-    """Turn pydantic's first complaint into one sentence with file, key and reason."""
-    problems = error.errors(include_url=False)
-    problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
-    words = [str(part) for part in problem["loc"]]
-    key, got = ".".join(words) or "the file", repr(problem.get("input"))[:60]
-    if problem["type"] == "extra_forbidden":
-        section = WindowStudySection if len(words) == 1 else _SECTIONS[words[0]]
-        known = tuple(section.model_fields)
-        return InvalidSpec(
-            required=f"{source}: {key} must be a known key",
-            got=f"{words[-1]} = {got}",
-            why="a misspelt key would be ignored silently",
-            remedy=suggestion(words[-1], known) or f"use one of {', '.join(known)}",
-        )
-    reason = str(problem["msg"]).removeprefix("Value error, ")
-    choices = tuple(str(problem.get("ctx", {}).get("expected", "")).replace("'", "").replace(" or ", ", ").split(", "))
-    hint = suggestion(str(problem.get("input")), choices) if problem["type"] == "literal_error" else ""
-    return InvalidSpec(
-        required=f"{source}: {key} must be valid",
-        got=got,
-        why=reason[:1].lower() + reason[1:],
-        remedy=hint or f"correct {key}",
-    )
+    remedy = "save them with np.savez(file, inputs=..., targets=...)"
+    return arrays_named(path, "data", ("inputs", "targets"), why="a model is diagnosed on both", remedy=remedy)

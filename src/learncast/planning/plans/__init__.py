@@ -1,1 +1,1 @@
-"""Plans: what to train first, when to stop, how sure that is, and a loop that carries it out."""
+"""Plans: the search for stops and orders, and what is recommended."""

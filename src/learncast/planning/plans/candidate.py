@@ -10,7 +10,9 @@ from typing import Any
 
 from learncast.assumptions import Assumption, exact
 from learncast.dynamics.solution import LearningTime
-from learncast.planning.curricula.curriculum import Curriculum, Stage, difference, ratio
+from learncast.planning.curriculum import Curriculum, Interval, difference, ratio
+from learncast.planning.plans.route import Route
+from learncast.practice.stage import Stage
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
 
@@ -24,37 +26,27 @@ class Candidate:
 
     Attributes
     ----------
-    stop_steps : float
-        Flow steps to spend on it; 0 when direct training is at least as good.
-    accuracy : float
-        Accuracy on the candidate at that stop: of the worst mode, or of the loss where there are no modes.
-    flow_steps, descent_steps : float
-        Of candidate and target together.
-    total, direct_total : float
-        Cost of both stages, and of the target alone; steps where nothing else is priced.
-    expected : float
-        Mean total over resampled statistics, where they were estimated from trials; the total elsewhere.
+    route : Route
+        What is recommended: the candidate for so many whole steps of descent, then the target.
+    flow : Route
+        What is best by the flow.
+    direct_total, direct_flow_total : float
+        Cost of the target alone, in the same two counts.
     direct : LearningTime
         Training on the target alone.
     followed : callable
         Follows its stages.
-    reason : callable
-        Says why it helps or does not, given the candidate.
     """
 
     task: Task
     target: Task
-    stop_steps: float
-    accuracy: float
-    flow_steps: float
-    descent_steps: float
-    total: float
+    route: Route
+    flow: Route
     direct_total: float
-    expected: float
+    direct_flow_total: float
     direct: LearningTime
     assumptions: tuple[Assumption, ...]
     followed: Callable[[], Curriculum]
-    reason: Callable[[Candidate], dict[str, Any]]
 
     @cached_property
     def curriculum(self) -> Curriculum:
@@ -67,14 +59,41 @@ class Candidate:
         return tuple(o.stage for o in self.curriculum.outcomes)
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """95% confidence interval of the flow steps at this stop; None where nothing was measured."""
-        return self.curriculum.interval
+    def stop_steps(self) -> float:
+        """Steps to spend on it; 0 when direct training is at least as good."""
+        return self.route.durations[0] if self.route.order else 0.0
 
     @property
-    def speedup_interval(self) -> tuple[float, float] | None:
-        """The same of the flow steps saved."""
-        return self.curriculum.speedup_interval
+    def total(self) -> float:
+        """Cost of both stages; steps where nothing else is priced."""
+        return self.route.total
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy on the candidate at its stop: of the worst mode, or of the loss where there are no modes."""
+        way = self.curriculum
+        return (
+            way.outcomes[0].accuracy
+            if self.route.order
+            else way.ground.accuracy(way.ground.place(self.task), way.ground.start)
+        )
+
+    @property
+    def descent_steps(self) -> float:
+        """Descent steps of candidate and target together."""
+        return self.route.steps
+
+    @property
+    def flow_steps(self) -> float:
+        """Flow steps of both, at the stop that is best by the flow."""
+        return self.flow.steps
+
+    @property
+    def interval(self) -> Interval | None:
+        """95% confidence interval of the steps at this stop; None where nothing was measured."""
+        way = self.curriculum
+        known = way.descent_interval is not None and not any(map(math.isnan, way.descent_interval))
+        return way.descent_interval if known else way.interval
 
     @property
     def helps(self) -> bool:
@@ -95,26 +114,21 @@ class Candidate:
     def status(self) -> Status:
         """How the forecast came out."""
         failed = {a.name for a in self.assumptions if a.condition.binding and not a.holds}
-        if failed - {"stable_learning_rate"} or math.isnan(self.flow_steps):
+        if failed - {"stable_learning_rate"} or math.isnan(self.flow.rest):
             return Status.outside_theory
         if math.isinf(self.flow_steps):
             return Status.not_learned
         return Status.diverged if failed or math.isinf(self.descent_steps) else Status.ok
 
     @property
-    def speedup_steps(self) -> float:
-        """Flow steps saved against direct training."""
-        return difference(self.direct.flow_steps, self.flow_steps)
-
-    @property
-    def speedup_ratio(self) -> float:
-        """Direct training time over this curriculum's."""
-        return ratio(self.direct.flow_steps, self.flow_steps)
-
-    @property
     def saving(self) -> float:
         """Cost saved against direct training."""
         return difference(self.direct_total, self.total)
+
+    @property
+    def saving_ratio(self) -> float:
+        """Cost of direct training over this curriculum's."""
+        return ratio(self.direct_total, self.total)
 
     @property
     def failure(self) -> str | None:
@@ -125,16 +139,25 @@ class Candidate:
     @cached_property
     def why(self) -> dict[str, Any]:
         """What makes it help or not, with a sentence; for one common frame of modes the terms of eq. (16)."""
-        return {"sentence": self.failure} if self.failure else self.reason(self)
-
-    @property
-    def no_help(self) -> str:
-        """The sentence for a candidate none of whose stops pays."""
-        return (
-            f"no stop of {self.task.name} saves time: train {self.target.name} directly"
-            if math.isfinite(self.direct.flow_steps)
-            else f"no stop of {self.task.name} makes {self.target.name} learnable"
+        if self.failure:
+            return {"sentence": self.failure}
+        explained = self.curriculum.why
+        found = {} if explained is None else explained.as_dict()
+        if not self.helps:
+            never = math.isinf(self.direct_total)
+            return {
+                **found,
+                "sentence": f"no stop of {self.task.name} "
+                + (
+                    f"makes {self.target.name} learnable" if never else f"saves time: train {self.target.name} directly"
+                ),
+            }
+        rest = self.descent_steps - self.stop_steps
+        told = (
+            f"{self.stop_steps:,.0f} steps of {self.task.name} leave {rest:,.0f} of the "
+            f"{self.direct.descent_steps:,.0f} that {self.target.name} takes alone"
         )
+        return {"sentence": told, **found}
 
 
 def last_if_unknown(steps: float) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,18 @@ import xarray as xr
 
 from learncast.assumptions import Assumption
 from learncast.dynamics.solution import LearningTime
-from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.networks.two_layer import TwoLayer
-from learncast.planning.curricula.curriculum import Curriculum, Stage, difference, ratio
+from learncast.planning.curriculum import Curriculum, Interval, difference, followed, ratio
+from learncast.planning.grounds.ground import Ground
 from learncast.planning.plans import wording
 from learncast.planning.plans.candidate import Candidate
-from learncast.planning.plans.mode_planner import ModePlanner
-from learncast.planning.plans.terrain_planner import TerrainPlanner
-from learncast.planning.plans.training_loop import TrainingLoop, training_loop_of
-from learncast.planning.terms import Terms
+from learncast.planning.plans.route import Route, Walker
+from learncast.planning.schedules.certified import Searched
+from learncast.planning.schedules.pareto import Front, forgetting_front
+from learncast.planning.terms import PoolTerms
+from learncast.practice.stage import Stage
+from learncast.practice.training_loop import PlannedStage, TrainingLoop
 from learncast.tasks.task import Task
-from learncast.trajectory import STEPS, Provenance, described, save_dataset, spec_hash
+from learncast.trajectory import STEPS, Provenance, described, load_dataset, save_dataset
 
 #: What stops are multiplied by to see how much their moment matters.
 FACTORS = (0.5, 0.75, 0.9, 1.1, 1.25, 1.5)
@@ -42,6 +43,8 @@ class Alternative:
     ----------
     name : str
         In words.
+    steps : float
+        Its steps.
     total : float
         Its cost; steps where nothing else is priced.
     extra : float
@@ -50,8 +53,7 @@ class Alternative:
 
     name: str
     stages: tuple[Stage, ...]
-    flow_steps: float
-    descent_steps: float
+    steps: float
     total: float
     extra: float
 
@@ -66,16 +68,16 @@ class Shift:
     factor : float
         Length of that stage, as a multiple of the planned one.
     steps : float
-        Its flow steps then.
-    flow_steps, total, extra : float
-        Flow steps and cost of the whole then, and what it costs more than the plan.
+        Its steps then.
+    all_steps, total, extra : float
+        Steps and cost of the whole then, and what it costs more than the plan.
     """
 
     stage: int
     task: str
     factor: float
     steps: float
-    flow_steps: float
+    all_steps: float
     total: float
     extra: float
 
@@ -86,53 +88,102 @@ class Plan:
 
     Attributes
     ----------
-    target : Task
+    ground : Ground
+        How the pool is learned.
+    terms : PoolTerms
+        What was asked, and what steps cost.
     direct : LearningTime
         Training on the target alone.
     candidates : tuple of Candidate
         Each alone before the target, best first; those the theory cannot speak about last.
     best : Curriculum
         The recommended stages; the target alone when nothing helps.
-    total, direct_total : float
-        Cost of the recommended stages and of the target alone; flow steps where nothing else is priced.
-    lower_bound : float
-        What any plan that meets the terms costs at least; nan where no bound is known.
+    route, direct_route : Route
+        The recommended stages and the target alone, in steps of descent.
+    flow : Searched
+        What is best by the flow, and its lower bound.
     proof : str
         How good the recommendation is: a key of `learncast.planning.schedules.schedule.PROOFS`.
+    counted : bool
+        Whether steps are those of descent; where these could not be counted they are the flow's.
     """
 
-    target: Task
+    ground: Ground
+    terms: PoolTerms
     direct: LearningTime
     candidates: tuple[Candidate, ...]
     best: Curriculum
-    total: float
-    direct_total: float
-    lower_bound: float
+    route: Route
+    direct_route: Route
+    flow: Searched
     proof: str
-    network: LinearRNN | TwoLayer | Activated
-    learning_rate: float
-    terms: Terms
-    planner: ModePlanner | TerrainPlanner
+    counted: bool
+
+    @property
+    def target(self) -> Task:
+        """What must be learned in the end."""
+        return self.ground.tasks[-1]
+
+    @property
+    def pool(self) -> tuple[Task, ...]:
+        """The candidates in the order they were given."""
+        return self.ground.tasks[:-1]
+
+    @property
+    def network(self) -> Any:
+        """The network before training."""
+        return self.ground.network
+
+    @property
+    def learning_rate(self) -> float:
+        """Step size of gradient descent."""
+        return self.ground.learning_rate
+
+    @property
+    def total(self) -> float:
+        """Cost of the recommended stages; steps of descent where nothing else is priced."""
+        return self.route.total
+
+    @property
+    def direct_total(self) -> float:
+        """Cost of the target alone."""
+        return self.direct_route.total
+
+    @property
+    def direct_steps(self) -> float:
+        """Steps of the target alone."""
+        return self.direct.descent_steps if self.counted else self.direct.flow_steps
+
+    @property
+    def lower_bound(self) -> float:
+        """What any plan that meets the terms costs at least, by the flow; nan where no bound is known."""
+        return self.flow.lower_bound
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """Conditions of the theory for the recommended stages."""
-        return self.best.assumptions
+        """Conditions of the theory for the recommended stages, the worst of each."""
+        return self.trust.assumptions
+
+    @cached_property
+    def trust(self) -> Any:
+        """How far the recommended stages can be trusted."""
+        return self.ground.trust_of(self.best.places)
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """95% confidence interval of the recommended flow steps; None where nothing was measured."""
-        return self.best.interval
+    def interval(self) -> Interval | None:
+        """95% confidence interval of the recommended steps; None where nothing was measured."""
+        found = self.best.descent_interval
+        return self.best.interval if found is None or any(map(math.isnan, found)) else found
 
     @property
-    def saving_interval(self) -> tuple[float, float] | None:
-        """The same of the flow steps saved."""
-        return self.best.speedup_interval
+    def saving_interval(self) -> Interval | None:
+        """The same of the steps saved."""
+        return self.best.saving_interval
 
     @property
     def forecast_class(self) -> str:
         """What may be promised."""
-        return self.best.forecast_class
+        return str(self.trust.forecast_class)
 
     @property
     def pretrains(self) -> bool:
@@ -154,40 +205,43 @@ class Plan:
         """The recommended stages, for `follow` or `learncast.simulate.train`."""
         return tuple(o.stage for o in self.best.outcomes)
 
+    def stage_steps(self, curriculum: Curriculum | None = None) -> list[float]:
+        """Steps of each stage, in the count that the plan is made in."""
+        outcomes = (self.best if curriculum is None else curriculum).outcomes
+        return [o.descent_steps if self.counted else o.flow_steps for o in outcomes]
+
+    def follow(self, stages: list[Stage]) -> Curriculum:
+        """Follow other stages of the plan's tasks."""
+        return followed(stages, [self.ground.place(s.task) for s in stages], self.ground, direct=self.direct)
+
     def cost_of(self, curriculum: Curriculum) -> float:
         """What stages cost under the terms of this plan."""
-        places = {id(c): k for k, c in enumerate(self.pool)}
-        outcomes = [o for o in curriculum.outcomes if o.flow_steps > 0 or o is curriculum.outcomes[-1]]
-        steps = sum(o.flow_steps * float(self.terms.cost[places.get(id(o.stage.task), -1)]) for o in outcomes)
-        return float(steps + self.terms.switch_cost * (len(outcomes) - 1))
-
-    @property
-    def pool(self) -> tuple[Task, ...]:
-        """The candidates in the order they were given."""
-        if isinstance(self.planner, ModePlanner):
-            return tuple(m.task for m in self.planner.pool)
-        return self.planner.terrain.tasks[:-1]
+        places = [self.ground.place(o.stage.task) for o in curriculum.outcomes]
+        steps = self.stage_steps(curriculum)
+        used = [(k, n) for k, n in zip(places, steps, strict=True) if n > 0 or k == self.ground.target]
+        return float(sum(n * self.terms.cost[k] for k, n in used) + self.terms.switch_cost * (len(used) - 1))
 
     @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:
         """Other plans, the best first: direct training, the first task learned in full, the next candidates."""
-        first = self.best.outcomes[0].stage.task
         last = Stage(self.target, accuracy=self.terms.accuracy)
         found: list[tuple[str, Curriculum]] = []
         if self.pretrains:
-            found.append((f"train {self.target.name} directly", self.planner.follow([last])))
-        if self.pretrains and first is not self.target and self._may_finish(first):
-            full = self.planner.follow([Stage(first, accuracy=self.terms.accuracy), last])
-            found.append((f"{first.name} to {wording.percent(self.terms.accuracy)}, then {self.target.name}", full))
-        others = [c for c in self.candidates if c.helps and c.usable and not (self._only(c))]
+            first = self.route.order[0]
+            found.append((f"train {self.target.name} directly", self.follow([last])))
+            if self.terms.may_finish(first):
+                task = self.ground.tasks[first]
+                full = self.follow([Stage(task, accuracy=self.terms.accuracy), last])
+                found.append((f"{task.name} to {wording.percent(self.terms.accuracy)}, then {self.target.name}", full))
+        others = [c for c in self.candidates if c.helps and c.usable and c.route is not self.route]
+        others = [c for c in others if c.route.order != self.route.order]
         for c in others[:MOST_ALTERNATIVES]:
             found.append((f"{c.task.name} to {wording.percent(c.accuracy)}, then {self.target.name}", c.curriculum))
         rows = [
             Alternative(
                 name,
                 tuple(o.stage for o in way.outcomes),
-                way.flow_steps,
-                way.descent_steps,
+                float(sum(self.stage_steps(way))),
                 self.cost_of(way),
                 self.cost_of(way) - self.total,
             )
@@ -195,32 +249,41 @@ class Plan:
         ]
         return tuple(sorted(rows, key=lambda a: (math.isnan(a.total), a.total)))
 
-    def _may_finish(self, task: Task) -> bool:
-        """Whether the terms allow a candidate to be learned as well as the target is asked for."""
-        place = next(k for k, other in enumerate(self.pool) if other is task)
-        low, high = self.terms.least[place], self.terms.most[place]
-        return bool(low <= self.terms.accuracy <= high) and not np.isfinite(self.terms.most_loss).any()
-
-    def _only(self, candidate: Candidate) -> bool:
-        """Whether the recommended plan is this candidate's own."""
-        before = self.best.outcomes[:-1]
-        return len(before) == 1 and before[0].stage.task is candidate.task
-
     @cached_property
     def sensitivity(self) -> tuple[Shift, ...]:
         """What if a stage is stopped earlier or later, the others being as long as planned?"""
         found = []
-        planned = [o.flow_steps for o in self.best.outcomes[:-1]]
-        for k, outcome in enumerate(self.best.outcomes[:-1]):
+        for k, task in enumerate(self.route.order):
             for factor in FACTORS:
-                steps = [t * (factor if j == k else 1.0) for j, t in enumerate(planned)]
-                stages = [Stage(o.stage.task, steps=t) for o, t in zip(self.best.outcomes[:-1], steps, strict=True)]
-                way = self.planner.follow([*stages, Stage(self.target, accuracy=self.terms.accuracy)])
-                total = self.cost_of(way)
+                steps = [t * (factor if j == k else 1.0) for j, t in enumerate(self.route.durations)]
+                total, every = self._shifted(steps)
+                name = self.ground.tasks[task].name
                 found.append(
-                    Shift(k, outcome.stage.task.name, factor, steps[k], way.flow_steps, total, total - self.total)
+                    Shift(
+                        k, name, factor, round(steps[k]) if self.counted else steps[k], every, total, total - self.total
+                    )
                 )
         return tuple(found)
+
+    def _shifted(self, steps: list[float]) -> tuple[float, float]:
+        """Cost and steps of the same order with other lengths, limits or not."""
+        if self.counted:
+            free = self.terms.terms.with_(least_accuracy=None, most_accuracy=None, most_excess_loss=None)
+            route = Walker(self.ground, free.over(len(self.pool))).walked(self.route.order, steps)
+            return route.total, route.steps
+        stages = [Stage(self.ground.tasks[k], steps=t) for k, t in zip(self.route.order, steps, strict=True)]
+        way = self.follow([*stages, Stage(self.target, accuracy=self.terms.accuracy)])
+        return self.cost_of(way), way.flow_steps
+
+    @property
+    def fragile(self) -> tuple[Shift, Shift] | None:
+        """The stage whose stop matters most: 10% early and 10% late."""
+        pairs = [
+            (early, late)
+            for early, late in zip(self.sensitivity, self.sensitivity[1:], strict=False)
+            if (early.factor, late.factor) == (0.9, 1.1)
+        ]
+        return max(pairs, key=lambda pair: max(pair[0].extra, pair[1].extra), default=None)
 
     @cached_property
     def summary(self) -> str:
@@ -231,16 +294,31 @@ class Plan:
         """A schedule for a training loop of your own; options are those of `training_loop_of`."""
         return training_loop_of(self.best, **options)
 
+    def front(self, task: Task | str, **options: Any) -> Front:
+        """What it costs not to forget a candidate, point by point; options are those of `forgetting_front`."""
+        names = [t.name for t in self.pool]
+        place = names.index(wording.known("task", str(getattr(task, "name", task)), names))
+        own = self.terms.terms
+        return forgetting_front(
+            self.target,
+            self.pool,
+            self.network,
+            learning_rate=self.learning_rate,
+            terms=own.with_(max_stages=max(2, own.max_stages), most_excess_loss=None),
+            remember=place,
+            **options,
+        )
+
     @cached_property
     def dataset(self) -> xr.Dataset:
         """The ranking, labelled."""
         columns = {
             "best_accuracy": ("accuracy", "accuracy at which to stop the candidate", "1"),
-            "stop_steps": ("stop_steps", "flow steps to spend on the candidate", STEPS),
-            "flow_steps": ("flow_steps", "flow steps of candidate and target together", STEPS),
-            "descent_steps": ("descent_steps", "predicted descent steps of both", STEPS),
-            "speedup_steps": ("speedup_steps", "flow steps saved against direct training", STEPS),
-            "speedup_ratio": ("speedup_ratio", "direct flow steps over these", "1"),
+            "stop_steps": ("stop_steps", "steps to spend on the candidate", STEPS),
+            "descent_steps": ("descent_steps", "descent steps of candidate and target together", STEPS),
+            "flow_steps": ("flow_steps", "flow steps of both at the flow's own best stop", STEPS),
+            "saving": ("saving", "cost saved against direct training", "cost"),
+            "saving_ratio": ("saving_ratio", "cost of direct training over these", "1"),
             "total": ("total", "cost of candidate and target together", "cost"),
         }
         variables: dict[str, Any] = {
@@ -251,13 +329,20 @@ class Plan:
             )
             for name, (attribute, text, units) in columns.items()
         }
-        variables["direct_steps"] = ((), self.direct.flow_steps, described("direct flow steps", STEPS))
-        variables["direct_total"] = ((), self.direct_total, described("cost of direct training", "cost"))
-        variables["plan_total"] = ((), self.total, described("cost of the recommended plan", "cost"))
+        whole = {
+            "direct_steps": (self.direct_steps, "steps of direct training", STEPS),
+            "direct_flow_steps": (self.direct.flow_steps, "flow steps of direct training", STEPS),
+            "direct_total": (self.direct_total, "cost of direct training", "cost"),
+            "plan_total": (self.total, "cost of the recommended plan", "cost"),
+            "plan_flow_total": (self.flow.best.total, "cost of the best plan by the flow", "cost"),
+        }
+        for name, (value, text, units) in whole.items():
+            variables[name] = ((), value, described(text, units))
         if self.candidates and self.best.replicas is not None:
             variables |= self._interval_variables()
         stages = {
-            "stage_steps": ([o.flow_steps for o in self.best.outcomes], "flow steps of the stage", STEPS),
+            "stage_steps": (self.stage_steps(), "steps of the stage", STEPS),
+            "stage_flow_steps": ([o.flow_steps for o in self.best.outcomes], "flow steps of the stage", STEPS),
             "stage_accuracy": ([o.accuracy for o in self.best.outcomes], "accuracy at its end", "1"),
         }
         for name, (values, text, units) in stages.items():
@@ -273,7 +358,8 @@ class Plan:
                 "target": self.target.name,
                 "learning_rate": self.learning_rate,
                 "accuracy": self.terms.accuracy,
-                "goal": self.terms.goal,
+                "goal": self.ground.goal,
+                "by": self.ground.by,
                 "proof": self.proof,
                 "summary": self.summary,
             },
@@ -285,29 +371,69 @@ class Plan:
         unknown = (math.nan, math.nan)
         for k, end in enumerate(("low", "high")):
             note = f"{end} end of its interval"
-            for name, attribute in (("flow_steps", "interval"), ("speedup_steps", "speedup_interval")):
-                values = np.array([(getattr(c, attribute) or unknown)[k] for c in self.candidates], dtype=float)
-                found[f"{name}_{end}"] = ("candidate", values, described(f"{name.replace('_', ' ')}, {note}", STEPS))
-            alone = (self.direct.interval or self.best.direct_interval or unknown)[k]
+            pairs = {
+                "steps": [c.interval for c in self.candidates],
+                "saving": [c.curriculum.saving_interval for c in self.candidates],
+            }
+            for name, ends in pairs.items():
+                values = np.array([(pair or unknown)[k] for pair in ends], dtype=float)
+                found[f"{name}_{end}"] = ("candidate", values, described(f"{name}, {note}", STEPS))
+            alone = (self.direct_interval or unknown)[k]
             found[f"direct_steps_{end}"] = ((), alone, described(f"direct steps, {note}", STEPS))
         return found
 
     @property
+    def direct_interval(self) -> Interval | None:
+        """Interval of direct training."""
+        return self.direct.interval or self.best.alone_interval
+
+    @property
     def provenance(self) -> Provenance:
         """Where the numbers come from."""
-        own = self.best.provenance
-        digest = spec_hash(self.target.hash, *(c.task.hash for c in self.candidates), self.learning_rate)
-        return Provenance(own.kind, own.citations, digest, own.seed)
+        return self.ground.provenance(self.terms.terms.hash)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the ranking to NetCDF."""
         return save_dataset(self.dataset, path, kind="plan", provenance=self.provenance)
 
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> xr.Dataset:
+        """Read back the ranking that `save` wrote."""
+        return load_dataset(path, kind="plan")[0]
+
     def __repr__(self) -> str:
+        unit = "steps" if self.counted else "flow steps"
         steps = " -> ".join(
-            f"{o.stage.task.name} to {o.accuracy:.4g} ({o.flow_steps:.6g} steps)" for o in self.best.outcomes
+            f"{o.stage.task.name} to {o.accuracy:.4g} ({n:.6g} {unit})"
+            for o, n in zip(self.best.outcomes, self.stage_steps(), strict=True)
         )
         return (
-            f"<Plan for {self.target.name!r}: {steps}; saves {self.best.speedup_steps:.6g} of "
-            f"{self.direct.flow_steps:.6g} flow steps; {self.forecast_class}>"
+            f"<Plan for {self.target.name!r}: {steps}; saves {self.saving:.6g} of {self.direct_total:.6g}"
+            f"{' in cost' if self.terms.priced else ' ' + unit}; {self.forecast_class}>"
         )
+
+
+def training_loop_of(curriculum: Curriculum, *, criterion: str | None = None, **options: Any) -> TrainingLoop:
+    """Turn a curriculum into a loop that says what to train on, and for how long.
+
+    Parameters
+    ----------
+    curriculum : Curriculum
+        From `follow`.
+    criterion : {"strength", "loss", "steps"}, optional
+        What ends a stage given by an accuracy, as of `TrainingLoop`. By default strength for a linear network on which
+        the theory is exact, and loss for any other.
+    **options
+        ``most``, ``window`` and ``every`` of `TrainingLoop`.
+    """
+    ground = curriculum.ground
+    planned = []
+    for k, (place, outcome) in enumerate(zip(curriculum.places, curriculum.outcomes, strict=True)):
+        # Too many descent steps to be counted one by one are nan; the flow need not count.
+        steps = outcome.flow_steps if isnan(outcome.descent_steps) else outcome.descent_steps
+        losses = partial(ground.loss_range, place, curriculum.states[k + 1])
+        planned.append(PlannedStage(outcome.stage, float(steps), outcome.status, ground.readable_modes(place), losses))
+    if criterion is None:
+        told = ground.readable_modes(ground.target) is not None
+        criterion = "strength" if told and curriculum.trust.holds else "loss"
+    return TrainingLoop(planned, criterion=criterion, spec=curriculum.provenance.spec_hash, **options)

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import xarray as xr
 
-from learncast.planning.curricula.passage import Problem
-from learncast.planning.plans.mode_planner import ModePlanner
-from learncast.planning.plans.terrain_planner import TerrainPlanner
+from learncast.planning.plans.recommendation import Plan
 from learncast.trajectory import STEPS, described
 from learncast.validation import FloatArray
 
-if TYPE_CHECKING:
-    from learncast.planning.plans.recommendation import Plan
-
-#: Stops and accuracies of a portrait in closed form, and of one that is integrated stop by stop.
-CLOSED = (121, 41)
-INTEGRATED = (17, 13)
+#: Stops and accuracies of a portrait: counted many at once, and one by one.
+MANY, FEW = (61, 21), (13, 9)
 
 
 def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
-    """Flow steps saved by one candidate of a plan, over its stop and the accuracy asked of the target.
+    """Steps of descent saved by one candidate of a plan, over its stop and the accuracy asked of the target.
 
     Parameters
     ----------
@@ -36,33 +28,26 @@ def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
         ``saving_steps`` over (accuracy, stop), with the plan's own stop and accuracy as attributes; nan where the
         target is never learned that well.
     """
-    chosen = plan.candidates[candidate]
-    stops_number, accuracies_number = CLOSED if isinstance(plan.planner, ModePlanner) else INTEGRATED
-    reach = max(2.0 * chosen.stop_steps, plan.direct.flow_steps if np.isfinite(plan.direct.flow_steps) else 0.0)
-    stops = np.union1d(np.linspace(0.0, reach or 1.0, stops_number), [chosen.stop_steps])
+    chosen, ground = plan.candidates[candidate], plan.ground
+    stops_number, accuracies_number = MANY if ground.by in ("modes", "two-layer", "pooled") else FEW
+    reach = max(2.0 * chosen.stop_steps, plan.direct_steps if np.isfinite(plan.direct_steps) else 0.0) or 1.0
+    stops = np.unique([*np.linspace(0.0, reach, stops_number).round(), round(chosen.stop_steps)]).astype(int)
     asked = plan.terms.accuracy
     far = 1.0 - min(0.1 * (1.0 - asked), 1e-4) if asked < 1 else asked
     # Even in the logarithm of what is left to learn.
     accuracies = np.union1d(1.0 - np.geomspace(0.7, max(1.0 - far, 1e-6), accuracies_number), [asked])
-    place = next(k for k, task in enumerate(plan.pool) if task is chosen.task)
-    totals, direct = (
-        _by_modes(plan.planner, place, stops, accuracies)
-        if isinstance(plan.planner, ModePlanner)
-        else _by_terrain(plan.planner, place, stops, accuracies)
-    )
+    states = ground.descended(ground.place(chosen.task), [ground.start], stops.tolist())
+    totals = _totals(plan, [at[0] for at in states], stops, accuracies)
+    direct = totals[:, 0]
     with np.errstate(invalid="ignore"):
         saving = np.where(np.isfinite(direct[:, None]), direct[:, None] - totals, np.nan)
     return xr.Dataset(
         {
-            "saving_steps": (
-                ("accuracy", "stop"),
-                saving,
-                described("flow steps saved against direct training", STEPS),
-            ),
-            "direct_steps": ("accuracy", direct, described("flow steps of direct training", STEPS)),
+            "saving_steps": (("accuracy", "stop"), saving, described("steps saved against direct training", STEPS)),
+            "direct_steps": ("accuracy", direct, described("steps of direct training", STEPS)),
         },
         coords={
-            "stop": ("stop", stops, described(f"flow steps on {chosen.task.name}", STEPS)),
+            "stop": ("stop", stops.astype(float), described(f"steps on {chosen.task.name}", STEPS)),
             "accuracy": ("accuracy", accuracies, described("accuracy asked of the target", "1")),
         },
         attrs={
@@ -74,28 +59,12 @@ def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
     )
 
 
-def _by_modes(
-    planner: ModePlanner, place: int, stops: FloatArray, accuracies: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    rate, start = planner.terms.learning_rate, planner.target.start
-    first, second = (
-        Problem(m.weighted_cross, m.weighted_input, m.imbalance) for m in (planner.pool[place], planner.target)
-    )
-    after = first.strength(stops * rate, np.broadcast_to(start, (len(stops), len(start))))
-    tolerance = np.broadcast_to((1.0 - accuracies)[:, None], (len(accuracies), len(stops)))
-    rest = second.arrival(np.broadcast_to(after, (len(accuracies), *after.shape)), tolerance)[0] / rate
-    alone = second.arrival(np.broadcast_to(start, (len(accuracies), len(start))), 1.0 - accuracies)[0] / rate
-    return stops + rest, alone
-
-
-def _by_terrain(
-    planner: TerrainPlanner, place: int, stops: FloatArray, accuracies: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    ground = planner.terrain
-    totals = np.empty((len(accuracies), len(stops)))
-    before = ground.course(place, ground.start)
-    for k, stop in enumerate(stops):
-        network = before.network_at(stop)
-        course = ground.course(ground.target, network)
-        totals[:, k] = [stop + ground.steps_to(ground.target, network, float(a), course) for a in accuracies]
-    return totals, totals[:, 0]
+def _totals(plan: Plan, states: list[object], stops: FloatArray, accuracies: FloatArray) -> FloatArray:
+    """Steps of both stages, (accuracies, stops): each accuracy is counted on from where the one before it was met."""
+    ground, spent, found = plan.ground, np.asarray(stops, dtype=float), []
+    for accuracy in accuracies:
+        rest, ends = ground.counted(ground.target, states, float(accuracy))
+        spent = spent + np.where(np.isnan(rest), np.inf, rest)
+        states = [end if np.isfinite(n) else state for end, state, n in zip(ends, states, rest, strict=True)]
+        found.append(spent)
+    return np.stack(found)

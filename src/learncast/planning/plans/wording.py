@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from learncast.validation import one_of
 
 if TYPE_CHECKING:
     from learncast.planning.plans.recommendation import Plan
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
 #: What may be promised, said of a plan.
 _CLASSES = {
     "exact": "Exact for this network",
-    "integrated": "Integrated to the solver's tolerance for this network",
+    "integrated": "Counted on the statistics of these tasks for this network",
     "response": "Measured on the network's own responses",
     "surrogate": "A ranking, not a count of steps",
     "outside": "The theory does not hold exactly here",
@@ -62,49 +65,58 @@ def paragraph(plan: Plan) -> str:
     return " ".join(sentence for sentence in said if sentence)
 
 
-def _priced(plan: Plan) -> bool:
-    """Whether cost and steps are two things."""
-    return bool((plan.terms.cost != 1).any()) or plan.terms.switch_cost > 0
-
-
 def _amount(plan: Plan, cost: float) -> str:
-    return f"a cost of {cost:,.4g}" if _priced(plan) else steps(cost)
+    return f"a cost of {cost:,.4g}" if plan.terms.priced else steps(cost)
+
+
+def _unit(plan: Plan) -> str:
+    """What is counted, where it is not what people run."""
+    return "" if plan.counted else " of the flow (descent is too long to count)"
 
 
 def _recommendation(plan: Plan) -> str:
     target, best = plan.target.name, plan.best
-    if not math.isfinite(plan.total) and not math.isfinite(plan.direct_total):
+    if not math.isfinite(plan.total) and math.isinf(plan.direct.flow_steps):
         never = f"{target} is never learned, directly or after any candidate"
-        return ": ".join((never, *plan.planner.remarks[:1])) + "."
-    if math.isinf(plan.direct.descent_steps) and not plan.pretrains:
+        return ": ".join((never, *plan.ground.remarks[:1])) + "."
+    if not math.isfinite(plan.total) or not plan.ground.stable_on(plan.ground.target):
         return (
-            f"Gradient descent diverges on {target} at this learning rate, whatever comes before: lower it. The flow "
-            f"takes {steps(plan.direct.flow_steps)}."
+            f"Gradient descent diverges on {target} at this learning rate, whatever comes before; below "
+            f"{plan.ground.largest_rate(plan.ground.target):.2g} it is sure to settle. The flow takes "
+            f"{steps(plan.direct.flow_steps)}."
         )
+    flow = f"; the flow takes {_flow(plan.flow.best.total)}" if _differs(plan) else ""
     if not plan.pretrains:
-        return (
-            f"Do not pretrain: train {target} directly, {steps(plan.direct.flow_steps)}. No candidate pays at any stop."
-        )
+        alone = f"Do not pretrain: train {target} directly, {steps(plan.direct_steps)}{_unit(plan)}{flow}."
+        return f"{alone} No candidate pays at any stop."
     said = []
-    for k, o in enumerate(best.outcomes[:-1]):
+    counts = plan.stage_steps()
+    for k, (o, n) in enumerate(zip(best.outcomes[:-1], counts, strict=False)):
         verb = "Pretrain on" if k == 0 else "then on"
         # So early that no accuracy tells when, steps do.
-        stop = (
-            f"until {percent(o.accuracy)} ({steps(o.flow_steps)})"
-            if o.accuracy >= 0.01
-            else f"for {steps(o.flow_steps)}"
-        )
+        stop = f"until {percent(o.accuracy)} ({steps(n)})" if o.accuracy >= 0.01 else f"for {steps(n)}"
         said.append(f"{verb} {o.stage.task.name} {stop}")
-    last = best.outcomes[-1]
-    already = round(last.flow_steps) == 0
-    end = f" and {target} is already learned" if already else f", then train {target} for {steps(last.flow_steps)}"
+    already = round(counts[-1]) == 0
+    end = f" and {target} is already learned" if already else f", then train {target} for {steps(counts[-1])}"
     if not math.isfinite(plan.direct_total):
         return ", ".join(said) + end + f": directly {target} is never learned."
     # The amount the share is of must be the plan's whole, which one stage alone already tells.
-    whole = "" if already and len(said) == 1 and not _priced(plan) else f" {_amount(plan, plan.total)} in all,"
+    whole = "" if already and len(said) == 1 and not plan.terms.priced else f" {_amount(plan, plan.total)} in all,"
     share = fraction(plan.total, plan.direct_total)
-    unit = f"the {steps(plan.direct_total)}" if not _priced(plan) else f"the cost of {plan.direct_total:,.4g}"
-    return ", ".join(said) + end + f":{whole} {share} of {unit} of direct training."
+    unit = (
+        f"the cost of {plan.direct_total:,.4g}" if plan.terms.priced else f"the {steps(plan.direct_total)}{_unit(plan)}"
+    )
+    return ", ".join(said) + end + f":{whole} {share} of {unit} of direct training{flow}."
+
+
+def _flow(total: float) -> str:
+    return f"{total:,.4g}" if math.isfinite(total) else "for ever"
+
+
+def _differs(plan: Plan) -> bool:
+    """Whether the flow's best plan costs so much less or more that a reader of the theory would wonder."""
+    own, flow = plan.total, plan.flow.best.total
+    return plan.counted and not plan.ground.batched and math.isfinite(flow) and abs(own - flow) > 0.02 * own + 2
 
 
 def _interval(plan: Plan) -> str:
@@ -119,36 +131,42 @@ def _interval(plan: Plan) -> str:
 
 def _alternative(plan: Plan) -> str:
     """What learning the first task in full would cost more."""
+    if not plan.pretrains:
+        return ""
     first = plan.best.outcomes[0].stage.task
     full = next(
         (a for a in plan.alternatives if a.stages[0].task is first and a.stages[0].accuracy == plan.terms.accuracy),
         None,
     )
-    if not plan.pretrains or first is plan.target or full is None or not math.isfinite(full.extra) or full.extra < 0.5:
+    if full is None or not math.isfinite(full.extra) or full.extra < 0.5:
         return ""
-    more = f"{full.extra:,.4g}" if _priced(plan) else steps(full.extra)
+    more = f"{full.extra:,.4g}" if plan.terms.priced else steps(full.extra)
     alone = "" if len(plan.best.outcomes) == 2 else f" on {first.name} alone"
     return f"Pretraining{alone} to {percent(plan.terms.accuracy)} would cost {more} more."
 
 
 def _sensitivity(plan: Plan) -> str:
-    near = {s.factor: s for s in plan.sensitivity if s.stage == 0}
-    if not plan.pretrains or 0.9 not in near or not all(math.isfinite(near[f].extra) for f in (0.9, 1.1)):
+    found = plan.fragile if plan.pretrains else None
+    if found is None or not all(math.isfinite(s.extra) for s in found):
         return ""
-    early, late = near[0.9].extra, near[1.1].extra
+    early, late = (s.extra for s in found)
     if min(early, late) < -0.5:  # a rule forbids the cheaper stop; it must not sound like advice
         return ""
-    amounts = [f"{early:,.0f}" if _priced(plan) else steps(max(early, 0.0)), f"{late:,.0f}"]
-    return f"Stopping 10% early costs {amounts[0]}, 10% late costs {amounts[1]}."
+    amounts = [f"{early:,.0f}" if plan.terms.priced else steps(max(early, 0.0)), f"{late:,.0f}"]
+    what = "" if len(plan.route.order) == 1 else f" {found[0].task}"
+    return f"Stopping{what} 10% early costs {amounts[0]}, 10% late costs {amounts[1]}."
 
 
 def _trust(plan: Plan) -> str:
-    failed = [a for a in plan.assumptions if a.condition.binding and not a.holds]
-    if failed:
-        names = ", ".join(f"{a.name.replace('_', ' ')} ({a.measured:.2g})" for a in failed)
-        return f"{_CLASSES['outside']}: {names}{_PROOFS[plan.proof]}."
+    if not plan.trust.holds:
+        return f"{_CLASSES['outside']}: {plan.trust.names}{_PROOFS[plan.proof]}."
     assumed = _ASSUMED[plan.forecast_class]
     return f"{_CLASSES[plan.forecast_class]}{_PROOFS[plan.proof]}; {assumed}."
+
+
+def known(what: str, name: str, names: Sequence[str]) -> str:
+    """A name that must be one of some."""
+    return one_of(what, name, tuple(names), why="these are the candidates")
 
 
 #: What every plan of a class takes for granted beyond its measured conditions.

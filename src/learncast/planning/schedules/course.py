@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learncast.dynamics import mode_equation
-from learncast.planning.curricula.passage import Problem
+from learncast.dynamics.mode_equation import Problem
 from learncast.validation import FloatArray
 
 #: Steps towards the time at which the loss meets its goal; ten reach the last digit.
@@ -65,23 +65,15 @@ class Course:
         """The target's modes."""
         return Problem(self.cross[-1], self.power[-1], self.imbalance)
 
-    def problem(self, tasks: Indices) -> Problem:
-        """The modes under one task per row."""
-        return Problem(self.cross[tasks], self.power[tasks], self.imbalance)
-
     def moved(self, tasks: Indices, time: FloatArray, start: FloatArray) -> FloatArray:
         """Strengths after a stage; time is one per row, or one per row and mode. Task -1 is no stage."""
         clock = time if time.ndim == start.ndim else time[:, None]
-        p = self.problem(tasks)
-        after = mode_equation.strength(clock, start, self.imbalance, p.cross, p.power)
+        after = mode_equation.strength(clock, start, self.imbalance, self.cross[tasks], self.power[tasks])
         return np.where((tasks < 0)[:, None], start, after)
 
     def accuracy(self, tasks: Indices, at: FloatArray) -> FloatArray:
         """Accuracy of every mode on one task per row; 1 for a mode with nothing to learn."""
-        best = self.optimum[tasks]
-        off = np.abs(at - best)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where((best == 0) & ((off == 0) | (self.power[tasks] == 0)), 1.0, 1 - off / np.abs(best))
+        return mode_equation.accuracy(at, self.cross[tasks], self.power[tasks])
 
     def excess(self, at: FloatArray) -> FloatArray:
         """Excess loss of every task at strengths (..., modes): (..., tasks)."""
@@ -112,21 +104,22 @@ class Course:
         No sooner than when no mode's share alone is too much, no later than when every mode's is an even part of it.
         """
         p, weight = self.last, 2 * self.goal
-        size = np.where(p.power * self.optimum[-1] ** 2 > 0, p.power * self.optimum[-1] ** 2, np.inf)
+        size = p.power * mode_equation.band_scale(self.optimum[-1]) ** 2
+        size = np.where(size > 0, size, np.inf)
         alone, even = (
             mode_equation.time_to_band(at, self.imbalance, p.cross, p.power, np.sqrt(part / size))[0].max(axis=(0, 2))
             for part in (weight, weight / len(self.start))
         )
-        high = np.where(np.isfinite(even), even, self._settling(at))
+        # A loss that can be met has been by then, though a mode that never arrives keeps part of it.
+        high = np.where(np.isfinite(even), even, self.settling(-1, at).max(axis=(0, 2)))
         found = self._crossed(at, np.minimum(alone, high), high)
         return np.where(np.isinf(alone) | (self._left(found, at) > self.goal * (1 + 1e-9)), np.inf, found)
 
-    def _settling(self, at: FloatArray) -> FloatArray:
-        """Time by which a loss that can be met has been, though a mode that never arrives keeps part of it."""
-        rate = np.hypot(2 * self.cross[-1], self.imbalance * self.power[-1])
-        scale = np.log(np.maximum(np.abs(self.optimum[-1]), 1e-300)) - np.log(np.maximum(np.abs(at), 1e-300))
-        times = np.where(rate > 0, (40 + np.abs(scale)) / np.where(rate > 0, rate, 1.0), 0.0)
-        return np.asarray(times.max(axis=(0, 2)))
+    def settling(self, tasks: int | slice, at: FloatArray) -> FloatArray:
+        """Time by which each mode has settled on tasks to the last digit; 0 for one without a rate."""
+        rate = np.hypot(2 * self.cross[tasks], self.imbalance * self.power[tasks])
+        scale = np.log(np.maximum(np.abs(self.optimum[tasks]), 1e-300)) - np.log(np.maximum(np.abs(at), 1e-300))
+        return np.where(rate > 0, (40 + np.abs(scale)) / np.where(rate > 0, rate, 1.0), 0.0)
 
     def _crossed(self, at: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
         """Time between both at which the loss meets its goal, by the Illinois method on its logarithm."""

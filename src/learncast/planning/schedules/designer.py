@@ -12,15 +12,17 @@ from scipy.optimize import differential_evolution, minimize
 
 from learncast.assumptions import require
 from learncast.dynamics import mode_equation
+from learncast.dynamics.mode_equation import Problem
 from learncast.dynamics.modes import Modes
 from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.curricula.curriculum import Curriculum, Stage, difference, follow_modes, ratio
-from learncast.planning.curricula.passage import Problem
+from learncast.planning.curriculum import Curriculum, followed
+from learncast.planning.grounds.modal import ModeGround
+from learncast.planning.schedules.schedule import Saved
 from learncast.planning.schedules.stopping import TIE, best_stop
-from learncast.planning.schedules.stops import best_stops
-from learncast.planning.schedules.variants import variant_of, weighted_variants
+from learncast.planning.variants import variant_of, weighted_variants
+from learncast.practice.stage import Stage
 from learncast.progress import Progress, silent
 from learncast.responses.modes import modes_seen_by, solution_of
 from learncast.responses.trials import seed_of
@@ -34,7 +36,7 @@ COSTS = ("steps", "trial_steps")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Design:
+class Design(Saved):
     """A designed intermediate task, its stop, and what it saves.
 
     Attributes
@@ -69,16 +71,6 @@ class Design:
         return self.stop_steps > 0
 
     @property
-    def saving(self) -> float:
-        """Cost saved against the target alone."""
-        return difference(self.direct, self.total)
-
-    @property
-    def saving_ratio(self) -> float:
-        """Cost of the target alone over the design's."""
-        return ratio(self.direct, self.total)
-
-    @property
     def status(self) -> Status:
         """How the forecast came out."""
         return self.curriculum.status
@@ -100,7 +92,7 @@ def design(
     evaluations: int = 4000,
     strict: bool = True,
     progress: Progress = silent,
-    rng: np.random.Generator | int = 0,
+    seed: int = 0,
 ) -> Design:
     """Design the intermediate task that, stopped at its best moment, makes the target cheapest.
 
@@ -127,8 +119,8 @@ def design(
         Raise when the target or the design fails a condition of the theory.
     progress : callable
         Called with the share of the search done.
-    rng : numpy.random.Generator or int
-        Generator or seed of the search, and of the trials an Activated network is measured on.
+    seed : int
+        Of the search, and of the trials an Activated network is measured on.
     """
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     tolerance = 1.0 - within("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
@@ -136,7 +128,7 @@ def design(
     number = count("evaluations", evaluations, why="at least one design must be priced")
     sharpest = within("most_sharpness", most_sharpness, 0.0, 2.0, why="descent diverges beyond 2")
     ranges = _checked_bounds(target, bounds)
-    seed = seed_of(rng)
+    seed = seed_of(seed)
     own = modes_seen_by(network, [target], seed)[0]
     direct = solution_of(own, network, rate)
     if strict:
@@ -180,12 +172,8 @@ class _Studio:
         price = np.broadcast_to(length if self.by_length else 1.0, (len(values),))
         # A step at half the price is a step at twice the speed.
         first = Problem(cross / price[:, None], power / price[:, None], self.own.imbalance)
-        start = np.broadcast_to(self.own.start, cross.shape)
-        if len(self.own) == 1:
-            stops, totals = best_stop(start, first, self.second, self.tolerance)
-        else:
-            stops, totals = best_stops(self.own.start, first, self.second, self.tolerance)
-        sharp = mode_equation.sharpness(start, self.own.imbalance, cross, power).max(axis=1)
+        stops, totals = best_stop(self.own.start, first, self.second, self.tolerance)
+        sharp = mode_equation.sharpness(self.own.start, self.own.imbalance, cross, power).max(axis=1)
         excess = np.maximum(sharp * self.rate - self.sharpest, 0.0)
         # Designs that are too sharp are worse than none, the more the farther: the search is led back.
         totals = np.where(excess > 0, self.direct * (1 + excess), totals)
@@ -239,13 +227,14 @@ def _packed(
         total, stop = studio.direct, 0.0
     final = Stage(studio.target, accuracy=accuracy)
     if stop == 0.0:
-        curriculum = follow_modes([final], (studio.own,), studio.network, studio.rate)
+        curriculum = followed([final], [0], ModeGround((studio.own,), studio.network, studio.rate))
         steps = studio.direct / studio.rate
         return Design(studio.target, {}, 0.0, steps, steps, (), studio.evaluations, curriculum)
     given = dict(zip(ranges, values.tolist(), strict=True))
     task = variant_of(studio.target, given).renamed(f"designed {studio.target.name}")
     own, first = modes_seen_by(studio.network, [studio.target, task], studio.seed)
-    curriculum = follow_modes([Stage(task, steps=stop), final], (first, own), studio.network, studio.rate)
+    ground = ModeGround((first, own), studio.network, studio.rate)
+    curriculum = followed([Stage(task, steps=stop), final], [0, 1], ground)
     if strict:
         require(curriculum.assumptions)
     ends = tuple(key for key, (low, high) in ranges.items() if given[key] in (low, high))

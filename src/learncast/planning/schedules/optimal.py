@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from learncast.dynamics import mode_equation
 from learncast.errors import InvalidSpec
-from learncast.planning.schedules.envelope import undominated, upper_envelope
 from learncast.planning.schedules.switches import Pool, Route, best_route
 from learncast.planning.terms import checked_costs, checked_switch_cost, stop_band
 from learncast.trajectory import Status
@@ -181,6 +180,11 @@ def cheapest_path(
         With status not_learned and an infinite total where no path meets the rules.
     """
     beta, B = _tasks(cross, power, moving=True)
+    if last is not None:
+        place = count("last", last, least=0, why="it counts tasks from 0")
+        last = int(between("last", place, 0, len(beta) - 1, why="a task"))
+    if max_stages is not None:
+        max_stages = count("max_stages", max_stages, why="a path has at least one stage")
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     pool = Pool(
         beta,
@@ -190,37 +194,23 @@ def cheapest_path(
         float(real_array("start", start, ndim=0)),
         _band(end),
         *stop_band(beta, B, least_accuracy, most_accuracy),
-        _last(last, len(beta)),
+        last,
         checked_switch_cost(switch_cost) * rate,
     )
-    if max_stages is not None:
-        max_stages = count("max_stages", max_stages, why="a path has at least one stage")
-    ruled = max_stages is not None or pool.switch_cost > 0 or banded(pool)
+    banded = (pool.nearest > 0).any() or np.isfinite(pool.farthest).any()
+    ruled = max_stages is not None or pool.switch_cost > 0 or banded
     route = _rivals_route(pool, max_stages) if ruled else _free_route(pool)
-    return _path(pool, route, rate, switch_cost)
-
-
-def _path(pool: Pool, route: Route, rate: float, switch_cost: float) -> CheapestPath:
     if not np.isfinite(route.total):
         return CheapestPath((), (), float(switch_cost), Status.not_learned)
     tasks, stops = np.array(route.tasks, dtype=np.intp), np.array(route.stops)
-    legs = _legs(pool.start, tasks, stops, pool.imbalance, pool.cross, pool.power, rate) if len(tasks) else ()
-    costs = tuple(float(leg.flow_steps * pool.cost[leg.task]) for leg in legs)
-    return CheapestPath(legs, costs, float(switch_cost), Status.ok)
-
-
-def banded(pool: Pool) -> bool:
-    """Whether any task limits where its stages may stop."""
-    return bool((pool.nearest > 0).any() or np.isfinite(pool.farthest).any())
-
-
-def _near_edge(pool: Pool) -> float:
-    return float(np.clip(pool.start, *pool.end))
+    legs = _legs(pool.start, tasks, stops, pool.imbalance, beta, B, rate) if len(tasks) else ()
+    paid = tuple(float(leg.flow_steps * pool.cost[leg.task]) for leg in legs)
+    return CheapestPath(legs, paid, float(switch_cost), Status.ok)
 
 
 def _free_route(pool: Pool) -> Route:
     """Follow the envelope to the near edge of the end."""
-    end = _near_edge(pool)
+    end = float(np.clip(pool.start, *pool.end))
     path = fastest_path(
         pool.cross / pool.cost,
         pool.power / pool.cost,
@@ -260,7 +250,7 @@ def _rivals(pool: Pool) -> NDArray[np.intp]:
     tasks = np.arange(len(pool.cross))
     free = tasks[(pool.nearest == 0) & np.isinf(pool.farthest)]
     bound = np.setdiff1d(tasks, free)
-    ends = pool.end if len(bound) else (_near_edge(pool),)
+    ends = pool.end if len(bound) else (np.clip(pool.start, *pool.end),)
     points = np.concatenate([[pool.start, *ends], *(pool.edges(int(k)) for k in bound)])
     low, high = float(points.min()), float(points.max())
     at_low, at_high = ((pool.cross - u * pool.power)[free] / pool.cost[free] for u in (low, high))
@@ -301,7 +291,35 @@ def _band(end: Any) -> tuple[float, float]:
     return float(ends[0]), float(ends[-1])
 
 
-def _last(last: int | None, tasks: int) -> int | None:
-    if last is None:
-        return None
-    return int(between("last", count("last", last, least=0, why="it counts tasks from 0"), 0, tasks - 1, why="a task"))
+def upper_envelope(height: FloatArray, slope: FloatArray) -> tuple[list[int], list[float]]:
+    """Lines height + slope x that are highest somewhere, from left to right, and where they change over."""
+    order = np.lexsort((height, slope))
+    heights, slopes = height[order].tolist(), slope[order].tolist()  # plain floats: a loop over numpy scalars is slow
+    hull: list[int] = []
+    cuts: list[float] = []
+    for k, (rise, tilt) in enumerate(zip(heights, slopes, strict=True)):
+        if hull and slopes[hull[-1]] == tilt:  # parallel: the higher comes later in the order
+            hull.pop()
+            if cuts:
+                cuts.pop()
+        while hull:
+            cut = (heights[hull[-1]] - rise) / (tilt - slopes[hull[-1]])
+            if not cuts or cut > cuts[-1]:
+                cuts.append(cut)
+                break
+            hull.pop()
+            cuts.pop()
+        hull.append(k)
+    return [int(order[k]) for k in hull], cuts
+
+
+def undominated(left: FloatArray, right: FloatArray) -> NDArray[np.intp]:
+    """Lines that no other line beats at both ends of an interval, given their heights there; one of equals.
+
+    A line below another at both ends is below it in between, so nothing is gained by ever using it.
+    """
+    order = np.lexsort((-right, -left))
+    best = np.maximum.accumulate(right[order])
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = best[1:] > best[:-1]
+    return np.sort(order[first])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -14,9 +13,9 @@ from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.schedules.branching import lattice_of, orders_of
-from learncast.planning.schedules.course import Course
 from learncast.planning.schedules.schedule import Schedule
 from learncast.planning.schedules.search import MOST_BOXES, Setting, setting_of, solved
+from learncast.planning.terms import Terms
 from learncast.progress import Progress, silent
 from learncast.tasks.task import Task
 from learncast.trajectory import described
@@ -96,18 +95,12 @@ def forgetting_front(
     learning_rate: float,
     remember: int = 0,
     points: int = 8,
-    accuracy: float = 0.99,
-    goal: str = "modes",
-    max_stages: int = 3,
-    costs: Any = 1.0,
-    switch_cost: float = 0.0,
-    least_accuracy: Any = None,
-    most_accuracy: Any = None,
+    terms: Terms = Terms(max_stages=3),  # noqa: B008  frozen
     strict: bool = True,
     gap: float = 1e-3,
     max_boxes: int = MOST_BOXES,
     progress: Progress = silent,
-    rng: np.random.Generator | int = 0,
+    seed: int = 0,
 ) -> Front:
     """Trade the cost of a schedule against what it forgets of one candidate.
 
@@ -116,8 +109,7 @@ def forgetting_front(
 
     Parameters
     ----------
-    target, candidates, network, learning_rate, accuracy, goal, max_stages, costs, switch_cost, least_accuracy, \
-most_accuracy, strict, gap, max_boxes, rng
+    target, candidates, network, learning_rate, terms, strict, gap, max_boxes, seed
         As for `best_schedule`.
     remember : int
         Candidate that is to be remembered.
@@ -128,22 +120,7 @@ most_accuracy, strict, gap, max_boxes, rng
     """
     number = count("points", points, least=2, why="a front has two ends")
     setting = setting_of(
-        target,
-        candidates,
-        network,
-        learning_rate=learning_rate,
-        accuracy=accuracy,
-        goal=goal,
-        max_stages=max_stages,
-        costs=costs,
-        switch_cost=switch_cost,
-        least_accuracy=least_accuracy,
-        most_accuracy=most_accuracy,
-        most_excess_loss=None,
-        strict=strict,
-        gap=gap,
-        max_boxes=max_boxes,
-        rng=rng,
+        target, candidates, network, learning_rate, terms, strict, gap=gap, max_boxes=max_boxes, seed=seed
     )
     task = _remembered(setting, candidates, remember)
     cheapest = solved(setting)
@@ -157,27 +134,26 @@ most_accuracy, strict, gap, max_boxes, rng
         schedules.append(solved(setting.limited(task, float(limit))))
         progress((k + 2) / number)
     left = np.array([s.excess_loss[task] for s in schedules])
-    return Front(setting.modes[task].task, limits, tuple(schedules), left)
+    return Front(cheapest.pool[task], limits, tuple(schedules), left)
 
 
 def _remembered(setting: Setting, candidates: Sequence[Task], remember: int) -> int:
     """Index of the task among those that take part."""
     place = count("remember", remember, least=0, why="it counts candidates from 0")
-    known = [m.task for m in setting.modes[:-1]]
-    if place >= len(candidates) or not any(task is candidates[place] for task in known):
+    known = setting.places[:-1]
+    if place not in known:
         raise InvalidSpec(
             required="remember must be the place of a candidate that takes part",
             got=f"{remember} with {len(candidates)} candidates, of which {len(known)} take part",
             why="only what is trained can be forgotten",
             remedy="choose another, or pass strict=False to admit candidates that fail a condition",
         )
-    return next(k for k, task in enumerate(known) if task is candidates[place])
+    return known.index(place)
 
 
 def _least_left(setting: Setting, task: int) -> float:
     """Least excess loss of the task among a sample of schedules that meet the rules."""
-    course: Course = setting.course
-    stages = setting.max_stages - 1
+    course, stages = setting.course, setting.terms.max_stages - 1
     direct = float(course.rest(course.start[None])[0]) * float(course.cost[-1])
     if not np.isfinite(direct):
         return np.inf

@@ -7,16 +7,17 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from learncast.dynamics.modes import Modes
-from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.curricula.curriculum import Curriculum, Stage, difference, follow_modes, ratio
+from learncast.planning.curriculum import Curriculum, difference, followed, ratio
+from learncast.planning.grounds.modal import ModeGround
+from learncast.planning.terms import PoolTerms
+from learncast.practice.stage import Stage
 from learncast.tasks.task import Task
-from learncast.trajectory import STEPS, Provenance, Status, described, save_dataset, spec_hash
+from learncast.trajectory import STEPS, Provenance, Status, described, load_dataset, save_dataset
 from learncast.validation import FloatArray
 
 #: What a schedule's word of proof means.
@@ -28,12 +29,31 @@ PROOFS = {
 }
 
 
+class Saved:
+    """What has a total cost, beside that of training the target alone."""
+
+    total: float
+    direct: float
+
+    @property
+    def saving(self) -> float:
+        """Cost saved against training the target alone; negative where rules make it dearer."""
+        return difference(self.direct, self.total)
+
+    @property
+    def saving_ratio(self) -> float:
+        """Cost of training the target alone over the total."""
+        return ratio(self.direct, self.total)
+
+
 @dataclass(frozen=True, eq=False)
 class ScheduledStage:
     """Training on one task of a schedule.
 
     Attributes
     ----------
+    place : int
+        Of the task in the ground's pool.
     steps : float
         Flow steps.
     cost : float
@@ -45,7 +65,7 @@ class ScheduledStage:
     """
 
     task: Task
-    modes: Modes
+    place: int
     steps: float
     cost: float
     strength: FloatArray
@@ -53,7 +73,7 @@ class ScheduledStage:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Schedule:
+class Schedule(Saved):
     """The cheapest order of tasks and stops that was found, with the proof of how good it is.
 
     Attributes
@@ -61,19 +81,17 @@ class Schedule:
     stages : tuple of ScheduledStage
         In order; the last is the target, which may need no steps. None where no schedule meets the rules.
     total : float
-        Cost of all stages and changes of task; infinite where there is none.
+        Cost of all stages and changes of task, by the flow; infinite where there is none.
     lower_bound : float
         What every schedule that meets the rules costs at least.
     proof : str
         A key of `PROOFS`.
     direct : float
         Cost of training the target alone, rules or not.
-    pool : tuple of Modes
+    places : tuple of int
         The candidates that took part, and the target.
-    excess_loss : (pool,)
+    excess_loss : (places,)
         Excess loss of each of them at the end: what is forgotten.
-    excluded : tuple of str
-        Candidates that fail a condition of the theory and were left out.
     """
 
     stages: tuple[ScheduledStage, ...]
@@ -81,15 +99,20 @@ class Schedule:
     lower_bound: float
     proof: str
     direct: float
-    switch_cost: float
-    target: Modes
-    goal: str
-    accuracy: float
-    pool: tuple[Modes, ...]
+    ground: ModeGround
+    terms: PoolTerms
+    places: tuple[int, ...]
     excess_loss: FloatArray
-    excluded: tuple[str, ...]
-    network: LinearRNN | Activated
-    learning_rate: float
+
+    @property
+    def pool(self) -> tuple[Task, ...]:
+        """The candidates that took part, and the target."""
+        return tuple(self.ground.tasks[k] for k in self.places)
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """Candidates that fail a condition of the theory and were left out."""
+        return tuple(task.name for k, task in enumerate(self.ground.tasks) if k not in self.places)
 
     @property
     def gap(self) -> float:
@@ -104,84 +127,71 @@ class Schedule:
         return float(sum(s.steps for s in self.stages)) if math.isfinite(self.total) else math.inf
 
     @property
-    def saving(self) -> float:
-        """Cost saved against training the target alone; negative where rules make the schedule dearer."""
-        return difference(self.direct, self.total)
-
-    @property
-    def saving_ratio(self) -> float:
-        """Cost of training the target alone over the schedule's."""
-        return ratio(self.direct, self.total)
-
-    @property
     def status(self) -> Status:
         """How it came out: not_learned where no schedule meets the rules."""
         return Status.not_learned if not math.isfinite(self.total) else self.curriculum.status
 
     def as_stages(self) -> list[Stage]:
         """Stages for `follow`: by steps, and the target to its accuracy where every mode is asked for it."""
-        found = [Stage(s.task, steps=s.steps) for s in self.stages[:-1]]
-        if self.stages:
-            last = self.stages[-1]
-            by_accuracy = self.goal == "modes"
-            found.append(
-                Stage(last.task, accuracy=self.accuracy) if by_accuracy else Stage(last.task, steps=last.steps)
-            )
+        found = [Stage(s.task, steps=s.steps) for s in self.stages]
+        if self.stages and self.ground.goal == "modes":
+            found[-1] = Stage(self.stages[-1].task, accuracy=self.terms.accuracy)
         return found
 
     @cached_property
     def curriculum(self) -> Curriculum:
-        """The stages followed exactly; the target alone where no schedule meets the rules."""
-        if not self.stages:
-            stages = [Stage(self.target.task, accuracy=self.accuracy)]
-            return follow_modes(stages, (self.target,), self.network, self.learning_rate)
-        return follow_modes(self.as_stages(), tuple(s.modes for s in self.stages), self.network, self.learning_rate)
+        """The stages followed; the target alone where no schedule meets the rules."""
+        stages = self.as_stages() or [Stage(self.ground.tasks[-1], accuracy=self.terms.accuracy)]
+        places = [s.place for s in self.stages] or [self.ground.target]
+        return followed(stages, places, self.ground)
 
     @cached_property
     def dataset(self) -> xr.Dataset:
         """Numbers of every stage, and of the whole, labelled."""
-        shape = (len(self.stages), len(self.target))
+        shape = (len(self.stages), len(self.ground.modes[-1]))
         strength = np.array([s.strength for s in self.stages], dtype=float).reshape(shape)
-        variables = {
-            "steps": ("stage", np.array([s.steps for s in self.stages], dtype=float), described("flow steps", STEPS)),
-            "cost": ("stage", np.array([s.cost for s in self.stages], dtype=float), described("cost", "cost")),
-            "accuracy": (
-                "stage",
-                np.array([s.accuracy for s in self.stages], dtype=float),
-                described("accuracy on its own task at the end, worst mode", "1"),
-            ),
-            "strength": (("stage", "mode"), strength, described("strength at the end", "1")),
-            "excess_loss": (
-                "pool",
-                self.excess_loss,
-                described("excess loss at the end of the schedule", "target^2"),
-            ),
+        told = {
+            "steps": ("flow steps", STEPS),
+            "cost": ("cost", "cost"),
+            "accuracy": ("accuracy on its own task at the end, worst mode", "1"),
         }
+        variables: dict[str, Any] = {
+            name: ("stage", np.array([getattr(s, name) for s in self.stages], dtype=float), described(*words))
+            for name, words in told.items()
+        }
+        variables["strength"] = (("stage", "mode"), strength, described("strength at the end", "1"))
+        left = described("excess loss at the end of the schedule", "target^2")
+        variables["excess_loss"] = ("pool", self.excess_loss, left)
         for name in ("total", "lower_bound", "gap", "direct", "saving"):
             units = "1" if name == "gap" else "cost"
             variables[name] = ((), getattr(self, name), described(name.replace("_", " "), units))
         return xr.Dataset(
             variables,
-            coords={"task": ("stage", [s.task.name for s in self.stages]), "pool": [m.task.name for m in self.pool]},
+            coords={"task": ("stage", [s.task.name for s in self.stages]), "pool": [task.name for task in self.pool]},
             attrs={
                 "proof": self.proof,
                 "status": self.status.name,
-                "goal": self.goal,
-                "learning_rate": self.learning_rate,
-                "target": self.target.task.name,
-                "target_accuracy": self.accuracy,
+                "goal": self.ground.goal,
+                "learning_rate": self.ground.learning_rate,
+                "target": self.ground.tasks[-1].name,
+                "target_accuracy": self.terms.accuracy,
             },
         )
 
     @property
     def provenance(self) -> Provenance:
         """Where the numbers come from."""
-        parts = [(s.task.hash, repr(s.steps)) for s in self.stages]
-        return Provenance("theory", ("curriculum2025",), spec_hash(*parts, self.learning_rate, self.accuracy))
+        found = ((s.place, s.steps) for s in self.stages)
+        return self.ground.provenance(self.terms.terms.hash, self.lower_bound, *found)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the numbers to NetCDF."""
         return save_dataset(self.dataset, path, kind="schedule", provenance=self.provenance)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> xr.Dataset:
+        """Read back the numbers that `save` wrote."""
+        return load_dataset(path, kind="schedule")[0]
 
     def __repr__(self) -> str:
         parts = " -> ".join(f"{s.task.name} ({s.steps:.6g})" for s in self.stages) or "none"

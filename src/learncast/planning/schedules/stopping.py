@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
+from numpy.typing import NDArray
 
 from learncast.dynamics import mode_equation
-from learncast.planning.curricula.passage import Problem
-from learncast.progress import Progress, silent
+from learncast.dynamics.mode_equation import Problem
 from learncast.validation import FloatArray
 
 #: Relative gain of a curriculum that is rounding.
 TIE = 1e-12
 
-#: Bisections that pin a crossing of two times down to the last digit.
-_BISECTIONS = 80
 
-
-def best_stop(
-    start: FloatArray,
-    first: Problem,
-    second: Problem,
-    tolerance: float,
-    *,
-    progress: Progress = silent,
-) -> tuple[FloatArray, FloatArray]:
+def best_stop(start: FloatArray, first: Problem, second: Problem, tolerance: float) -> tuple[FloatArray, FloatArray]:
     """Flow time on the first task that minimises the total until the second is learned, and that total.
 
-    Leading axes are separate candidates. A stop of 0 means that no pretraining is best.
+    Of one first task (modes,), or of each of many (tasks, modes). A stop of 0 means that no pretraining is best.
 
     While a mode of strength u is below its target band, a moment spent on the first task replaces
     (beta_1 - u B_1) / (beta_2 - u B_2) moments on the second, whatever its imbalance. So each mode's total falls or
@@ -36,16 +24,10 @@ def best_stop(
     """
     if start.shape[-1] == 1:
         return _one_mode(start, first, second, tolerance)
-    problems = np.broadcast_arrays(start, first.cross, first.power, second.cross, second.power)
-    shape = problems[0].shape[:-1]
-    rows = list(zip(*(p.reshape(-1, p.shape[-1]) for p in problems), strict=True))
-    found = []
-    for k, (u0, b1, B1, b2, B2) in enumerate(rows):
-        one, two = Problem(b1, B1, first.imbalance), Problem(b2, B2, second.imbalance)
-        found.append(_several_modes(u0, one, two, tolerance))
-        progress((k + 1) / len(rows))
-    stops, totals = (np.array(values).reshape(shape) for values in zip(*found, strict=True))
-    return stops, totals
+    many = Problem(np.atleast_2d(first.cross), np.atleast_2d(first.power), first.imbalance)
+    stops, totals = _several_modes(start, many, second, tolerance)
+    shape = first.cross.shape[:-1]
+    return stops.reshape(shape), totals.reshape(shape)
 
 
 def turning_strengths(first: Problem, second: Problem, tolerance: float) -> FloatArray:
@@ -53,8 +35,8 @@ def turning_strengths(first: Problem, second: Problem, tolerance: float) -> Floa
     with np.errstate(divide="ignore", invalid="ignore"):
         equal = (first.cross - second.cross) / (first.power - second.power)
         best = second.cross / second.power
-    both = np.broadcast_arrays(equal, (1 - tolerance) * best, (1 + tolerance) * best)
-    return np.stack(both)
+        room = tolerance * mode_equation.band_scale(best)
+    return np.stack(np.broadcast_arrays(equal, best - room, best + room))
 
 
 def _one_mode(start: FloatArray, first: Problem, second: Problem, tolerance: float) -> tuple[FloatArray, FloatArray]:
@@ -74,57 +56,61 @@ def _one_mode(start: FloatArray, first: Problem, second: Problem, tolerance: flo
     total[0] *= 1 - TIE
     choice = np.argmin(total, axis=0)[None]
     total[0] /= 1 - TIE
-    pick = (np.take_along_axis(values, choice, axis=0)[0, ..., 0] for values in (spent, total))
-    stop, best = pick
+    stop, best = (np.take_along_axis(values, choice, axis=0)[0, ..., 0] for values in (spent, total))
     return stop, best
 
 
-def _several_modes(start: FloatArray, first: Problem, second: Problem, tolerance: float) -> tuple[float, float]:
-    """Exact too: between turning times every mode's total is monotone, so their maximum has one minimum."""
+#: Halvings that pin a crossing of two times down to the last digit.
+_HALVINGS = 54
 
-    def totals(times: FloatArray) -> FloatArray:
-        after = first.strength(times, start)
-        rest, _ = mode_equation.time_to_band(after, second.imbalance, second.cross, second.power, tolerance)
-        return times[:, None] + rest
 
-    direct = float(totals(np.zeros(1)).max())
+def _several_modes(
+    start: FloatArray, first: Problem, second: Problem, tolerance: float
+) -> tuple[FloatArray, FloatArray]:
+    """Exact too: between turning times every mode's total is monotone, so the slowest mode's has one minimum there.
+
+    It is found by halving; all intervals of all tasks that may hold the best are halved together.
+    """
+    direct = float(second.arrival(start, tolerance)[0])
+    number = len(first.cross)
     if not np.isfinite(direct):
-        return 0.0, direct  # a mode that direct training never learns is not learned after any detour either
+        # A mode that direct training never learns is not learned after any detour either.
+        return np.zeros(number), np.full(number, np.inf)
     turns = mode_equation.time_between(
         start, turning_strengths(first, second, tolerance), first.imbalance, first.cross, first.power
     )
+    turns = np.moveaxis(turns, 1, 0).reshape(number, -1)
     # No plan that spends longer than direct training on the first task can win.
-    knots = np.unique(np.concatenate([[0.0, direct], turns[np.isfinite(turns) & (turns < direct)]]))
-    at_knots = totals(knots)
-    best_index = int(np.argmin(at_knots.max(axis=1)))
-    stop, best = float(knots[best_index]), float(at_knots[best_index].max())
-    if best > direct * (1 - TIE):
-        stop, best = 0.0, direct
-    low = np.minimum(at_knots[:-1], at_knots[1:]).max(axis=1)  # no mode is quicker inside than at its better end
-    for k in np.flatnonzero(low < best):
-        stop_here, best_here = _inside(float(knots[k]), float(knots[k + 1]), totals, at_knots[k], at_knots[k + 1])
-        if best_here < best * (1 - TIE):
-            stop, best = stop_here, best_here
+    turns = np.where(np.isfinite(turns) & (turns < direct), turns, direct)
+    knots = np.sort(np.concatenate([np.zeros((number, 1)), turns, np.full((number, 1), direct)], axis=1), axis=1)
+    tasks = np.arange(number)
+    at = _totals(start, first, second, tolerance, np.repeat(tasks, knots.shape[1]), knots.ravel())
+    at = at.reshape(*knots.shape, -1)
+    slowest = at.max(axis=2)
+    slowest[:, 0] *= 1 - TIE  # no pretraining wins ties
+    pick = np.argmin(slowest, axis=1)
+    stop, best = knots[tasks, pick], at.max(axis=2)[tasks, pick]
+    # No mode is quicker inside an interval than at its better end.
+    hopeful = np.minimum(at[:, :-1], at[:, 1:]).max(axis=2) < best[:, None] * (1 - TIE)
+    task, k = np.nonzero(hopeful & (knots[:, 1:] > knots[:, :-1]))
+    left, right, rising = knots[task, k], knots[task, k + 1], at[task, k + 1] > at[task, k]
+    for _ in range(_HALVINGS if len(task) else 0):
+        middle = (left + right) / 2
+        now = _totals(start, first, second, tolerance, task, middle)
+        up = rising[np.arange(len(task)), np.argmax(now, axis=1)]
+        left, right = np.where(up, left, middle), np.where(up, middle, right)
+    found = _totals(start, first, second, tolerance, task, right).max(axis=1)
+    for row in np.argsort(-found, kind="stable"):  # the best of a task comes last and stays
+        if found[row] < best[task[row]] * (1 - TIE):
+            stop[task[row]], best[task[row]] = right[row], found[row]
     return stop, best
 
 
-def _inside(
-    left: float,
-    right: float,
-    totals: Callable[[FloatArray], FloatArray],
-    at_left: FloatArray,
-    at_right: FloatArray,
-) -> tuple[float, float]:
-    """Minimum of the slowest mode's total on an interval where each mode rises or falls throughout."""
-    rising = at_right > at_left
-    for _ in range(_BISECTIONS):
-        middle = (left + right) / 2
-        values = totals(np.array([middle]))[0]
-        if rising[int(np.argmax(values))]:
-            right = middle
-        else:
-            left = middle
-    ends = np.array([left, right])
-    worst = totals(ends).max(axis=1)
-    k = int(np.argmin(worst))
-    return float(ends[k]), float(worst[k])
+def _totals(
+    start: FloatArray, first: Problem, second: Problem, tolerance: float, tasks: NDArray[np.intp], times: FloatArray
+) -> FloatArray:
+    """Total of every mode when a row's task is stopped at a row's time, (rows, modes)."""
+    rows = Problem(first.cross[tasks], first.power[tasks], first.imbalance)
+    after = rows.strength(times, np.broadcast_to(start, rows.cross.shape))
+    rest, _ = mode_equation.time_to_band(after, second.imbalance, second.cross, second.power, tolerance)
+    return np.asarray(times[:, None] + rest)

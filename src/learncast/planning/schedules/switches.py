@@ -97,7 +97,8 @@ def nodes_of(pool: Pool) -> Nodes:
     low, high = pool.end
     hull = np.concatenate([[pool.start, low, high], *(pool.edges(k) for k in range(tasks))])
     height, slope = pool.cross / pool.cost, pool.power / pool.cost
-    parts: list[tuple[int, FloatArray, Indices, NDArray[np.bool_]]] = []
+    onward = -1 if pool.last is None else pool.last
+    parts = []
     for k in range(tasks):
         with np.errstate(divide="ignore", invalid="ignore"):
             cuts = (height[k] - height) / (slope[k] - slope)
@@ -106,16 +107,10 @@ def nodes_of(pool: Pool) -> Nodes:
         edges = pool.edges(k)
         ends = np.unique(np.concatenate([edges, [low, high]]))
         ends = ends[pool.may_end(k, ends)]
-        onward = -1 if pool.last is None else pool.last
-        parts.append((k, cuts[useful], np.flatnonzero(useful), np.zeros(int(useful.sum()), bool)))
-        parts.append((k, edges, np.full(len(edges), -1), np.zeros(len(edges), bool)))
-        parts.append((k, ends, np.full(len(ends), onward), np.ones(len(ends), bool)))
-    return Nodes(
-        np.concatenate([np.full(len(at), k) for k, at, _, _ in parts]),
-        np.concatenate([at for _, at, _, _ in parts]),
-        np.concatenate([onward for _, _, onward, _ in parts]),
-        np.concatenate([ends for _, _, _, ends in parts]),
-    )
+        kinds = ((cuts[useful], np.flatnonzero(useful), False), (edges, -1, False), (ends, onward, True))
+        for at, then, last in kinds:
+            parts.append((np.full(len(at), k), at, np.broadcast_to(then, len(at)), np.full(len(at), last)))
+    return Nodes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -170,11 +165,15 @@ def best_route(pool: Pool, max_stages: int | None) -> Route:
     nodes = nodes_of(pool)
     tasks = len(pool.cross)
     start = np.array([pool.start])
-    lasting = range(tasks) if pool.last is None else (pool.last,)
     if pool.last is None and pool.end[0] <= pool.start <= pool.end[1]:
         return Route((), (), 0.0)
     if pool.last is not None and pool.may_end(pool.last, start)[0]:
         return Route((pool.last,), (pool.start,), 0.0)
+    # Nodes that end the path, and those from which the last task needs no training at all.
+    ending, resting = nodes.ends, np.zeros(len(nodes.task), dtype=bool)
+    if pool.last is not None:
+        ending = ending & (nodes.task == pool.last)
+        resting = (nodes.task != pool.last) & pool.may_end(pool.last, nodes.strength)
     size = len(nodes.task)
     firsts = np.searchsorted(nodes.task, np.arange(tasks + 1))  # nodes are listed task by task
     sinks = [np.arange(firsts[k], firsts[k + 1]) for k in range(tasks)]
@@ -188,19 +187,23 @@ def best_route(pool: Pool, max_stages: int | None) -> Route:
     best, final = np.inf, (-1, 0, -1)
     reaches: list[_Reach] | None = None
     while True:
-        cost, node = _finish(after, nodes, lasting)
+        cost, node = _cheapest(after, ending)
         if cost < best:
             best, final = cost, (node, len(origins), -1)
-        rested, node = _rest(pool, after, nodes)
         more = max_stages is None or len(origins) < max_stages
-        if more and rested < best:
-            best, final = rested, (node, len(origins), lasting[0])
+        if more and pool.last is not None:
+            rested, node = _cheapest(after, resting)
+            if rested + pool.switch_cost < best:
+                best, final = rested + pool.switch_cost, (node, len(origins), pool.last)
         after = np.where((after < best_known) & (after < best), after, np.inf)
         best_known = np.minimum(best_known, after)
         if not more or not np.isfinite(after).any():
             break
         reaches = reaches or _reaches(pool, nodes, sinks)
-        after, origin = _stage(pool, reaches, after, size)
+        before, after, origin = after + pool.switch_cost, np.full(size, np.inf), np.full(size, -1)
+        for k, reach in enumerate(reaches):  # one more stage on every task
+            after[reach.sinks], source = reach.relax(before[reach.sources], float(pool.cost[k]))
+            origin[reach.sinks] = np.where(source >= 0, reach.sources[source] if len(reach.sources) else -1, -1)
         origins.append(origin)
     return _traced(nodes, origins, best, final)
 
@@ -217,34 +220,13 @@ def _reaches(pool: Pool, nodes: Nodes, sinks: list[Indices]) -> list[_Reach]:
     return found
 
 
-def _stage(pool: Pool, reaches: list[_Reach], before: FloatArray, size: int) -> tuple[FloatArray, Indices]:
-    """One more stage on every task."""
-    after, origin = np.full(size, np.inf), np.full(size, -1)
-    for task, reach in enumerate(reaches):
-        cost, source = reach.relax(before[reach.sources] + pool.switch_cost, float(pool.cost[task]))
-        after[reach.sinks] = cost
-        origin[reach.sinks] = np.where(source >= 0, reach.sources[source] if len(reach.sources) else -1, -1)
-    return after, origin
-
-
-def _finish(after: FloatArray, nodes: Nodes, lasting: range | tuple[int, ...]) -> tuple[float, int]:
-    """Cheapest node that ends the path."""
-    ending = np.flatnonzero(nodes.ends & np.isin(nodes.task, lasting))
-    if not len(ending):
+def _cheapest(after: FloatArray, among: NDArray[np.bool_]) -> tuple[float, int]:
+    """Cheapest of some nodes; infinite where there is none."""
+    nodes = np.flatnonzero(among)
+    if not len(nodes):
         return np.inf, -1
-    node = int(ending[np.argmin(after[ending])])
+    node = int(nodes[np.argmin(after[nodes])])
     return float(after[node]), node
-
-
-def _rest(pool: Pool, after: FloatArray, nodes: Nodes) -> tuple[float, int]:
-    """Cheapest node from which the last task needs no training at all."""
-    if pool.last is None:
-        return np.inf, -1
-    ready = np.flatnonzero((nodes.task != pool.last) & pool.may_end(pool.last, nodes.strength))
-    if not len(ready):
-        return np.inf, -1
-    node = int(ready[np.argmin(after[ready])])
-    return float(after[node]) + pool.switch_cost, node
 
 
 def _traced(nodes: Nodes, origins: list[Indices], total: float, final: tuple[int, int, int]) -> Route:

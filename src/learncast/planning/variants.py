@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from learncast.dynamics.modes import Modes, recurrence_kernel
+from learncast.dynamics.modes import Modes, without_round_off
+from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.responses.modes import modes_seen_by
 from learncast.tasks.covariance import Kronecker
 from learncast.tasks.families import FAMILIES, checked_channels
+from learncast.tasks.geometry import recurrence_kernel
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray
+from learncast.validation import FloatArray, count
 
 
 def variant_of(target: Task, changes: Mapping[str, Any]) -> Task:
@@ -37,19 +39,36 @@ def weighted_variants(
     """
     number = len(next(iter(changes.values())))
     recipe = target.recipe
-    channels = FAMILIES[recipe.name].channel_keywords if recipe and recipe.name in FAMILIES else ()
-    batch = isinstance(network, LinearRNN) and set(changes) <= {*channels, "steps"}
-    if not batch or recipe is None or any(np.ndim(recipe.parameters[key]) for key in channels):
+    if own.promise != "exact" or not share_geometry(target, changes):
         tasks = [variant_of(target, {k: v[i] for k, v in changes.items()}) for i in range(number)]
         each = modes_seen_by(network, [target, *tasks], rng)[1:]
         return np.stack([m.weighted_cross for m in each]), np.stack([m.weighted_input for m in each])
+    assert recipe is not None  # a family's variants share its geometry
+    channels = FAMILIES[recipe.name].channel_keywords
     cross, power = np.empty((number, len(own))), np.empty((number, len(own)))
-    steps = np.broadcast_to(changes.get("steps", np.array(target.steps)), (number,)).astype(int)
+    steps = np.broadcast_to(changes.get("steps", np.array(target.steps)), (number,))
     for length in np.unique(steps):
+        count("steps", length, why="a trial has so many steps")
         here = steps == length
         keywords = {key: np.broadcast_to(changes.get(key, recipe.parameters[key]), (number,))[here] for key in channels}
         cross[here], power[here] = _profiled(target, own, int(length), keywords)
+    if not (np.isfinite(cross).all() and np.isfinite(power).all()):
+        raise InvalidSpec(
+            required=f"every value of {', '.join(changes)} must give finite statistics",
+            got="an overflow",
+            why="input and recurrence together grow beyond floating point over a trial",
+            remedy="narrow the values or shorten the trial",
+        )
     return cross, power
+
+
+def share_geometry(target: Task, changes: Mapping[str, Any]) -> bool:
+    """Whether variants share the target's geometry by construction: channel keywords that are single numbers."""
+    recipe = target.recipe
+    if recipe is None or recipe.name not in FAMILIES:
+        return False
+    channels = FAMILIES[recipe.name].channel_keywords
+    return set(changes) <= {*channels, "steps"} and not any(np.ndim(recipe.parameters[key]) for key in channels)
 
 
 def _profiled(
@@ -64,8 +83,8 @@ def _profiled(
         profile = family.profile(steps=steps, targets=target.targets, **checked)
         # One time pattern means one channel pattern, the mixing matrix; in the frame it is diagonal.
         pattern = target.cross_covariance.rotated(own.frame.mode_inputs, own.frame.mode_outputs)
-        assert isinstance(pattern, Kronecker)
-        channel = np.diagonal(pattern.channel[0])
+        whole = cast(Kronecker, pattern).channel[0]
+        channel = without_round_off(np.diagonal(whole), whole)
         cross, power = np.empty((number, len(own))), np.empty((number, len(own)))
         for b in sorted(set(own.recurrence.tolist())):
             here = own.recurrence == b

@@ -1,93 +1,58 @@
-"""How does a network learn its recurrence too, and how far can what it learns be trusted on longer trials?"""
+"""What a learned recurrence adds to a forecast: what is learned first, where it ends, how far it reaches."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 
-from learncast.answers.answer import Answer, shown
+from learncast.answers.answer import Table, shown
 from learncast.assumptions import EXACT
-from learncast.dynamics.gradient_flow import FlowSolution, gradient_flow
+from learncast.dynamics.learning_problem import KINDS
 from learncast.dynamics.modes import Modes, modes
+from learncast.dynamics.solution import Solution
 from learncast.errors import InvalidSpec, NotLearned
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.planning.grounds.choice import USUAL
 from learncast.recurrence.order import half_loss_time
 from learncast.recurrence.stability import family_extrapolation, largest_stable_rate
 from learncast.recurrence.tradeoff import zero_recurrence_warning
-from learncast.report import Table
 from learncast.study import Study
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 #: Distance of a spectral radius from 1 within which it counts as 1.
 MARGIN = 1e-6
 
 
-def integrated_forecast(study: Study, chosen: Task, times: FloatArray | None) -> Answer:
-    """Integrate the flow of the weights that learn, and tell order, end, stability and reach of what is learned."""
-    study.linear_network, study.recurrent_network  # noqa: B018  either refuses what is not asked about here
-    network, learn = study.weights, study.learn
-    assert isinstance(network, LinearRNN)
-    view = modes(chosen, network)
-    aligned = max(view.alignment.start_residual, view.alignment.recurrence_residual) <= EXACT
-    # An aligned network never leaves the hidden directions of its modes: the others need not be integrated.
-    small = _reduced(network, view) if aligned else network
-    flow = gradient_flow(chosen, small, learning_rate=study.learning_rate, learn=learn)
-    learned = flow.time_to(study.accuracy)
-    rows = _order(chosen, view, study.learning_rate, "recurrent" in learn) if aligned else []
-    end = _end(flow, chosen, study.horizons, learn)
-    remarks = _remarks(chosen, view, end) if aligned else []
-    horizon = 1.25 * learned.flow_steps if math.isfinite(learned.flow_steps) and learned.flow_steps > 0 else 1000.0
-    trajectory = flow.at(np.linspace(0.0, horizon, 200) if times is None else times)
-    values: dict[str, Any] = {
-        "task": chosen.name,
-        "learning_rate": study.learning_rate,
-        "accuracy": study.accuracy,
-        "learn": list(learn),
-        "flow_steps": learned.flow_steps,
-        "descent_steps": learned.descent_steps,
-        "status": learned.status.name,
-        "modes": rows,
-        "final": end,
-        "remarks": remarks,
-    }
-    if times is not None:
-        values["trajectory"] = {
-            "time": times,
-            "strength": trajectory["strength"].values.T,
-            "loss": trajectory["loss"].values,
-        }
+@dataclass(frozen=True)
+class LearnedRecurrence:
+    """What there is to say beyond the steps; nothing where the recurrence stays fixed."""
 
-    def draw() -> Figure:
-        from learncast.figures import mode_strengths, page
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    tables: list[Table] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    sentence: str = ""
 
-        figure, (ax,) = page(width=6.5, height=3.8)
-        mode_strengths(flow.at(np.linspace(0.0, horizon, 200)).dataset, ax, title=f"How {chosen.name} is learned")
-        return figure
+    def of_mode(self, mode: int) -> dict[str, Any]:
+        """What there is to say of one mode."""
+        return self.rows[mode] if mode < len(self.rows) else {}
 
-    return Answer(
-        kind="forecast",
-        title=f"{study.name}: forecast",
-        lead=_lead(chosen.name, study.accuracy, learned.flow_steps, learned.status.value, end),
-        forecast_class=flow.forecast_class,
-        values=values,
-        tables=_tables(chosen, rows, end, remarks),
-        assumptions=(),
-        dataset=trajectory.dataset,
-        draw=draw,
-        provenance=flow.provenance,
-        study=study.resolved(),
-    )
-
-
-def _reduced(network: LinearRNN, view: Modes) -> LinearRNN:
-    R = view.alignment.directions
-    return LinearRNN(R.T @ network.input_weights, R.T @ network.recurrent_weights @ R, network.output_weights @ R)
+    @classmethod
+    def of(cls, study: Study, task: Task, course: Solution) -> LearnedRecurrence:
+        """Tell order, end, stability and reach of what is learned."""
+        network, learn = cast(LinearRNN, study.network), study.learn
+        if "input" not in KINDS.get(type(network), ()) or set(learn) == set(USUAL[LinearRNN]):
+            return cls()
+        view = modes(task, network)
+        aligned = max(view.alignment.start_residual, view.alignment.recurrence_residual) <= EXACT
+        rows = _order(task, view, study.learning_rate, "recurrent" in learn) if aligned else []
+        end = _end(course, task, study.horizons, learn)
+        remarks = _remarks(task, view, end) if aligned else []
+        sentence = f" It ends with a {end['stability']} recurrence (spectral radius {end['spectral_radius']:.4g})."
+        return cls(rows, {"learn": list(learn), "final": end}, _tables(task, rows, end), remarks, sentence)
 
 
 def _order(task: Task, view: Modes, learning_rate: float, learned: bool) -> list[dict[str, Any]]:
@@ -122,13 +87,12 @@ def _order(task: Task, view: Modes, learning_rate: float, learned: bool) -> list
     return rows
 
 
-def _end(flow: FlowSolution, task: Task, horizons: tuple[int, ...], learn: tuple[str, ...]) -> dict[str, Any]:
+def _end(flow: Solution, task: Task, horizons: tuple[int, ...], learn: tuple[str, ...]) -> dict[str, Any]:
     """Where training ends: loss, recurrence, stability, reach and the learning rate it allows."""
     try:
-        network = flow.network_at(math.inf)
+        network = cast(LinearRNN, flow.network_at(math.inf))
     except NotLearned:
         return {"loss": math.nan, "recurrence": [], "spectral_radius": math.nan, "stability": "unknown"}
-    assert isinstance(network, LinearRNN)
     eigenvalues = np.linalg.eigvals(network.recurrent_weights)
     radius = float(np.abs(eigenvalues).max())
     rate = largest_stable_rate(network, task, learn=learn)
@@ -162,16 +126,7 @@ def _remarks(task: Task, view: Modes, end: dict[str, Any]) -> list[str]:
     return found
 
 
-def _lead(name: str, accuracy: float, steps: float, status: str, end: dict[str, Any]) -> str:
-    if not math.isfinite(steps):
-        return f"{name} is not learned to {accuracy:.4g}: it {status}."
-    return (
-        f"{name} is learned to {accuracy:.4g} of what this flow comes to in {shown(steps)} flow steps, with a "
-        f"{end['stability']} recurrence (spectral radius {end['spectral_radius']:.4g})."
-    )
-
-
-def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any], remarks: list[str]) -> list[Table]:
+def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list[Table]:
     tables = []
     if rows:
         columns = (
@@ -193,7 +148,7 @@ def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any], remarks
             )
             for row in rows
         ]
-        tables.append(Table("What is learned first", columns, cells, [f"{remark}." for remark in remarks]))
+        tables.append(Table("What is learned first", columns, cells))
     facts = [
         ("loss", _loss(end["loss"])),
         ("recurrence (largest first)", ", ".join(f"{b:.4g}" for b in end["recurrence"][:8]) or "unknown"),

@@ -1,1 +1,0 @@
-"""Curricula: tasks learned one after another, by modes or over a terrain."""

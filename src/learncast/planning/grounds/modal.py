@@ -1,0 +1,242 @@
+"""The ground of modes: tasks and a network that fall apart into independent problems, in closed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+
+from learncast.assumptions import Assumption
+from learncast.dynamics.linear_rnn import ModeSolution
+from learncast.dynamics.mode_equation import Problem
+from learncast.dynamics.modes import Modes, can_be_resampled, with_replicas
+from learncast.dynamics.solution import LearningTime, Solution
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.planning.grounds.ground import Ground, ReplicaSteps, State
+from learncast.planning.schedules.course import Course
+from learncast.practice.measured_accuracy import LossRange
+from learncast.responses.modes import modes_seen_by, solution_of
+from learncast.tasks.task import Task
+from learncast.validation import FloatArray
+
+
+class ModeGround(Ground):
+    """Common modes and a fixed recurrence. States are the input and output weight of each mode, (2, modes).
+
+    Attributes
+    ----------
+    modes : tuple of Modes
+        Each task in one frame, the target's.
+    """
+
+    by = "modes"
+    kind = "theory"
+    citations = ("curriculum2025", "proca2025", "saxe2014")
+    batched = False
+
+    def __init__(
+        self, modes: Sequence[Modes], network: LinearRNN | Activated, learning_rate: float, goal: str = "modes"
+    ) -> None:
+        super().__init__([m.task for m in modes], network, learning_rate)
+        self.modes, self.goal = tuple(modes), goal
+
+    @classmethod
+    def of(
+        cls,
+        tasks: Sequence[Task],
+        network: LinearRNN | Activated,
+        learning_rate: float,
+        goal: str,
+        seed: int,
+        trials: int | None = None,
+    ) -> ModeGround:
+        """Take the tasks apart, the target's frame deciding."""
+        target, *rest = modes_seen_by(network, [tasks[-1], *tasks[:-1]], seed, trials)
+        found = cls((*rest, target), network, learning_rate, goal)
+        found._resampling = seed
+        return found
+
+    _resampling = 0
+
+    @property
+    def optimum(self) -> FloatArray:
+        return self.modes[-1].optimum
+
+    @property
+    def promise(self) -> str:  # type: ignore[override]
+        """Closed forms of weights are exact, those of measured responses as good as these."""
+        return self.modes[-1].promise
+
+    @property
+    def seed(self) -> int | None:  # type: ignore[override]
+        """Seed of the trials on which responses were measured."""
+        return solution_of(self.modes[-1], self.network, self.learning_rate).provenance.seed
+
+    @property
+    def start(self) -> State:
+        alignment = self.modes[-1].alignment
+        return np.stack([alignment.input_weight, alignment.output_weight])
+
+    @cached_property
+    def problems(self) -> tuple[Problem, ...]:
+        """Each task's modes."""
+        return tuple(Problem(m.weighted_cross, m.weighted_input, m.imbalance) for m in self.modes)
+
+    @cached_property
+    def _replicas(self) -> tuple[Modes, ...]:
+        """The modes with replicas of their strengths, where they were measured on trials."""
+        rng = np.random.default_rng(self._resampling)
+        order = (self.target, *range(self.target))
+        found = {k: with_replicas(self.modes[k], rng) for k in order}
+        return tuple(found[k] for k in range(len(self.modes)))
+
+    def course(self, task: int, state: State) -> Solution:
+        return solution_of(self.modes[task].moved(state[0], state[1]), self.network, self.learning_rate)
+
+    def state_at(self, course: Solution, steps: float) -> State:
+        return self.along(course, np.array([steps]))[0]
+
+    def along(self, course: Solution, times: FloatArray) -> list[State]:
+        return list(np.stack(cast(ModeSolution, course).weights_at(times), axis=1))
+
+    def steps_to(self, task: int, state: State, accuracy: float, course: Solution | None = None) -> float:
+        strength, imbalance = state[0] * state[1], (state[0] - state[1]) * (state[0] + state[1])
+        if task == self.target and self.goal == "loss":
+            return float(self._rest(accuracy, strength[None])[0]) / self.learning_rate
+        p = self.problems[task]
+        here = Problem(p.cross, p.power, self._imbalance(state, imbalance))
+        return float(here.arrival(strength, 1.0 - accuracy)[0]) / self.learning_rate
+
+    def _imbalance(self, state: State, imbalance: FloatArray) -> FloatArray:
+        """Conserved by the flow: round-off must not let a balanced start off its separatrix."""
+        own = self.modes[-1].imbalance
+        same = np.abs(imbalance - own) <= 1e-12 * (state**2).sum(axis=0)
+        return np.where(same, own, imbalance)
+
+    def _rest(self, accuracy: float, strengths: FloatArray) -> FloatArray:
+        """Flow time on the target until its loss as a whole is low enough, from strengths (rows, modes)."""
+        own = self.modes[-1]
+        whole = np.array([[m.weighted_cross, m.weighted_input] for m in self.modes[-1:]])
+        course = Course(
+            cross=whole[:, 0], power=whole[:, 1], cost=np.ones(1), imbalance=own.imbalance, start=own.start,
+            tolerance=1.0 - accuracy, by_loss=True, switch_cost=0.0, least=np.full(1, -np.inf), most=np.ones(1),
+            most_loss=np.full(1, np.inf),
+        )  # fmt: skip
+        return course.rest(strengths)
+
+    def counted(self, task: int, states: Sequence[State], accuracy: float) -> tuple[FloatArray, list[State]]:
+        p = self.problems[task]
+        by_loss = task == self.target and self.goal == "loss"
+        arrived = p.below((1 - accuracy) ** 2 * self.whole(task)) if by_loss else p.within(1.0 - accuracy)
+        steps, ends = p.counted(np.stack(states), arrived, self.learning_rate)
+        return steps, list(ends)
+
+    def descended(self, task: int, states: Sequence[State], stops: Sequence[int]) -> list[list[State]]:
+        return [list(at) for at in self.problems[task].descended(np.stack(states), stops, self.learning_rate)]
+
+    def excess(self, task: int, state: State) -> float:
+        return float(self.modes[task].excess_loss(state[0] * state[1]))
+
+    def least(self, task: int) -> float:
+        best = np.nan_to_num(self.modes[task].optimum, nan=0.0)
+        return float(self.modes[task].loss(best))
+
+    def whole(self, task: int) -> float:
+        return float(self.modes[task].excess_loss(np.zeros(len(self.modes[task]))))
+
+    def strength(self, state: State) -> FloatArray:
+        return np.asarray(state[0] * state[1])
+
+    def accuracy(self, task: int, state: State) -> float:
+        """That of the worst mode."""
+        return float(self.modes[task].accuracy(state[0] * state[1]).min())
+
+    def learning_time(self, task: int, accuracy: float) -> LearningTime:
+        if task == self.target and self.goal == "loss":
+            return super().learning_time(task, accuracy)
+        return solution_of(self.modes[task], self.network, self.learning_rate).time_to(accuracy)
+
+    def conditions(self, task: int) -> tuple[Assumption, ...]:
+        return solution_of(self.modes[task], self.network, self.learning_rate).assumptions
+
+    @property
+    def recorded(self) -> bool:
+        return any(m.replicas is not None or can_be_resampled(m.task) for m in self.modes)
+
+    def replica_problems(self, places: Sequence[int]) -> list[Problem] | None:
+        """Each task in every replica, (replicas, modes); a task that is known exactly is the same in all of them."""
+        if not self.recorded:
+            return None
+        modes = [self._replicas[k] for k in places]
+        measured = [m.replicas for m in modes]
+        number = max((len(m.replicas[0]) for m in self._replicas if m.replicas is not None), default=0)
+        if number == 0:
+            return None
+        found = []
+        for m, replicas in zip(modes, measured, strict=True):
+            cross, power = (m.weighted_cross[None], m.weighted_input[None]) if replicas is None else replicas
+            shape = (number, len(m))
+            found.append(Problem(np.broadcast_to(cross, shape), np.broadcast_to(power, shape), m.imbalance))
+        return found
+
+    def replicated(
+        self, places: Sequence[int], rules: Sequence[tuple[float | None, float | None]]
+    ) -> ReplicaSteps | None:
+        problems = self.replica_problems(places)
+        if problems is None:
+            return None
+        rate, number = self.learning_rate, len(problems[0].cross)
+        flow = np.broadcast_to(self.strength(self.start), problems[0].cross.shape)
+        descent = np.broadcast_to(self.start, (number, *self.start.shape))
+        begin, flows, counts = descent, [], []
+        for (accuracy, given), p in zip(rules, problems, strict=True):
+            if accuracy is not None:
+                time, after = p.arrival(flow, 1.0 - accuracy)
+                flow = np.where(np.isfinite(time)[:, None], after, p.strength(np.full(time.shape, np.inf), flow))
+                steps, descent = p.counted(descent, p.within(1.0 - accuracy), rate)
+            else:
+                assert given is not None
+                time, steps = np.full(number, given * rate), np.full(number, math.ceil(given))
+                flow = p.strength(time, flow)
+                descent = p.descended(descent, [math.ceil(given)], rate)[0]
+            flows.append(time / rate)
+            counts.append(steps)
+        direct = direct_descent = np.full(number, np.nan)
+        last = rules[-1][0]
+        if last is not None:
+            direct = problems[-1].arrival(self.strength(self.start), 1.0 - last)[0] / rate
+            direct_descent = problems[-1].counted(begin, problems[-1].within(1.0 - last), rate)[0]
+        return ReplicaSteps(np.stack(flows), np.stack(counts), direct, direct_descent)
+
+    @property
+    def _settings(self) -> tuple[Any, ...]:
+        return (self._resampling,) if self.recorded else ()
+
+    def readable_modes(self, task: int) -> Modes | None:
+        return self.modes[task] if self.promise == "exact" else None
+
+    def loss_range(self, task: int, end: State) -> LossRange:
+        return LossRange.of_modes(self.modes[task])
+
+    def mode_rows(self, task: int, accuracy: float) -> list[dict[str, Any]]:
+        m, learned = self.modes[task], self.learning_time(task, accuracy)
+        if len(learned.mode_flow_steps) != len(m):
+            return super().mode_rows(task, accuracy)
+        return [
+            {
+                "mode": k,
+                "recurrence": m.recurrence[k],
+                "weighted_cross": m.weighted_cross[k],
+                "weighted_input": m.weighted_input[k],
+                "optimum": m.optimum[k],
+                "initial": m.start[k],
+                "flow_steps": learned.mode_flow_steps[k],
+                "descent_steps": learned.mode_descent_steps[k],
+                "status": learned.mode_status[k].name,
+            }
+            for k in range(len(m))
+        ]
