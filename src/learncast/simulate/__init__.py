@@ -1,26 +1,21 @@
 """How weights move when a network is really trained, in torch."""
 
-from learncast.simulate.advice import Advice
-from learncast.simulate.adviser import advise
+from typing import NoReturn
+
 from learncast.simulate.ensembles import EnsembleRun, train_ensemble
-from learncast.simulate.lightning import CurriculumCallback
 from learncast.simulate.modules import as_module, gated_module
-from learncast.simulate.replicas import train_all, train_replicas
 from learncast.simulate.run import TrainingRun
 from learncast.simulate.stopping import Accuracy, LossBelow, Plateau
-from learncast.simulate.trainer import train
+from learncast.simulate.trainer import train, train_all, train_replicas
 from learncast.simulate.training import Training
 
 __all__ = [
     "Accuracy",
-    "Advice",
-    "CurriculumCallback",
     "EnsembleRun",
     "LossBelow",
     "Plateau",
     "Training",
     "TrainingRun",
-    "advise",
     "as_module",
     "gated_module",
     "train",
@@ -28,3 +23,11 @@ __all__ = [
     "train_ensemble",
     "train_replicas",
 ]
+
+_MOVED = {"advise": "advise", "Advice": "advice.Advice", "CurriculumCallback": "practice.CurriculumCallback"}
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in _MOVED:
+        raise ImportError(f"learncast.simulate.{name} is learncast.{_MOVED[name]} now")
+    raise AttributeError(f"module 'learncast.simulate' has no attribute {name!r}")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
 from typing import Any
@@ -17,26 +16,34 @@ from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.two_layer import TwoLayer
 from learncast.progress import Progress, silent
+from learncast.simulate.borrowed import own_threads
 from learncast.simulate.run import training_provenance
 from learncast.simulate.sources import Source
-from learncast.trajectory import STEPS, Status, Trajectory, described, spec_hash
-from learncast.validation import FloatArray, count, one_of, real_array
+from learncast.trajectory import STEPS, Result, Status, described, spec_hash
+from learncast.validation import FloatArray, count, one_of, one_or_each, positive
 
 Layered = TwoLayer | Activated
 #: What can be recorded along a run.
 RECORDS = ("loss", "weights", "answers")
+#: Dimensions, name and unit of each record.
+LABELS = {
+    "loss": ((), "half mean squared error", "target^2"),
+    "input_weights": (("unit", "column"), "input weights W1", "1"),
+    "output_weights": (("row", "unit"), "output weights W2", "1"),
+    "answers": (("trial", "row"), "answers", "target"),
+}
 #: Steps between two calls of the progress report.
 REPORT = 64
 
 
-@dataclass(frozen=True, repr=False)
-class EnsembleRun(Trajectory):
+@dataclass(frozen=True, eq=False, repr=False)
+class EnsembleRun(Result):
     """The record of an ensemble's training, and the networks it ended with.
 
     Attributes
     ----------
     dataset : Dataset
-        ``loss`` over (time, network), ``first_weights`` and ``second_weights`` over (time, network, ...), ``answers``
+        ``loss`` over (time, network), ``input_weights`` and ``output_weights`` over (time, network, ...), ``answers``
         over (time, network, trial, output), as far as recorded. A network that has ended stays as it is; one that
         diverged is nan from then on. Where networks differ in size, what a network does not have is 0. Always there:
         ``final_loss`` and ``steps`` over network.
@@ -44,11 +51,22 @@ class EnsembleRun(Trajectory):
         Of each network: ``ok``, ``not_learned`` when the steps ran out above the loss it was to reach, or ``diverged``
         when its numbers stopped being finite.
     networks : tuple of TwoLayer or Activated
-        After training; of a diverged network the last finite weights.
+        After training; of a diverged network the last finite weights. A file does not keep them.
     """
 
-    status: tuple[Status, ...] = ()
+    kind = "ensemble"
+
     networks: tuple[Layered, ...] = ()
+
+    @property
+    def time(self) -> xr.DataArray:
+        """Time in gradient steps."""
+        return self.dataset["time"]
+
+    @property
+    def status(self) -> tuple[Status, ...]:
+        """How each network ended."""
+        return tuple(Status[str(name)] for name in self.dataset["status"].values)
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -57,7 +75,7 @@ class EnsembleRun(Trajectory):
 
     def __repr__(self) -> str:
         tally = ", ".join(f"{self.status.count(kind)} {kind.name}" for kind in Status if kind in self.status)
-        return f"<EnsembleRun of {len(self.networks)} networks: up to {max(self.steps)} steps; {tally}>"
+        return f"<EnsembleRun of {len(self.steps)} networks: up to {max(self.steps)} steps; {tally}>"
 
 
 def train_ensemble(
@@ -94,42 +112,44 @@ def train_ensemble(
     progress : callable
         Called with the share of steps done.
     """
-    starts = tuple(_checked_network(network) for network in _some("networks", networks))
+    starts = _checked_networks(networks)
     pairs = _checked_trials(trials, starts)
     n = len(starts)
-    rates = _each("learning_rate", learning_rate, n)
-    limits = np.array([count("steps", k, least=0, why="it counts updates") for k in _each("steps", steps, n, least=0)])
-    goals = np.full(n, -np.inf) if until is None else _each("until", until, n)
+    rates = one_or_each("learning_rate", learning_rate, n, of="networks").copy()
+    positive("learning_rate", rates.min(), why="training moves against the gradient")
+    asked = one_or_each("steps", steps, n, of="networks")
+    limits = np.array([count("steps", k, least=0, why="it counts updates") for k in asked])
+    goals = np.full(n, -np.inf) if until is None else one_or_each("until", until, n, of="networks")
+    if until is not None:
+        positive("until", goals.min(), why="no loss falls to nothing")
     for name in record:
         one_of("record", name, RECORDS, why="these can be recorded")
-    spacing = count("every", every, why="it counts steps")
+    last, spacing = int(limits.max()), count("every", every, why="it counts steps")
     digest = spec_hash(*(s.hash for s in starts), *(a for pair in pairs for a in pair), rates, limits, goals)
-    with _one_thread(), torch.no_grad():
-        batch = _Batch(pairs, starts, rates)
-        ledger = _Ledger(batch, int(limits.max()), spacing, tuple(record), starts)
-        _descend(batch, ledger, limits, goals, progress)
-    found = ledger.dataset(until is not None)
-    return EnsembleRun(found, replace(training_provenance(digest, 0), seed=None), *ledger.ends())
+    with own_threads(1), torch.no_grad():  # small matrices: threads would only wait for one another
+        ensemble = _Ensemble(pairs, starts, rates, np.append(np.arange(0, last, spacing), last), record)
+        _descend(ensemble, limits, goals, progress)
+    attributes = {"optimizer": "gd", "batch": "all", "ends_by": "steps" if until is None else "loss"}
+    found = ensemble.dataset().assign_attrs(attributes)
+    return EnsembleRun(found, training_provenance(digest, None), tuple(ensemble.networks))
 
 
-def _descend(batch: _Batch, ledger: _Ledger, limits: Any, goals: FloatArray, progress: Progress) -> None:
-    """Step until every network has ended; each leaves the batch at its own end."""
+def _descend(ensemble: _Ensemble, limits: Any, goals: FloatArray, progress: Progress) -> None:
+    """Step until every network has ended; each leaves the ensemble at its own end."""
     step, last, judged = 0, int(limits.max()), bool((goals > -np.inf).any())
     leaving = set(limits.tolist())
-    while batch.size:
-        batch.forward()
-        ledger.note(step)
+    while len(ensemble.place):
+        ensemble.forward()
+        ensemble.note(step)
         if judged or step in leaving:
-            loss, goal = batch.losses(), goals[batch.place]
-            ended = (loss <= goal) | (limits[batch.place] == step)
+            loss, goal = ensemble.losses(), goals[ensemble.place]
+            ended = (loss <= goal) | (limits[ensemble.place] == step)
             if ended.any():
-                ledger.close(step, ended, [_outcome(*pair) for pair in zip(loss.tolist(), goal, strict=True)])
-                batch.keep(~ended)
-        if not batch.slopes():
-            lost = batch.lost()
-            ledger.close(step, lost, [Status.diverged] * batch.size)
-            batch.keep(~lost)
-        batch.update()
+                ensemble.close(step, ended, [_outcome(*pair) for pair in zip(loss.tolist(), goal, strict=True)])
+        if not ensemble.slopes():
+            lost = ensemble.lost()
+            ensemble.close(step, lost, [Status.diverged] * len(lost))
+        ensemble.update()
         step += 1
         if step % REPORT == 0:
             progress(min(1.0, step / max(last, 1)))
@@ -143,25 +163,39 @@ def _outcome(loss: float, goal: float) -> Status:
     return Status.ok if np.isneginf(goal) or loss <= goal else Status.not_learned
 
 
-class _Batch:
-    """The networks still in training, as stacked tensors; trials come last, where small products are fastest."""
+class _Ensemble:
+    """The networks still in training, as stacked tensors, and the records of all.
 
-    def __init__(self, pairs: Sequence[tuple[FloatArray, FloatArray]], starts: Sequence[Layered], rates: Any) -> None:
-        weights = [_weights(start) for start in starts]
-        self.place = np.arange(len(starts))
-        self.activations: list[str | None] = [s.activation if isinstance(s, Activated) else None for s in starts]
+    Trials come last in the tensors, where small products are fastest.
+    """
+
+    def __init__(
+        self,
+        pairs: Sequence[tuple[FloatArray, FloatArray]],
+        starts: Sequence[Layered],
+        rates: FloatArray,
+        times: Any,
+        record: Sequence[str],
+    ) -> None:
+        n, self.starts = len(starts), starts
+        weights: list[Any] = [start.network if isinstance(start, Activated) else start for start in starts]
+        self.place = np.arange(n)
+        self.activations = [s.activation if isinstance(s, Activated) else None for s in starts]
         self.first, self.second = _stacked([w.first for w in weights]), _stacked([w.second for w in weights])
         self.x, self.y = _stacked([x for x, _ in pairs]), _stacked([y.T for _, y in pairs])
         self.inputs = self.x.mT.contiguous()
         self.share = 1.0 / torch.tensor([len(x) for x, _ in pairs], dtype=torch.float64)
         self.rate = torch.as_tensor(rates)
-        # Filled by the passes; declared here so that `keep` finds them at any time.
-        self.hidden = self.answers = self.error = self.first_slope = self.second_slope = self.first
+        # Filled by `slopes`; declared here so that `keep` finds them at any time.
+        self.first_slope = self.second_slope = self.first
         self._arrange()
-
-    @property
-    def size(self) -> int:
-        return len(self.place)
+        self.forward()
+        self.times, self.rows = times, {int(t): k for k, t in enumerate(times)}
+        both = ("input_weights", "output_weights")
+        self.chosen = [name for word in record for name in (both if word == "weights" else (word,))]
+        self.records = {name: np.full((len(times), *now.shape), np.nan) for name, now in self._now().items()}
+        self.final_loss, self.steps = np.full(n, np.nan), np.zeros(n, dtype=int)
+        self.status, self.networks = [Status.ok] * n, list(starts)
 
     def _arrange(self) -> None:
         """Runs of networks with one activation, and constants of the steps."""
@@ -178,8 +212,7 @@ class _Batch:
         """Answer all trials."""
         self.hidden = torch.bmm(self.first, self.inputs)
         for kind, run in self.runs:
-            part = self.hidden[run]
-            part.clamp_(min=0) if kind == "relu" else part.tanh_()
+            getattr(self.hidden[run], f"{kind}_")()
         self.answers = torch.bmm(self.second, self.hidden)
         self.error = self.answers - self.y
 
@@ -214,7 +247,41 @@ class _Batch:
         self.first -= self.first_slope
         self.second -= self.second_slope
 
-    def keep(self, chosen: Any) -> None:
+    def note(self, step: int) -> None:
+        """Write down the networks in training, where this step is one to be recorded."""
+        row = self.rows.get(step)
+        if row is not None:
+            for name, values in self._now().items():
+                self.records[name][row, self.place] = values
+
+    def _now(self) -> dict[str, FloatArray]:
+        now = {
+            "loss": self.losses,
+            "input_weights": self.first.numpy,
+            "output_weights": self.second.numpy,
+            "answers": self.answers.mT.numpy,
+        }
+        return {name: now[name]() for name in self.chosen}
+
+    def close(self, step: int, ended: Any, kinds: Sequence[Status]) -> None:
+        """Let networks end here: their ends are kept, and repeated in later records; of those that diverged, nan."""
+        now, loss = self._now(), self.losses()
+        here, later = np.searchsorted(self.times, step, side="left"), np.searchsorted(self.times, step, side="right")
+        for i in np.flatnonzero(ended).tolist():
+            k, kind = int(self.place[i]), kinds[i]
+            start = self.starts[k]
+            self.status[k], self.steps[k], self.final_loss[k] = kind, step, float(loss[i])
+            h, n, m = start.hidden_size, start.inputs, start.outputs
+            new = TwoLayer(self.first[i, :h, :n].numpy(), self.second[i, :m, :h].numpy())
+            self.networks[k] = Activated(new, start.activation) if isinstance(start, Activated) else new
+            for name, values in now.items():
+                if kind is Status.diverged:
+                    self.records[name][here:, k] = np.nan
+                else:
+                    self.records[name][later:, k] = values[i]
+        self._keep(~ended)
+
+    def _keep(self, chosen: Any) -> None:
         """Go on with some of the networks."""
         if chosen.all():
             return
@@ -226,91 +293,19 @@ class _Batch:
         self.place = self.place[chosen]
         self._arrange()
 
-
-class _Ledger:
-    """Records of the networks along the run and at their ends."""
-
-    def __init__(
-        self, batch: _Batch, last: int, every: int, record: tuple[str, ...], starts: Sequence[Layered]
-    ) -> None:
-        self.batch, self.starts = batch, starts
-        self.times = np.append(np.arange(0, last, every), last)
-        self.rows = {int(t): k for k, t in enumerate(self.times)}
-        n, (outputs, trials) = len(starts), batch.y.shape[1:]
-        shapes = {
-            "loss": (),
-            "first_weights": tuple(batch.first.shape[1:]),
-            "second_weights": tuple(batch.second.shape[1:]),
-            "answers": (trials, outputs),
-        }
-        wanted = {"weights": ("first_weights", "second_weights")}
-        chosen = [name for word in record for name in wanted.get(word, (word,))]
-        self.records = {name: np.full((len(self.times), n, *shapes[name]), np.nan) for name in chosen}
-        self.final_loss, self.steps = np.full(n, np.nan), np.zeros(n, dtype=int)
-        self.status, self.networks = [Status.ok] * n, list(starts)
-
-    def note(self, step: int) -> None:
-        """Write down the networks in training, where this step is one to be recorded."""
-        row = self.rows.get(step)
-        if row is not None:
-            for name, values in self._now().items():
-                self.records[name][row, self.batch.place] = values
-
-    def _now(self) -> dict[str, FloatArray]:
-        batch = self.batch
-        now = {
-            "loss": batch.losses,
-            "first_weights": batch.first.numpy,
-            "second_weights": batch.second.numpy,
-            "answers": batch.answers.mT.numpy,
-        }
-        return {name: now[name]() for name in self.records}
-
-    def close(self, step: int, ended: Any, kinds: Sequence[Status]) -> None:
-        """Networks that end here: their ends are kept, and repeated in later records; of those that diverged, nan."""
-        now, loss = self._now(), self.batch.losses()
-        here, later = np.searchsorted(self.times, step, side="left"), np.searchsorted(self.times, step, side="right")
-        for i in np.flatnonzero(ended).tolist():
-            k, kind, start = int(self.batch.place[i]), kinds[i], self.starts[int(self.batch.place[i])]
-            self.status[k], self.steps[k], self.final_loss[k] = kind, step, float(loss[i])
-            h, n, m = start.hidden_size, start.inputs, start.outputs
-            new = TwoLayer(self.batch.first[i, :h, :n].numpy(), self.batch.second[i, :m, :h].numpy())
-            self.networks[k] = Activated(new, start.activation) if isinstance(start, Activated) else new
-            for name, values in now.items():
-                if kind is Status.diverged:
-                    self.records[name][here:, k] = np.nan
-                else:
-                    self.records[name][later:, k] = values[i]
-
-    def ends(self) -> tuple[tuple[Status, ...], tuple[Layered, ...]]:
-        return tuple(self.status), tuple(self.networks)
-
-    def dataset(self, by_loss: bool) -> xr.Dataset:
+    def dataset(self) -> xr.Dataset:
         """The records, labelled."""
-        labels = {
-            "loss": ((), "half mean squared error", "target^2"),
-            "first_weights": (("hidden", "input"), "first weights W1", "1"),
-            "second_weights": (("output", "hidden"), "second weights W2", "1"),
-            "answers": (("trial", "output"), "answers", "target"),
-        }
         variables: dict[str, Any] = {
-            name: (("time", "network", *labels[name][0]), values, described(*labels[name][1:]))
+            name: (("time", "network", *LABELS[name][0]), values, described(*LABELS[name][1:]))
             for name, values in self.records.items()
         }
-        variables["final_loss"] = ("network", self.final_loss, described("half mean squared error", "target^2"))
+        variables["final_loss"] = ("network", self.final_loss, described(*LABELS["loss"][1:]))
         variables["steps"] = ("network", self.steps, described("updates", STEPS))
         coordinates = {
             "time": ("time", self.times.astype(float), described("training time", STEPS)),
             "status": ("network", [kind.name for kind in self.status]),
         }
-        rule = "loss" if by_loss else "steps"
-        return xr.Dataset(variables, coords=coordinates, attrs={"optimiser": "gd", "batch": "all", "ends_by": rule})
-
-
-def _weights(network: Layered) -> TwoLayer:
-    found = network.network if isinstance(network, Activated) else network
-    assert isinstance(found, TwoLayer)
-    return found
+        return xr.Dataset(variables, coords=coordinates)
 
 
 def _stacked(matrices: Sequence[FloatArray]) -> torch.Tensor:
@@ -321,77 +316,47 @@ def _stacked(matrices: Sequence[FloatArray]) -> torch.Tensor:
     return torch.as_tensor(stack)
 
 
-def _some(name: str, values: Sequence[Any]) -> Sequence[Any]:
-    if not isinstance(values, Sequence) or not len(values):
+def _checked_networks(networks: Any) -> tuple[Layered, ...]:
+    if not isinstance(networks, Sequence) or not len(networks):
         raise InvalidSpec(
-            required=f"{name} must be a list of at least one",
-            got=f"{type(values).__name__}" if not isinstance(values, Sequence) else "an empty one",
+            required="networks must be a list of at least one",
+            got=type(networks).__name__ if not isinstance(networks, Sequence) else "an empty one",
             why="there is nothing to train",
             remedy="pass [network, ...]; for a single one `train` does the same",
         )
-    return values
-
-
-def _checked_network(network: Any) -> Layered:
-    weights: Any = network.network if isinstance(network, Activated) else network
-    if not isinstance(weights, TwoLayer):
-        raise UnsupportedModel(
-            required="an ensemble must be of TwoLayer networks, Activated or not",
-            got=type(weights).__name__,
-            why="their layers are stacked and trained at once",
-            remedy="use learncast.simulate.train_replicas for other networks",
-        )
-    return network
+    for network in networks:
+        weights = network.network if isinstance(network, Activated) else network
+        if not isinstance(weights, TwoLayer):
+            raise UnsupportedModel(
+                required="an ensemble must be of TwoLayer networks, Activated or not",
+                got=type(weights).__name__,
+                why="their layers are stacked and trained at once",
+                remedy="use learncast.simulate.train_replicas for other networks",
+            )
+    return tuple(networks)
 
 
 def _checked_trials(trials: Any, starts: Sequence[Layered]) -> list[tuple[FloatArray, FloatArray]]:
     """One pair of arrays for each network."""
-    given = [trials] * len(starts) if isinstance(trials, tuple) else list(trials) if isinstance(trials, list) else None
-    if given is None or len(given) != len(starts) or not all(isinstance(p, tuple) and len(p) == 2 for p in given):
+    given = [trials] * len(starts) if isinstance(trials, tuple) else trials
+    if not isinstance(given, list) or len(given) != len(starts) or not all(isinstance(pair, tuple) for pair in given):
         raise InvalidSpec(
             required=f"trials must be one pair (inputs, targets), or a list of {len(starts)} pairs",
-            got=type(trials).__name__ if given is None else f"{len(given)} entries",
+            got=f"{len(given)} entries" if isinstance(given, list) else type(trials).__name__,
             why="each network has its trials",
             remedy="pass (inputs, targets), or one such pair for each network",
         )
-    return [_checked_pair(pair, start) for pair, start in zip(given, starts, strict=True)]
-
-
-def _checked_pair(pair: Any, start: Layered) -> tuple[FloatArray, FloatArray]:
-    data = Source.of(pair).data
-    assert data is not None, "a pair holds recorded trials"
-    x, y = data
-    if x.ndim != 2 or y.ndim != 2 or (x.shape[1], y.shape[1]) != (start.inputs, start.outputs):
-        raise InvalidSpec(
-            required=f"trials must be (trials, {start.inputs} inputs) and (trials, {start.outputs} outputs)",
-            got=f"shapes {x.shape} and {y.shape}",
-            why="the network answers these inputs with these outputs",
-            remedy="match the network's channels to the trials'",
-        )
-    return data
-
-
-def _each(name: str, value: Any, n: int, *, least: float | None = None) -> FloatArray:
-    """One positive number for each network, or from `least` on."""
-    found = real_array(name, value, ndim=(0, 1))
-    good = (found > 0).all() if least is None else (found >= least).all()
-    if (found.ndim and len(found) != n) or not good:
-        raise InvalidSpec(
-            required=f"{name} must be {'positive' if least is None else f'at least {least:g}'}, one number or one for "
-            f"each of the {n} networks",
-            got=f"shape {found.shape}" if good else repr(value)[:60],
-            why="each network has its own",
-            remedy="check the numbers and how many there are",
-        )
-    return np.array(np.broadcast_to(found, (n,)))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small matrices: threads would only wait for one another."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    found = []
+    for pair, start in zip(given, starts, strict=True):
+        data = Source.of(pair).data
+        assert data is not None, "a pair holds recorded trials"
+        x, y = data
+        if x.ndim != 2 or y.ndim != 2 or (x.shape[1], y.shape[1]) != (start.inputs, start.outputs):
+            raise InvalidSpec(
+                required=f"trials must be (trials, {start.inputs} inputs) and (trials, {start.outputs} outputs)",
+                got=f"shapes {x.shape} and {y.shape}",
+                why="the network answers these inputs with these outputs",
+                remedy="match the network's channels to the trials'",
+            )
+        found.append(data)
+    return found

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from learncast.assumptions import exact
-from learncast.dynamics.modes import modes_of
+from learncast.dynamics.modes import modes_of, without_round_off
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.simulate.learner import Judge, Learner
 from learncast.simulate.sources import Source
-from learncast.simulate.stopping import Accuracy, LossBelow, Plateau, Rule, Watch, checked_optimum, inside
-from learncast.simulate.training import Training
+from learncast.simulate.stopping import Accuracy, LossBelow, Plateau, Rule, Watch, inside
 from learncast.trajectory import Status
-from learncast.validation import FloatArray
+from learncast.validation import FloatArray, one_or_each
+
+
+class Leg(NamedTuple):
+    """One stage of a run as it is asked for: its trials, when it ends and where in any case, and its optimum if given.
+
+    The rule is None for a number of steps, which is then the limit.
+    """
+
+    source: Source
+    rule: Rule | None
+    limit: int
+    optimum: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,64 +68,58 @@ class Goal:
         """What a checkpoint keeps of it."""
         return {"optimum": self.optimum.tolist(), "loss": self.loss, "status": self.status.name}
 
+    @classmethod
+    def known(cls, leg: Leg, facts: dict[str, Any]) -> Goal:
+        """The goal that a checkpoint kept."""
+        optimum, loss = np.array(facts["optimum"], dtype=float), float(facts["loss"])
+        return cls(leg.rule, leg.limit, optimum, loss, Status[facts["status"]])
 
-@dataclass(frozen=True, eq=False)
-class Goals:
-    """Finds when each stage ends.
+    @classmethod
+    def of(
+        cls,
+        leg: Leg,
+        learner: Learner,
+        stage: int,
+        first_pass: Callable[[Plateau], tuple[Status, float, float, FloatArray]],
+    ) -> Goal:
+        """Find the goal of a stage.
 
-    Attributes
-    ----------
-    rules : list of (Rule or None, limit)
-    given : list
-        Optima that were given, None where they must be found.
-    first_pass : callable
-        Trains from scratch on a stage's source to a plateau: (stage, plateau) to the status, the loss at the start,
-        and the loss and the strengths on the plateau.
-    """
-
-    learner: Learner
-    sources: list[Source]
-    rules: list[tuple[Rule | None, int]]
-    training: Training
-    given: list[Any]
-    first_pass: Callable[[int, Plateau], tuple[Status, float, float, FloatArray]]
-
-    def of(self, stage: int, known: dict[str, Any] | None = None) -> Goal:
-        """The goal of a stage, or what a checkpoint kept of it."""
-        rule, limit = self.rules[stage]
-        modes = self.learner.modes
-        if known is not None:
-            optimum = np.array(known["optimum"], dtype=float)
-            return Goal(rule, limit, optimum, float(known["loss"]), Status[known["status"]])
+        Parameters
+        ----------
+        first_pass : callable
+            Trains from scratch on the stage's source to a plateau, as the paper does for nonlinear networks: gives the
+            status, the loss at the start, and the loss and the strengths on the plateau.
+        """
+        rule, limit, modes = leg.rule, leg.limit, learner.modes
+        nothing = np.full(modes, np.nan)
         if not isinstance(rule, Accuracy):
-            return Goal(rule, limit, np.full(modes, np.nan))
-        optimum = self.given[stage] if self.given[stage] is not None else rule.optimum
-        if optimum is not None and modes:
-            return Goal(rule, limit, checked_optimum(optimum, modes))
-        theory = self._theory(stage)
-        return Goal(rule, limit, theory) if theory is not None else self._two_passes(rule, limit, stage)
-
-    def _theory(self, stage: int) -> FloatArray | None:
-        """The optimum of a linear network as theory knows it; None where its conditions do not hold."""
-        network, frame, learn = self.learner.network, self.learner.frame, set(self.training.learn or ())
-        if frame is None:
-            return None
-        task = self.learner.tasks[stage]
-        if isinstance(network, TwoLayer) and network.hidden_size >= frame.modes and len(learn) != 1:
-            power = task.input_covariance.dense()[0, :, 0, :]
-            best = np.linalg.lstsq(power, task.cross_covariance.dense()[0, :, 0, :], rcond=None)[0].T
-            return np.asarray(np.einsum("mk,mn,nk->k", frame.mode_outputs, best, frame.mode_inputs))
-        if isinstance(network, LinearRNN) and learn == {"input", "output"}:
-            found = modes_of([self.learner.tasks[-1], task], network)[-1]
-            return found.optimum if exact(found.assumptions) else None
-        return None
-
-    def _two_passes(self, rule: Accuracy, limit: int, stage: int) -> Goal:
-        """Train to the plateau from scratch for the optimum, as the paper does for nonlinear networks."""
-        status, began, loss, strength = self.first_pass(stage, rule.plateau)
-        modes = self.learner.modes
+            return cls(rule, limit, nothing)
+        asked = rule.optimum if leg.optimum is None else leg.optimum
+        found = (
+            _theory(learner, stage) if asked is None or not modes else one_or_each("optimum", asked, modes, of="modes")
+        )
+        if found is not None:
+            return cls(rule, limit, found)
+        status, began, loss, strength = first_pass(rule.plateau)
         if status is not Status.ok:
-            return Goal(rule, limit, np.full(modes, np.nan), status=status)
+            return cls(rule, limit, nothing, status=status)
         if modes:
-            return Goal(rule, limit, strength)
-        return Goal(rule, limit, np.zeros(0), loss + (1 - rule.accuracy) ** 2 * (began - loss))
+            return cls(rule, limit, strength)
+        return cls(rule, limit, nothing, loss + (1 - rule.accuracy) ** 2 * (began - loss))
+
+
+def _theory(learner: Learner, stage: int) -> FloatArray | None:
+    """The optimum of a linear network as theory knows it; None where its conditions do not hold."""
+    network, frame, learn = learner.network, learner.frame, set(learner.training.learn or ())
+    if frame is None:
+        return None
+    task = learner.tasks[stage]
+    if isinstance(network, TwoLayer) and network.hidden_size >= frame.modes and len(learn) != 1:
+        power = task.input_covariance.dense()[0, :, 0, :]
+        best = np.linalg.lstsq(power, task.cross_covariance.dense()[0, :, 0, :], rcond=None)[0].T
+        strengths = np.einsum("mk,mn,nk->k", frame.mode_outputs, best, frame.mode_inputs)
+        return without_round_off(strengths, np.asarray(best, dtype=float))
+    if isinstance(network, LinearRNN) and learn == {"input", "output"}:
+        found = modes_of([learner.tasks[-1], task], network)[-1]
+        return found.optimum if exact(found.assumptions) else None
+    return None

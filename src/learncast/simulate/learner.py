@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +17,10 @@ from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.simulate.borrowed import at_rest
 from learncast.simulate.modules import LayeredModule, Network, RecurrentModule, as_module
 from learncast.simulate.sources import Source
-from learncast.simulate.training import Training
+from learncast.simulate.training import DTYPES, Training
 from learncast.tasks.geometry import Frame, common_frame
 from learncast.tasks.one_step import from_pairs
 from learncast.tasks.task import Task
@@ -40,9 +42,10 @@ class Learner:
     """
 
     def __init__(self, network: Network | nn.Module, sources: Sequence[Source], training: Training) -> None:
-        self.dtype, self.training = training.torch_dtype, training
+        self.dtype, self.training = DTYPES[training.dtype], training
         self.network = None if isinstance(network, nn.Module) else network
         self._own: RecurrentModule | LayeredModule | None = None
+        self._probe, example = sources[0].held_out(2, (training.seed, 0), self.dtype)
         if isinstance(network, nn.Module):
             if training.learn is not None:
                 raise InvalidSpec(
@@ -53,7 +56,6 @@ class Learner:
                 )
             self.module = copy.deepcopy(network).to(self.dtype)  # the user's own stays as it is
         else:
-            example = sources[0].held_out(2, (training.seed, 0), self.dtype)[1]
             self._own = as_module(network, learn=training.learn, every_step=example.ndim == 3, dtype=self.dtype)
             self.module = self._own
         self.module.train()
@@ -65,7 +67,6 @@ class Learner:
                 why="nothing would ever change",
                 remedy="set requires_grad on what should learn",
             )
-        self._probe = sources[0].held_out(2, (training.seed, 0), self.dtype)[0]
         self._check_answers(sources)
         self.tasks = [self._task(source) for source in sources] if self._own is not None else []
         self.frame = self._frame()
@@ -73,22 +74,20 @@ class Learner:
     def _check_answers(self, sources: Sequence[Source]) -> None:
         for source in sources:
             x, y = source.held_out(2, (self.training.seed, 0), self.dtype)
+            cause: Exception | None = None
             try:
-                with self._at_rest():
-                    answer = self.module(x)
-                shape = tuple(answer.shape)
+                with at_rest(self.module):
+                    got = f"answers of shape {tuple(self.module(x).shape)}"
             except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
-                raise self._mismatch(source, x, y, f"{type(error).__name__}: {error}".splitlines()[0]) from error
-            if shape != tuple(y.shape):
-                raise self._mismatch(source, x, y, f"answers of shape {shape}")
-
-    def _mismatch(self, source: Source, x: torch.Tensor, y: torch.Tensor, got: str) -> InvalidSpec:
-        return InvalidSpec(
-            required=f"the network must take {source.name!r} inputs {tuple(x.shape)} to answers {tuple(y.shape)}",
-            got=got,
-            why="each answer is compared with its target",
-            remedy="match channels, and answer at the end or at every step as the targets do",
-        )
+                got, cause = f"{type(error).__name__}: {error}".splitlines()[0], error
+            if got != f"answers of shape {tuple(y.shape)}":
+                raise InvalidSpec(
+                    required=f"the network must take {source.name!r} inputs {tuple(x.shape)} to answers "
+                    f"{tuple(y.shape)}",
+                    got=got,
+                    why="each answer is compared with its target",
+                    remedy="match channels, and answer at the end or at every step as the targets do",
+                ) from cause
 
     def _task(self, source: Source) -> Task:
         if source.task is not None:
@@ -100,14 +99,12 @@ class Learner:
     def _frame(self) -> Frame | None:
         if self._own is None:
             return None
-        described = self._own.described()
-        first, last = (
-            (described.first, described.second)
-            if isinstance(described, TwoLayer)
-            else (described.input_weights, described.output_weights)
-        )
+        now = self._own.described()
+        function = now.function if isinstance(now, TwoLayer) else now.output_weights @ now.input_weights
         # The target, which comes last, decides: so do the forecasts that training is compared with.
-        return common_frame([self.tasks[-1], *self.tasks[:-1]], maps=(last @ first,))
+        fixed = "recurrent" not in (self.training.learn or ("recurrent",))
+        recurrence = getattr(now, "scalar_recurrence", None) if fixed else None
+        return common_frame([self.tasks[-1], *self.tasks[:-1]], maps=(function,), recurrence=recurrence)
 
     @property
     def modes(self) -> int:
@@ -136,32 +133,24 @@ class Learner:
         now = self._own.described()
         return Activated(now, self.network.activation) if isinstance(self.network, Activated) else now
 
-    def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Half the squared error, summed over outputs and readout steps, mean over trials."""
-        error = self.module(x) - y
-        return error.pow(2).sum() / (2 * len(x))
-
     def judge(self, source: Source) -> Judge:
-        """What tells the loss on a stage's task."""
-        linear = isinstance(self.network, LinearRNN | TwoLayer)
-        if linear and source.task is not None and source.task.target_covariance is not None:
-            return _Statistics(self, LearningProblem.of(source.task, self.network, self.training.learn))  # type: ignore[arg-type]
-        return _Trials(self, *source.held_out(self.training.evaluation, (self.training.seed, 0), self.dtype))
+        """What tells the loss on a stage's task: on its statistics where the network is linear, else on trials."""
+        network, task = self.network, source.task
+        if isinstance(network, LinearRNN | TwoLayer) and task is not None and task.target_covariance is not None:
+            return partial(_exact_loss, self._own, LearningProblem.of(task, network, self.training.learn))
+        trials = source.held_out(self.training.evaluation, (self.training.seed, 0), self.dtype)
+        return partial(self.loss_on, *trials)
 
-    @contextmanager
-    def _at_rest(self) -> Iterator[None]:
-        """A look at the module that leaves no trace: no dropout, no running averages, no gradients."""
-        self.module.eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            self.module.train()
+    def least_loss(self, stage: int) -> float:
+        """The least loss of any linear map on a stage's task; nan for networks that are not linear."""
+        if not isinstance(self.network, LinearRNN | TwoLayer):
+            return np.nan
+        return LearningProblem.of(self.tasks[stage], self.network, self.training.learn).least_loss
 
     def loss_on(self, x: torch.Tensor, y: torch.Tensor) -> float:
         """The loss on given trials, judged without training."""
-        with self._at_rest():
-            return float(self.loss(x, y))
+        with at_rest(self.module):
+            return float(half_squared_error(self.module, x, y))
 
     @property
     def hash(self) -> str:
@@ -170,42 +159,22 @@ class Learner:
             return self.network.hash
         # Modules may differ in what their parameters do not show: their printed form and an answer tell more.
         weights = [value.detach().numpy() for value in self.module.state_dict().values()]
-        with self._at_rest():
+        with at_rest(self.module):
             answer = self.module(self._probe).numpy()
         return spec_hash(type(self.module).__qualname__, repr(self.module), answer, *weights)
 
 
-class Judge(Protocol):
-    """Tells the loss on a task of a network in training."""
-
-    def __call__(self) -> float:
-        """The loss now."""
-        ...
+#: Tells the loss on a task of a network in training.
+Judge = Callable[[], float]
 
 
-class _Statistics:
-    """The exact loss of a linear network on a task's statistics."""
-
-    def __init__(self, learner: Learner, problem: LearningProblem) -> None:
-        self._learner, self.problem = learner, problem
-
-    def __call__(self) -> float:
-        own: Any = self._learner._own
-        now = own.described()
-        weights = (
-            {"first": now.first, "second": now.second}
-            if isinstance(now, TwoLayer)
-            else {"input": now.input_weights, "recurrent": now.recurrent_weights, "output": now.output_weights}
-        )
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.problem.loss_and_slopes(weights)[0]
+def _exact_loss(module: Any, problem: LearningProblem) -> float:
+    """The loss of a linear network on a task's statistics."""
+    weights = replace(problem, network=module.described()).start
+    with np.errstate(over="ignore", invalid="ignore"):
+        return problem.loss_and_slopes(weights)[0]
 
 
-class _Trials:
-    """The loss on given trials."""
-
-    def __init__(self, learner: Learner, x: torch.Tensor, y: torch.Tensor) -> None:
-        self._learner, self.x, self.y = learner, x, y
-
-    def __call__(self) -> float:
-        return self._learner.loss_on(self.x, self.y)
+def half_squared_error(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Half the squared error, summed over outputs and readout steps, mean over trials."""
+    return (module(x) - y).pow(2).sum() / (2 * len(x))

@@ -14,6 +14,7 @@ from learncast.errors import UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.simulate.borrowed import own_randomness
 from learncast.validation import count, one_of
 
 Network = LinearRNN | TwoLayer | Activated
@@ -69,7 +70,9 @@ class LayeredModule(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Answers (trials, outputs), or (trials, 1, outputs) when asked for at every step."""
-        hidden = _activated(x.reshape(len(x), -1) @ self.first.T, self.activation)
+        hidden = x.reshape(len(x), -1) @ self.first.T
+        if self.activation is not None:
+            hidden = getattr(hidden, self.activation)()
         answer = hidden @ self.second.T
         return answer[:, None] if self.every_step else answer
 
@@ -146,9 +149,8 @@ class RecurrentModule(nn.Module):
         """States (trials, steps, hidden), or (trials, 1, hidden) where only the last is wanted."""
         if self.diagonal and self.activation == "relu" and x.shape[2] == 1:
             return self._scaled(x[:, :, 0])
-        scan = _UnitwiseScan if self.diagonal else _FullScan
         by_step = x.transpose(0, 1).contiguous()
-        states: torch.Tensor = scan.apply(  # type: ignore[no-untyped-call]
+        states: torch.Tensor = _Scan.apply(  # type: ignore[no-untyped-call]
             by_step, self.input_weights, self.recurrent_weights, self.activation, self.every_step
         )
         return states
@@ -194,36 +196,25 @@ class RecurrentModule(nn.Module):
 class _Scan(torch.autograd.Function):
     """h_t = f(recurrence of h_{t-1} + W_x x_t) over all steps, with its gradient written out.
 
-    Autograd would keep a graph node per step and operation; here each step is a few operations in place, on arrays
-    that stay in the cache.
+    The recurrence is a matrix, or one fixed number for each unit. Autograd would keep a graph node per step and
+    operation; here each step is a few operations in place, on arrays that stay in the cache.
     """
 
     @staticmethod
-    def recur(hidden: torch.Tensor, recurrence: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """The last state's share of the next."""
-        raise NotImplementedError
-
-    @staticmethod
-    def carry(slope: torch.Tensor, recurrence: torch.Tensor) -> torch.Tensor:
-        """What a slope at one step is at the step before."""
-        raise NotImplementedError
-
-    @classmethod
-    def forward(cls, ctx: Any, x: Any, W_x: Any, recurrence: Any, activation: str | None, every_step: bool) -> Any:
+    def forward(ctx: Any, x: Any, W_x: Any, recurrence: Any, activation: str | None, every_step: bool) -> Any:
         """States (trials, steps, hidden) from inputs (steps, trials, inputs)."""
         states, hidden = x.new_empty(*x.shape[:2], len(W_x)), x.new_zeros(x.shape[1], len(W_x))
+        step, combine = (recurrence.T, torch.mm) if recurrence.ndim == 2 else (recurrence, torch.mul)
         for t in range(len(x)):
-            hidden = cls.recur(hidden, recurrence, states[t]).addmm_(x[t], W_x.T)
-            if activation == "relu":
-                hidden.clamp_(min=0)
-            elif activation == "tanh":
-                hidden.tanh_()
+            hidden = combine(hidden, step, out=states[t]).addmm_(x[t], W_x.T)
+            if activation is not None:
+                getattr(hidden, f"{activation}_")()
         ctx.save_for_backward(states, x, W_x, recurrence)
         ctx.activation, ctx.every_step = activation, every_step
         return (states if every_step else states[-1:]).transpose(0, 1)
 
-    @classmethod
-    def backward(cls, ctx: Any, *given: Any) -> Any:
+    @staticmethod
+    def backward(ctx: Any, *given: Any) -> Any:
         """Slopes of the input weights and of the recurrent weights."""
         states, x, W_x, recurrence = ctx.saved_tensors
         above = given[0].transpose(0, 1)
@@ -238,34 +229,10 @@ class _Scan(torch.autograd.Function):
             if t and of_recurrent is not None:
                 of_recurrent.addmm_(slope.T, states[t - 1])
             if t:
-                slope = cls.carry(slope, recurrence)
+                slope = slope @ recurrence if recurrence.ndim == 2 else slope.mul_(recurrence)
                 if ctx.every_step:
                     slope.add_(above[t - 1])
         return None, of_input, of_recurrent, None, None
-
-
-class _UnitwiseScan(_Scan):
-    """Each unit by itself, with a fixed recurrence of one number each."""
-
-    @staticmethod
-    def recur(hidden: torch.Tensor, recurrence: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        return torch.mul(hidden, recurrence, out=out)
-
-    @staticmethod
-    def carry(slope: torch.Tensor, recurrence: torch.Tensor) -> torch.Tensor:
-        return slope.mul_(recurrence)
-
-
-class _FullScan(_Scan):
-    """All units together, with a matrix of recurrent weights."""
-
-    @staticmethod
-    def recur(hidden: torch.Tensor, recurrence: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        return torch.mm(hidden, recurrence.T, out=out)
-
-    @staticmethod
-    def carry(slope: torch.Tensor, recurrence: torch.Tensor) -> torch.Tensor:
-        return slope @ recurrence
 
 
 class GatedModule(nn.Module):
@@ -308,14 +275,7 @@ def gated_module(
     make = GATED[one_of("kind", kind, tuple(GATED), why="these are torch's recurrent layers")]
     why = "a network has at least one of each"
     sizes = [count(name, n, why=why) for name, n in (("inputs", inputs), ("hidden_size", hidden_size))]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with own_randomness(seed):
         layer = make(*sizes, batch_first=True, **keywords)
         readout = nn.Linear(sizes[1], count("outputs", outputs, why=why))
     return GatedModule(layer, readout, every_step=every_step)
-
-
-def _activated(values: torch.Tensor, activation: str | None) -> torch.Tensor:
-    if activation is None:
-        return values
-    return torch.relu(values) if activation == "relu" else torch.tanh(values)

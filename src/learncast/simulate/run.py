@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
 from torch import nn
 
+from learncast.errors import SchemaMismatch
 from learncast.simulate.modules import Network
-from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described
+from learncast.trajectory import Provenance, Status, Trajectory, described, labelled
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TrainingRun(Trajectory):
     """The record of one training run, and the network it ended with.
 
     Attributes
     ----------
     dataset : Dataset
-        ``loss`` and ``batch_loss`` over time, ``strength`` over (time, mode), as far as recorded; ``optimum`` over
-        (stage, mode), nan where none was asked for; ``stage`` at each time.
+        As of every trajectory, nan where it was not recorded or is unknown; ``batch_loss`` on request; ``optimum`` over
+        (stage, mode), nan where none was asked for; ``stage`` at each time. A network without modes has no strengths.
     status : Status
         ``ok`` when the last stage reached what it was to reach, ``not_learned`` when it was given up before,
         ``diverged`` when numbers stopped being finite (the last finite weights are kept).
@@ -30,13 +33,34 @@ class TrainingRun(Trajectory):
     network : LinearRNN, TwoLayer, Activated or None
         The weights at the end; None for a torch module.
     module : nn.Module
-        The trained module.
+        The trained module. A file keeps neither this nor the network.
     """
 
-    status: Status = Status.ok
-    stage_steps: tuple[int, ...] = ()
     network: Network | None = None
-    module: nn.Module = field(default_factory=nn.Identity, compare=False)
+    module: nn.Module = field(default_factory=nn.Identity)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TrainingRun:
+        """Read a file that `save` wrote, refusing any other, also one of a forecast."""
+        found = super().load(path)
+        if "stage_steps" not in found.dataset.attrs:
+            raise SchemaMismatch(
+                required=f"{path} must hold a training run",
+                got=f"a trajectory by {found.provenance.kind}",
+                why="it has no stages that took steps",
+                remedy="load it with learncast.Trajectory",
+            )
+        return found
+
+    @property
+    def status(self) -> Status:
+        """How it ended."""
+        return Status[self.dataset.attrs["status"]]
+
+    @property
+    def stage_steps(self) -> tuple[int, ...]:
+        """Steps of each stage."""
+        return tuple(int(n) for n in np.atleast_1d(self.dataset.attrs["stage_steps"]))
 
     @property
     def steps(self) -> int:
@@ -46,7 +70,7 @@ class TrainingRun(Trajectory):
     def __repr__(self) -> str:
         names = str(self.dataset.attrs["stages"]).split(" | ")
         parts = " -> ".join(f"{name} ({steps})" for name, steps in zip(names, self.stage_steps, strict=False))
-        return f"<TrainingRun by {self.dataset.attrs['optimiser']}: {parts}; {self.steps} steps, {self.status.name}>"
+        return f"<TrainingRun by {self.dataset.attrs['optimizer']}: {parts}; {self.steps} steps, {self.status.name}>"
 
 
 class History:
@@ -72,29 +96,23 @@ class History:
         for key in self.rows:
             self.rows[key] = list(arrays[key])
 
-    def dataset(self, stages: list[str], optima: Any, attributes: dict[str, Any]) -> xr.Dataset:
-        """The records, labelled."""
+    def dataset(self, stages: list[str], optima: Any, least: Any, attributes: dict[str, Any]) -> xr.Dataset:
+        """The records, labelled; `least` is the least loss of each stage."""
         rows = self.arrays()
-        variables: dict[str, Any] = {}
-        if "strength" in self.record and self.modes:
-            variables["strength"] = (("time", "mode"), rows["strength"], described("strength of each mode", "1"))
-        if self.modes:
-            variables["optimum"] = (("stage_index", "mode"), optima, described("strength each mode should reach", "1"))
-        for key, text in (("loss", "half mean squared error"), ("batch_loss", "the same on the batch trained on")):
-            if key in self.record:
-                variables[key] = ("time", rows[key], described(text, "target^2"))
-        coordinates: dict[str, Any] = {
-            "time": ("time", rows["time"], described("training time", STEPS)),
-            "stage": ("time", rows["stage"].astype(int), described("stage in training", "1")),
+        unknown, stage = np.full(len(rows["time"]), np.nan), rows["stage"].astype(int)
+        values = {
+            "strength": rows["strength"] if "strength" in self.record else np.full_like(rows["strength"], np.nan),
+            "loss": rows["loss"] if "loss" in self.record else unknown,
+            "excess_loss": rows["loss"] - np.asarray(least)[stage] if "loss" in self.record else unknown,
+            "optimum": optima,
         }
-        if self.modes:
-            coordinates["mode"] = ("mode", np.arange(self.modes))
-        return xr.Dataset(variables, coords=coordinates, attrs={**attributes, "stages": " | ".join(stages)})
+        if "batch_loss" in self.record:
+            values["batch_loss"] = rows["batch_loss"]
+        coordinate = ("time", stage, described("stage in training", "1"))
+        return labelled(rows["time"], values, {"stage": coordinate}, {**attributes, "stages": " | ".join(stages)})
 
 
-def training_provenance(digest: str, seed: int) -> Provenance:
+def training_provenance(digest: str, seed: int | None) -> Provenance:
     """Where a run's numbers come from."""
-    import torch
-
     versions = {**Provenance("training").versions, "torch": str(torch.__version__)}
     return Provenance("training", (), digest, seed, versions)

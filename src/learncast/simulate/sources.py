@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from learncast.errors import InvalidSpec
-from learncast.tasks.streams import batches_of, checked_batch, is_dataset
+from learncast.tasks.recorded.streams import batches_of, checked_batch, is_dataset
 from learncast.tasks.task import Task
 from learncast.trajectory import spec_hash
 from learncast.validation import FloatArray, count, real_array
@@ -112,36 +112,33 @@ class Source:
         assert self.draw is not None
         return _tensors(self.draw(trials, _stream(key, _HELD_OUT)), dtype, check=True)
 
-    def check_replayable(self) -> None:
-        """Refuse checkpoints of a source whose batches cannot be drawn again."""
-        if self.passes is not None:
-            raise InvalidSpec(
-                required="a run with a checkpoint must draw its batches from a Task, a sampler or recorded trials",
-                got=f"{self.name!r}, a loader or a function that returns batches",
-                why="it cannot be asked again for the batches that would have come next",
-                remedy="leave checkpoint out, or pass the trials as arrays or a Dataset",
-            )
-
     def _recorded(self, dtype: torch.dtype) -> Any:
         if dtype not in self._tensors_of:
             assert self.data is not None
             self._tensors_of[dtype] = _tensors(self.data, dtype, check=False)
         return self._tensors_of[dtype]
 
-    def checked_batch(self, trials: Any) -> int | None:
-        """Number of trials per step; None uses all recorded trials at every step, or a loader's own number."""
-        if trials is None:
-            if self.passes is not None:
-                return None
-            if self.data is None:
-                raise InvalidSpec(
-                    required="batch must say how many fresh trials are drawn per step",
-                    got="None",
-                    why=f"{self.name!r} has no end of them",
-                    remedy="give a batch such as 1000",
-                )
-            return None
-        return count("batch", trials, why="it counts trials")
+    def check(self, batch: Any, *, replayed: bool = False) -> None:
+        """Refuse a batch that is no number of trials, and a checkpoint where batches cannot be drawn again.
+
+        None uses all recorded trials at every step, or a loader's own number.
+        """
+        if batch is not None:
+            count("batch", batch, why="it counts trials")
+        elif self.draw is not None:
+            raise InvalidSpec(
+                required="batch must say how many fresh trials are drawn per step",
+                got="None",
+                why=f"{self.name!r} has no end of them",
+                remedy="give a batch such as 1000",
+            )
+        if replayed and self.passes is not None:
+            raise InvalidSpec(
+                required="a run with a checkpoint must draw its batches from a Task, a sampler or recorded trials",
+                got=f"{self.name!r}, a loader or a function that returns batches",
+                why="it cannot be asked again for the batches that would have come next",
+                remedy="leave checkpoint out, or pass the trials as arrays or a Dataset",
+            )
 
 
 class Passes:
@@ -190,21 +187,15 @@ class Passes:
 
 def _gives_batches(source: Any) -> bool:
     """Whether this is a function of nothing; one of (trials, rng) is a sampler."""
-    if not callable(source):
-        return False
-    try:
-        signature = inspect.signature(source)
-    except (TypeError, ValueError):  # some functions written in C do not say
-        return False
-    return _binds(signature) and not _binds(signature, 1, None)
 
+    def takes(*values: Any) -> bool:
+        try:
+            inspect.signature(source).bind(*values)
+        except (TypeError, ValueError):  # some functions written in C do not say
+            return False
+        return True
 
-def _binds(signature: inspect.Signature, *values: Any) -> bool:
-    try:
-        signature.bind(*values)
-    except TypeError:
-        return False
-    return True
+    return callable(source) and takes() and not takes(1, None)
 
 
 def _tensors(trials: tuple[Any, Any], dtype: torch.dtype, *, check: bool) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
+from learncast.dynamics.mode_equation import band_scale
 from learncast.validation import FloatArray, between, count, positive, real_array
 
 
@@ -69,74 +69,59 @@ Rule = Accuracy | LossBelow | Plateau
 
 
 class Watch:
-    """The state of a plateau rule along a run: means over one window of steps after the other."""
+    """The state of a plateau rule along a run: means over one window of steps after the other.
+
+    Attributes
+    ----------
+    means : list of arrays
+        Over the last window: of the loss, the strengths, and each kind of weights; empty before the first is over.
+    """
 
     def __init__(self, rule: Plateau) -> None:
         self.rule, self.steps = rule, 0
-        self.loss, self._losses = float("nan"), 0.0
-        self.strength = self._strengths = np.zeros(0)
-        self.weights: list[FloatArray] = []
-        self._sums: list[FloatArray] = []
+        self.means: list[Any] = []
+        self._sums: list[Any] = []
         self.spacing = next(k for k in range(max(1, rule.window // 10), 0, -1) if rule.window % k == 0)
 
     def settled(self, judge: Callable[[], float], weights: list[FloatArray], strength: FloatArray) -> bool:
         """Take in one step; at the end of a window say whether it agrees with the window before."""
-        if self.steps % self.rule.window == 0:
-            self._losses, self._sums, self._strengths = 0.0, [0.0 * w for w in weights], 0.0 * strength
-        if self.steps % self.spacing == 0:  # the loss changes slowly, and to judge it may cost more than a step
-            self._losses += judge()
+        # The loss changes slowly, and to judge it may cost more than a step: it stands for the steps until the next.
+        loss = self.spacing * judge() if self.steps % self.spacing == 0 else 0.0
+        now = [np.array(loss), strength, *weights]
         with np.errstate(over="ignore", invalid="ignore"):
-            self._sums = [old + new for old, new in zip(self._sums, weights, strict=True)]
-            self._strengths = self._strengths + strength
+            begins = self.steps % self.rule.window == 0
+            self._sums = now if begins else [old + new for old, new in zip(self._sums, now, strict=True)]
         self.steps += 1
         return self.steps % self.rule.window == 0 and self._compared()
 
     def _compared(self) -> bool:
-        n, before, old, tolerance = self.rule.window, self.loss, self.weights, self.rule.tolerance
-        self.loss = self._losses / (n // self.spacing)
-        self.weights, self.strength = [s / n for s in self._sums], self._strengths / n
-        if not old:
+        before, tolerance = self.means, self.rule.tolerance
+        self.means = [total / self.rule.window for total in self._sums]
+        if not before:
             return False
+        loss, _, *weights = self.means
         with np.errstate(over="ignore", invalid="ignore"):
             # Each kind of weights by itself: large ones that rest would hide small ones that grow.
             rest = all(
                 np.linalg.norm(now - then) <= tolerance * np.linalg.norm(now)
-                for now, then in zip(self.weights, old, strict=True)
+                for now, then in zip(weights, before[2:], strict=True)
             )
-        return bool(rest and before - self.loss <= tolerance * abs(self.loss))
+            return bool(rest and before[0] - loss <= tolerance * abs(loss))
 
-    def state(self) -> dict[str, FloatArray]:
+    def state(self) -> dict[str, Any]:
         """What is needed to go on."""
-        found = {"watch_numbers": np.array([self.steps, self.loss, self._losses])}
-        found |= {"watch_strength": self.strength, "watch_strengths": self._strengths}
-        found |= {f"watch_weights.{k}": w for k, w in enumerate(self.weights)}
-        return found | {f"watch_sums.{k}": w for k, w in enumerate(self._sums)}
+        kept = {f"means.{k}": value for k, value in enumerate(self.means)}
+        return {"steps": self.steps, **kept, **{f"sums.{k}": value for k, value in enumerate(self._sums)}}
 
-    def restore(self, state: dict[str, FloatArray]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        self.steps = int(state["watch_numbers"][0])
-        self.loss, self._losses = float(state["watch_numbers"][1]), float(state["watch_numbers"][2])
-        self.strength, self._strengths = state["watch_strength"], state["watch_strengths"]
-        kinds = sum(key.startswith("watch_sums.") for key in state)
-        self._sums = [state[f"watch_sums.{k}"] for k in range(kinds)]
-        self.weights = [state[f"watch_weights.{k}"] for k in range(kinds)] if "watch_weights.0" in state else []
+        self.steps = int(state["steps"])
+        for name, values in (("means", self.means), ("sums", self._sums)):
+            values += [state[f"{name}.{k}"] for k in range(sum(key.startswith(name) for key in state))]
 
 
 def inside(strength: FloatArray, optimum: FloatArray, accuracy: float) -> bool:
     """Whether every mode is in its band; a mode with nothing to learn (optimum nan) always is."""
     with np.errstate(invalid="ignore"):
-        gap = np.abs(strength - optimum) <= (1 - accuracy) * np.abs(optimum)
+        gap = np.abs(strength - optimum) <= (1 - accuracy) * band_scale(optimum)
     return bool((gap | np.isnan(optimum)).all())
-
-
-def checked_optimum(optimum: Any, modes: int) -> FloatArray:
-    """One optimum per mode."""
-    found = real_array("optimum", optimum, ndim=(0, 1))
-    if found.ndim and len(found) != modes:
-        raise InvalidSpec(
-            required=f"optimum must be a number or one for each of the {modes} modes",
-            got=f"{len(found)} numbers",
-            why="each mode has its own",
-            remedy="give a single number, or match the modes",
-        )
-    return np.broadcast_to(found, (modes,))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +16,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from learncast.errors import InvalidSpec
-from learncast.planning.curricula.curriculum import Stage
+from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast.files import draft_of
+from learncast.practice.stage import Stage
 from learncast.progress import Progress, silent
-from learncast.simulate.checkpoints import Checkpoint, optimiser_tensors, restore_optimiser
-from learncast.simulate.goals import Goal, Goals
-from learncast.simulate.learner import Learner
+from learncast.simulate.borrowed import own_threads
+from learncast.simulate.goals import Goal, Leg
+from learncast.simulate.learner import Learner, half_squared_error
 from learncast.simulate.modules import Network
 from learncast.simulate.run import History, TrainingRun, training_provenance
 from learncast.simulate.sources import Source
-from learncast.simulate.stopping import Accuracy, LossBelow, Plateau, Rule, Watch
+from learncast.simulate.stopping import Accuracy, LossBelow, Plateau, Watch
 from learncast.simulate.training import Training
+from learncast.threads import one_thread_each
 from learncast.trajectory import Status, spec_hash
 from learncast.validation import FloatArray, count
 
@@ -72,103 +78,57 @@ def train(
             why="it says how the network is trained",
             remedy="use learncast.simulate.Training(learning_rate=..., ...)",
         )
-    sources, rules = _stages(source, training)
-    if checkpoint is not None:
-        for one in sources:
-            one.check_replayable()
-    with _threads(training.threads):
-        learner = Learner(network, sources, training)
-        given = [None] * len(sources) if optima is None else list(optima)
-        if len(given) != len(sources):
-            raise InvalidSpec(
-                required=f"optima must be one for each of the {len(sources)} stages",
-                got=f"{len(given)}",
-                why="each stage has its own optimum",
-                remedy="give None for a stage whose optimum should be found",
-            )
-
-        def first_pass(stage: int, plateau: Plateau) -> tuple[Status, float, float, FloatArray]:
-            path = None if checkpoint is None else Path(f"{os.fspath(checkpoint)}.pass{stage}")
-            found = _first_pass(network, sources[stage], learner, training, plateau, path, checkpoint_every)
-            if path is not None:
-                path.unlink(missing_ok=True)
-            return found
-
-        goals = Goals(learner, sources, rules, training, given, first_pass)
-        run = _Loop(learner, sources, goals, training, checkpoint, checkpoint_every, progress).run()
+    legs = _legs(source, training, optima)
+    for leg in legs:
+        leg.source.check(training.batch, replayed=checkpoint is not None)
+    with own_threads(training.threads):
+        learner = Learner(network, [leg.source for leg in legs], training)
+        run = _Loop(network, learner, legs, checkpoint, checkpoint_every, progress).run()
     progress(1.0)
     return run
 
 
-def _first_pass(
-    network: Network | nn.Module,
-    source: Source,
-    whole: Learner,
-    training: Training,
-    plateau: Plateau,
-    path: Path | None,
-    every: int,
-) -> tuple[Status, float, float, FloatArray]:
-    settings = training.with_(until=plateau, steps=None, record=())
-    learner = Learner(network, [source], settings)
-    if learner.frame is not None:
-        learner.frame = whole.frame
-    began = learner.judge(source)()
-    goals = Goals(learner, [source], [(plateau, training.most_steps)], settings, [None], _no_pass)
-    loop = _Loop(learner, [source], goals, settings, path, every, silent)
-    run = loop.run()
-    assert loop.watch is not None
-    return run.status, began, loop.watch.loss, loop.watch.strength
-
-
-def _no_pass(stage: int, plateau: Plateau) -> Any:
-    raise AssertionError("a plateau needs no optimum")
-
-
-def _stages(source: Any, training: Training) -> tuple[list[Source], list[tuple[Rule | None, int]]]:
-    if isinstance(source, list):
-        if not source or not all(isinstance(stage, Stage) or _is_ruled(stage) for stage in source):
-            raise InvalidSpec(
-                required="a curriculum must be a list of Stage, or of pairs (trials, rule)",
-                got=f"{[type(stage).__name__ for stage in source]}",
-                why="each stage needs a task and a rule to stop",
-                remedy="use learncast.Stage(task, accuracy=...) or Stage(task, steps=...)",
-            )
-        if training.steps is not None or training.until is not None:
-            raise InvalidSpec(
-                required="a curriculum's stages say when they end",
-                got=f"steps={training.steps}, until={training.until}",
-                why="two rules would contradict each other",
-                remedy="leave steps and until out of Training",
-            )
-        sources = [Source.of(stage.task if isinstance(stage, Stage) else stage[0]) for stage in source]
-        rules: list[tuple[Rule | None, int]] = [_stage_rule(stage, training.most_steps) for stage in source]
-    else:
-        if (training.steps is None) == (training.until is None):
-            raise InvalidSpec(
-                required="Training must have either steps or until",
-                got=f"steps={training.steps}, until={training.until}",
-                why="training needs exactly one rule to stop",
-                remedy="give a number of steps, or an accuracy to reach",
-            )
-        sources = [Source.of(source)]
-        rules = [(training.rule, training.most_steps if training.steps is None else training.steps)]
-    for one in sources:
-        one.checked_batch(training.batch)
-    return sources, rules
+def _legs(source: Any, training: Training, optima: Sequence[Any] | None) -> list[Leg]:
+    staged = isinstance(source, list)
+    if staged and not (source and all(isinstance(stage, Stage) or _is_ruled(stage) for stage in source)):
+        raise InvalidSpec(
+            required="a curriculum must be a list of Stage, or of pairs (trials, rule)",
+            got=f"{[type(stage).__name__ for stage in source]}",
+            why="each stage needs a task and a rule to stop",
+            remedy="use learncast.Stage(task, accuracy=...) or Stage(task, steps=...)",
+        )
+    if (training.steps is not None) + (training.until is not None) != (0 if staged else 1):
+        required = "a curriculum's stages say when they end" if staged else "Training must have either steps or until"
+        raise InvalidSpec(
+            required=required,
+            got=f"steps={training.steps}, until={training.until}",
+            why="training needs exactly one rule to stop",
+            remedy="leave them out of Training" if staged else "give a number of steps, or an accuracy to reach",
+        )
+    limit = training.most_steps if training.steps is None else training.steps
+    legs = [_leg(stage, limit) for stage in source] if staged else [Leg(Source.of(source), training.rule, limit)]
+    if optima is None:
+        return legs
+    if len(optima) != len(legs):
+        raise InvalidSpec(
+            required=f"optima must be one for each of the {len(legs)} stages",
+            got=f"{len(optima)}",
+            why="each stage has its own optimum",
+            remedy="give None for a stage whose optimum should be found",
+        )
+    return [leg._replace(optimum=optimum) for leg, optimum in zip(legs, optima, strict=True)]
 
 
 def _is_ruled(stage: Any) -> bool:
     return isinstance(stage, tuple) and len(stage) == 2 and isinstance(stage[1], Accuracy | LossBelow | Plateau)
 
 
-def _stage_rule(stage: Any, most_steps: int) -> tuple[Rule | None, int]:
-    """When a stage ends by itself, and where in any case."""
+def _leg(stage: Any, most_steps: int) -> Leg:
     if not isinstance(stage, Stage):
-        return stage[1], most_steps
+        return Leg(Source.of(stage[0]), stage[1], most_steps)
     if stage.accuracy is not None:
-        return Accuracy(stage.accuracy), most_steps
-    return None, count("steps", stage.steps, least=0, why="training counts whole steps")
+        return Leg(Source.of(stage.task), Accuracy(stage.accuracy), most_steps)
+    return Leg(Source.of(stage.task), None, count("steps", stage.steps, least=0, why="training counts whole steps"))
 
 
 class _Loop:
@@ -176,34 +136,33 @@ class _Loop:
 
     def __init__(
         self,
+        network: Network | nn.Module,
         learner: Learner,
-        sources: list[Source],
-        goals: Goals,
-        training: Training,
+        legs: list[Leg],
         checkpoint: str | os.PathLike[str] | None,
         checkpoint_every: int,
         progress: Progress,
     ) -> None:
-        self.learner, self.sources, self.goals, self.training = learner, sources, goals, training
-        self.path, self.every, self.progress = checkpoint, checkpoint_every, progress
-        count("checkpoint_every", checkpoint_every, why="it counts steps")
-        self.optimiser = training.made_optimiser(learner.parameters)
-        self.history = History(learner.modes, training.record)
+        self.network, self.learner, self.legs, self.training = network, learner, legs, learner.training
+        self.path, self.progress = checkpoint, progress
+        self.every = count("checkpoint_every", checkpoint_every, why="it counts steps")
+        self.optimizer = self.training.made_optimizer(learner.parameters)
+        self.history = History(learner.modes, self.training.record)
         self.watch: Watch | None = None
-        self.stage, self.step, self.done = 0, 0, [0] * len(sources)
-        self.known: list[dict[str, Any]] = []
+        self.stage, self.step, self.done = 0, 0, [0] * len(legs)
+        self.goals: list[Goal] = []
         self.status = Status.ok
-        rules = [(s.hash, repr(rule), limit) for s, (rule, limit) in zip(sources, goals.rules, strict=True)]
-        self.spec = spec_hash(*rules, repr(goals.given), learner.hash, training.hash)
+        asked = [(leg.source.hash, repr(leg.rule), leg.limit, repr(leg.optimum)) for leg in legs]
+        self.spec = spec_hash(*asked, learner.hash, self.training.hash)
 
     def run(self) -> TrainingRun:
         resumed = self._resume()
-        while self.stage < len(self.sources) and self.status is Status.ok:
+        while self.stage < len(self.legs) and self.status is Status.ok:
             goal = self._goal()
             if not resumed:
                 self.watch = Watch(goal.rule) if isinstance(goal.rule, Plateau) else None
-                if self.stage and self.training.reset_optimiser:
-                    self.optimiser = self.training.made_optimiser(self.learner.parameters)
+                if self.stage and self.training.reset_optimizer:
+                    self.optimizer = self.training.made_optimizer(self.learner.parameters)
             resumed = False
             self.status = self._train_stage(goal) if goal.status is Status.ok else goal.status
             self.stage, self.step = self.stage + 1, 0
@@ -213,16 +172,30 @@ class _Loop:
 
     def _goal(self) -> Goal:
         """The goal of the stage, found once: a first pass is not repeated after a stop."""
-        if len(self.known) > self.stage:
-            return self.goals.of(self.stage, self.known[self.stage])
-        goal = self.goals.of(self.stage)
-        self.known.append(goal.facts())
-        if self.path is not None and isinstance(goal.rule, Accuracy):
-            self._save()
-        return goal
+        if len(self.goals) == self.stage:
+            self.goals.append(Goal.of(self.legs[self.stage], self.learner, self.stage, self._first_pass))
+            if self.path is not None and isinstance(self.goals[-1].rule, Accuracy):
+                self._save()
+        return self.goals[self.stage]
+
+    def _first_pass(self, plateau: Plateau) -> tuple[Status, float, float, FloatArray]:
+        """Train from the start on this stage's source alone, to a plateau."""
+        source, settings = self.legs[self.stage].source, self.training.with_(until=plateau, steps=None, record=())
+        path = None if self.path is None else Path(f"{os.fspath(self.path)}.pass{self.stage}")
+        learner = Learner(self.network, [source], settings)
+        if learner.frame is not None:
+            learner.frame = self.learner.frame
+        began = learner.judge(source)()
+        loop = _Loop(self.network, learner, [Leg(source, plateau, settings.most_steps)], path, self.every, silent)
+        status = loop.run().status
+        if path is not None:
+            path.unlink(missing_ok=True)
+        assert loop.watch is not None
+        loss, strength, *_ = loop.watch.means or (np.nan, np.zeros(0))
+        return status, began, float(loss), strength
 
     def _train_stage(self, goal: Goal) -> Status:
-        learner, source, settings = self.learner, self.sources[self.stage], self.training
+        learner, source, settings = self.learner, self.legs[self.stage].source, self.training
         judge = learner.judge(source)
         wants_loss = "loss" in settings.record
         begun = sum(self.done[: self.stage])
@@ -247,7 +220,7 @@ class _Loop:
             if self.path is not None and self.step % self.every == 0:
                 self._save()
             if self.step % REPORT == 0:
-                self.progress((self.stage + self.step / max(goal.limit, 1)) / len(self.sources))
+                self.progress((self.stage + self.step / max(goal.limit, 1)) / len(self.legs))
 
     def _step(self, source: Source) -> float | None:
         """One update; None, and the weights as they were, when a number is no longer finite."""
@@ -255,8 +228,8 @@ class _Loop:
         x, y = source.batch(settings.batch, key, self.step, self.learner.dtype)
         if self.learner.network is None:
             torch.manual_seed((settings.seed * 1_000_003 + self.stage) * 1_000_003 + self.step)  # for its dropout
-        self.optimiser.zero_grad(set_to_none=True)
-        loss = self.learner.loss(x, y)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = half_squared_error(self.learner.module, x, y)
         loss.backward()  # type: ignore[no-untyped-call]
         value = float(loss.detach())
         if settings.clip is not None:
@@ -266,7 +239,7 @@ class _Loop:
         if not (np.isfinite(value) and np.isfinite(size)):
             return None
         before = [p.detach().clone() for p in parameters]
-        self.optimiser.step()
+        self.optimizer.step()
         if not np.isfinite(_size(parameters)):
             with torch.no_grad():
                 for parameter, old in zip(parameters, before, strict=True):
@@ -277,16 +250,16 @@ class _Loop:
     def _save(self) -> None:
         assert self.path is not None
         tensors = {f"module.{key}": value.clone() for key, value in self.learner.module.state_dict().items()}
-        tensors |= optimiser_tensors(self.optimiser)
+        tensors |= optimizer_tensors(self.optimizer)
         tensors |= {f"history.{key}": torch.as_tensor(rows) for key, rows in self.history.arrays().items()}
         if self.watch is not None:
-            tensors |= {key: torch.as_tensor(value) for key, value in self.watch.state().items()}
+            tensors |= {f"watch.{key}": torch.as_tensor(value) for key, value in self.watch.state().items()}
         facts = {
             "stage": self.stage,
             "step": self.step,
             "done": self.done,
             "status": self.status.name,
-            "goals": self.known,
+            "goals": [goal.facts() for goal in self.goals],
         }
         Checkpoint(tensors, facts).save(self.path, spec=self.spec)
 
@@ -295,58 +268,187 @@ class _Loop:
         found = None if self.path is None else Checkpoint.load(self.path, spec=self.spec)
         if found is None:
             return False
-        module = {k.removeprefix("module."): v for k, v in found.tensors.items() if k.startswith("module.")}
-        self.learner.module.load_state_dict(module)
-        history = {k.removeprefix("history."): v.numpy() for k, v in found.tensors.items() if k.startswith("history.")}
-        self.history.restore(history)
+        self.learner.module.load_state_dict(found.under("module."))
+        self.history.restore({key: value.numpy() for key, value in found.under("history.").items()})
         self.stage, self.step, self.done = found.facts["stage"], found.facts["step"], list(found.facts["done"])
-        self.status, self.known = Status[found.facts["status"]], list(found.facts["goals"])
-        restore_optimiser(self.optimiser, found.tensors)
-        if any(key.startswith("watch_") for key in found.tensors):
-            rule = self.goals.rules[min(self.stage, len(self.sources) - 1)][0]
+        self.status = Status[found.facts["status"]]
+        self.goals = [Goal.known(leg, facts) for leg, facts in zip(self.legs, found.facts["goals"], strict=False)]
+        restore_optimizer(self.optimizer, found.under("optimizer."))
+        watched = {key: value.numpy() for key, value in found.under("watch.").items()}
+        if watched:
+            rule = self.legs[min(self.stage, len(self.legs) - 1)].rule
             assert isinstance(rule, Plateau)
             self.watch = Watch(rule)
-            self.watch.restore({k: v.numpy() for k, v in found.tensors.items() if k.startswith("watch_")})
+            self.watch.restore(watched)
         # A state saved before the stage's first step leaves its beginning to be done.
-        return self.stage < len(self.sources) and self.step > 0
+        return self.stage < len(self.legs) and self.step > 0
 
     def _packed(self) -> TrainingRun:
-        names = [source.name for source in self.sources]
+        names = [leg.source.name for leg in self.legs]
         settings = self.training
         attributes = {
             "learning_rate": settings.learning_rate,
-            "optimiser": settings.optimiser_name,
+            "optimizer": settings.optimizer_name,
             "batch": "all" if settings.batch is None else settings.batch,
             "seed": settings.seed,
             "dtype": settings.dtype,
             "status": self.status.name,
             "stage_steps": list(self.done),
-            "optimiser_between_stages": "reset" if settings.reset_optimiser else "kept",
+            "optimizer_between_stages": "reset" if settings.reset_optimizer else "kept",
         }
-        optima = np.full((len(self.sources), self.learner.modes), np.nan)
-        for k, facts in enumerate(self.known):
-            optima[k] = np.array(facts["optimum"], dtype=float) if facts["optimum"] else np.nan
-        return TrainingRun(
-            self.history.dataset(names, optima, attributes),
-            training_provenance(self.spec, settings.seed),
-            self.status,
-            tuple(self.done),
-            self.learner.described(),
-            self.learner.module,
-        )
+        optima = np.full((len(self.legs), self.learner.modes), np.nan)
+        for k, goal in enumerate(self.goals):
+            optima[k] = goal.optimum
+        # Unknown where the network is not linear, or no loss was asked for.
+        known = "loss" in settings.record
+        least = [self.learner.least_loss(k) if known else np.nan for k in range(len(self.legs))]
+        dataset = self.history.dataset(names, optima, least, attributes)
+        provenance = training_provenance(self.spec, settings.seed)
+        return TrainingRun(dataset, provenance, self.learner.described(), self.learner.module)
 
 
 def _size(tensors: Sequence[torch.Tensor]) -> float:
     return sum(float(t.detach().abs().sum()) for t in tensors)
 
 
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """So many threads inside, as many as before outside; torch's own random stream is left as it was."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        torch.set_num_threads(before)
+FORMAT = "learncast-training-1"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run's state: named tensors, and facts about where it stands.
+
+    Attributes
+    ----------
+    tensors : dict of str to Tensor
+    facts : dict
+        Anything JSON can hold.
+    """
+
+    tensors: dict[str, torch.Tensor]
+    facts: dict[str, Any]
+
+    def save(self, path: str | os.PathLike[str], *, spec: str) -> None:
+        """Write through a temporary file and a rename; `spec` is the hash of what is trained and how."""
+        from safetensors.torch import save_file
+
+        facts = {"format": FORMAT, "spec": spec, "facts": json.dumps(self.facts), "digest": self.digest}
+        with draft_of(path, sole=True) as draft:
+            save_file({key: value.contiguous() for key, value in self.tensors.items()}, draft, metadata=facts)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, spec: str) -> Checkpoint | None:
+        """Read the state of the same run; None when there is none yet."""
+        from safetensors import SafetensorError, safe_open
+
+        source = Path(path)
+        if not source.exists():
+            return None
+        try:
+            with safe_open(source, framework="pt") as file:
+                facts = file.metadata() or {}
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  not a dict
+        except (OSError, SafetensorError) as error:
+            raise _refused(f"{source} must be a checkpoint", f"{type(error).__name__}: {error}") from error
+        if facts.get("format") != FORMAT or facts.get("spec") != spec:
+            same = facts.get("format") == FORMAT
+            got = "one of another task, network or training" if same else "a file of another kind"
+            raise _refused(f"{source} must be a checkpoint of this very run", got)
+        found = cls(tensors, json.loads(facts["facts"]))
+        if found.digest != facts.get("digest"):
+            raise _refused(f"{source} must hold what was written to it", "tensors that have changed since")
+        return found
+
+    def under(self, prefix: str) -> dict[str, torch.Tensor]:
+        """The tensors whose names begin so, by the rest of their names."""
+        return {key.removeprefix(prefix): value for key, value in self.tensors.items() if key.startswith(prefix)}
+
+    @property
+    def digest(self) -> str:
+        """Checksum of the tensors, which the file format does not have."""
+        digest = hashlib.sha256()
+        for key in sorted(self.tensors):
+            value = self.tensors[key].detach().contiguous()
+            digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+        return digest.hexdigest()
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """An optimiser's state as named tensors."""
+    found: dict[str, torch.Tensor] = {}
+    for k, state in optimizer.state_dict()["state"].items():
+        for key, value in state.items():
+            if value is not None:
+                found[f"optimizer.{k}.{key}"] = torch.as_tensor(value).clone()
+    return found
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
+    """Put such a state back; names without their beginning."""
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in tensors.items():
+        k, key = name.split(".", 1)
+        state.setdefault(int(k), {})[key] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def _refused(required: str, got: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        required=required,
+        got=got,
+        why="going on from it would mix two runs, or go on from a damaged state",
+        remedy="name another file, or remove this one to train afresh",
+    )
+
+
+def train_replicas(
+    source: Any,
+    network: Network | nn.Module,
+    training: Training,
+    *,
+    seeds: int | Sequence[int] = 5,
+    processes: int | None = None,
+    optima: Sequence[Any] | None = None,
+    progress: Progress = silent,
+) -> tuple[TrainingRun, ...]:
+    """Train the same start on the trials of several seeds.
+
+    Parameters
+    ----------
+    source, network, training, optima
+        As of `train`; the seed of `training` is replaced.
+    seeds : int or sequence of int
+        Which seeds; a number n means 0 ... n - 1.
+    processes : int, optional
+        Replicas at a time, each in a process of one thread; as many as there are processors by default. With 1 they
+        run in this process one after another. What is trained must then be picklable: functions at the top of a module.
+    progress : callable
+        Called with the share of replicas done.
+    """
+    chosen = list(range(count("seeds", seeds, why="they are counted"))) if isinstance(seeds, int) else list(seeds)
+    jobs = [(source, network, training.with_(seed=seed), optima) for seed in chosen]
+    return tuple(train_all(jobs, processes=processes, progress=progress))
+
+
+def train_all(jobs: Sequence[Any], *, processes: int | None = None, progress: Progress = silent) -> list[TrainingRun]:
+    """Run (source, network, training, optima) jobs, several at a time, in the order given."""
+    workers = min(len(jobs), os.cpu_count() or 1 if processes is None else count("processes", processes, why="a job"))
+    if workers <= 1:
+        found = []
+        for k, job in enumerate(jobs):
+            found.append(_trained(job))
+            progress((k + 1) / len(jobs))
+        return found
+    # Spawned, not forked: torch's threads do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    with one_thread_each(), ProcessPoolExecutor(workers, mp_context=context) as pool:
+        waiting = [pool.submit(_trained, job) for job in jobs]
+        for k, _ in enumerate(as_completed(waiting)):
+            progress((k + 1) / len(jobs))
+        return [one.result() for one in waiting]
+
+
+def _trained(job: Any) -> TrainingRun:
+    source, network, training, optima = job
+    return train(source, network, training, optima=optima)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 
+from learncast.dynamics.steps.optimizer import Optimizer
 from learncast.errors import InvalidSpec
 from learncast.simulate.sources import EVALUATION
 from learncast.simulate.stopping import Accuracy, LossBelow, Plateau, Rule
 from learncast.trajectory import spec_hash
-from learncast.validation import between, count, one_of, positive
+from learncast.validation import count, one_of, positive
 
-OPTIMISERS = ("gd", "momentum", "adam", "adamw", "rmsprop")
+#: The update rules known by name, with the defaults of `torch.optim`.
+OPTIMIZERS: dict[str, Any] = {
+    "gd": torch.optim.SGD,
+    "momentum": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+}
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 #: What can be recorded along a run.
 RECORDS = ("loss", "strength", "batch_loss")
@@ -34,7 +42,7 @@ class Training:
         Number of gradient steps; or
     until : float, Accuracy, LossBelow or Plateau, optional
         when to stop. A number is the accuracy to reach.
-    optimiser : str or callable
+    optimizer : str or callable
         One of gd, momentum, adam, adamw, rmsprop with the defaults of `torch.optim`, or a function from parameters to
         a torch optimiser.
     momentum, betas, weight_decay, clip
@@ -54,7 +62,7 @@ class Training:
         Steps between records.
     evaluation : int
         Held-out trials.
-    reset_optimiser : bool
+    reset_optimizer : bool
         Whether a curriculum's next stage starts with a fresh optimiser or goes on with its moments.
     most_steps : int
         Where a stage that should stop by itself is given up.
@@ -64,7 +72,7 @@ class Training:
     batch: int | None = 1000
     steps: int | None = None
     until: float | Rule | None = None
-    optimiser: str | Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer] = "gd"
+    optimizer: str | Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer] = "gd"
     momentum: float = 0.9
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float | None = None
@@ -76,13 +84,14 @@ class Training:
     record: tuple[str, ...] = ("loss", "strength")
     every: int = 1
     evaluation: int = EVALUATION
-    reset_optimiser: bool = True
+    reset_optimizer: bool = True
     most_steps: int = 200_000
 
     def __post_init__(self) -> None:
-        positive("learning_rate", self.learning_rate, why="training moves against the gradient")
-        if not callable(self.optimiser):
-            one_of("optimiser", self.optimiser, OPTIMISERS, why="these are the update rules known here")
+        # It checks the numbers that all update rules have in common.
+        Optimizer("gd", self.learning_rate, self.momentum, self.betas, weight_decay=self.weight_decay)
+        if not callable(self.optimizer):
+            one_of("optimizer", self.optimizer, tuple(OPTIMIZERS), why="these are the update rules known here")
         one_of("dtype", self.dtype, tuple(DTYPES), why="these are the precisions torch trains in on any machine")
         for name in self.record:
             one_of("record", name, RECORDS, why="these can be recorded")
@@ -94,16 +103,6 @@ class Training:
             positive("clip", self.clip, why="a gradient cut to nothing moves nothing")
         if self.steps is not None:
             count("steps", self.steps, least=0, why="it counts updates")
-        between("momentum", self.momentum, 0.0, 1.0, why="it is the share of the last step that is kept")
-        if self.weight_decay is not None:
-            between("weight_decay", self.weight_decay, 0.0, 1e300, why="it pulls weights towards 0")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise InvalidSpec(
-                required="betas must lie between 0 and 1, below 1, and be two",
-                got=repr(self.betas)[:60],
-                why="each is the share of a moment that is kept; 1 would keep the past for ever",
-                remedy="use (0.9, 0.999)",
-            )
         self.rule  # noqa: B018  a bad rule is refused here, not when training begins
 
     @property
@@ -121,41 +120,34 @@ class Training:
         )
 
     @property
-    def torch_dtype(self) -> torch.dtype:
-        """The precision as torch names it."""
-        return DTYPES[self.dtype]
-
-    @property
-    def optimiser_name(self) -> str:
+    def optimizer_name(self) -> str:
         """What to call the optimiser."""
-        return self.optimiser if isinstance(self.optimiser, str) else getattr(self.optimiser, "__name__", "custom")
+        return self.optimizer if isinstance(self.optimizer, str) else getattr(self.optimizer, "__name__", "custom")
 
-    def made_optimiser(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    def made_optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
         """A fresh torch optimiser."""
-        if callable(self.optimiser):
-            return self.optimiser(parameters)
-        rate, decay = self.learning_rate, self.weight_decay
-        if self.optimiser in ("gd", "momentum"):
-            kept = self.momentum if self.optimiser == "momentum" else 0.0
-            return torch.optim.SGD(parameters, rate, momentum=kept, weight_decay=decay or 0.0, foreach=False)
-        if self.optimiser == "rmsprop":
-            return torch.optim.RMSprop(parameters, rate, weight_decay=decay or 0.0, foreach=False)
-        make = torch.optim.Adam if self.optimiser == "adam" else torch.optim.AdamW
-        default = 0.0 if self.optimiser == "adam" else 0.01
-        chosen = default if decay is None else decay
-        return make(parameters, rate, betas=self.betas, weight_decay=chosen, foreach=False)
+        if callable(self.optimizer):
+            return self.optimizer(parameters)
+        settings: dict[str, Any] = {"foreach": False}
+        if self.weight_decay is not None:
+            settings["weight_decay"] = self.weight_decay
+        if self.optimizer == "momentum":
+            settings["momentum"] = self.momentum
+        if self.optimizer in ("adam", "adamw"):
+            settings["betas"] = self.betas
+        made: torch.optim.Optimizer = OPTIMIZERS[self.optimizer](parameters, self.learning_rate, **settings)
+        return made
 
     @property
     def hash(self) -> str:
         """Short hash of the settings that decide the outcome, which the stopping rule is not one of."""
-        skipped = ("steps", "until", "most_steps", "threads", "optimiser")
+        skipped = ("steps", "until", "most_steps", "threads", "optimizer")
         kept = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name not in skipped]
-        rule = self.made_optimiser([torch.nn.Parameter(torch.zeros(1))])  # two functions may share a name
+        rule = self.made_optimizer([torch.nn.Parameter(torch.zeros(1))])  # two functions may share a name
         return spec_hash(*kept, type(rule).__qualname__, repr(sorted(rule.defaults.items())))
 
     def with_(self, **changes: Any) -> Training:
         """The same settings with some changed."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
         for key in changes:
-            one_of("the setting", key, tuple(values), why="a training run has no other")
-        return Training(**{**values, **changes})
+            one_of("the setting", key, tuple(f.name for f in fields(self)), why="a training run has no other")
+        return replace(self, **changes)

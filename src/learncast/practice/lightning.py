@@ -7,7 +7,7 @@ from typing import Any
 
 from learncast.errors import InvalidSpec
 from learncast.packages import lightning_package
-from learncast.planning.plans.training_loop import TrainingLoop
+from learncast.practice.training_loop import TrainingLoop
 
 #: What to do without Lightning.
 _INSTEAD = "follow the plan in your own training loop with loop.stages(loaders)"
@@ -29,7 +29,7 @@ class CurriculumCallback:
     --------
     ::
 
-        loop = training_loop_of(curriculum)
+        loop = plan.training_loop()
         trainer = lightning.Trainer(max_epochs=-1, callbacks=[CurriculumCallback(loop)])
         trainer.fit(module, loop.dataloader(loaders))
         print(loop.report())
@@ -37,18 +37,9 @@ class CurriculumCallback:
 
     def __new__(cls, loop: TrainingLoop) -> CurriculumCallback:
         # The trainer wants one of Lightning's own callbacks, and Lightning is loaded only now.
-        made = (
-            type(
-                cls.__name__,
-                (
-                    cls,
-                    lightning_package(_INSTEAD).Callback,
-                ),
-                {},
-            )
-            if cls is CurriculumCallback
-            else cls
-        )
+        made = cls
+        if cls is CurriculumCallback:
+            made = type(cls.__name__, (cls, lightning_package(_INSTEAD).Callback), {})
         callback: CurriculumCallback = object.__new__(made)
         return callback
 

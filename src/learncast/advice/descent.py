@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from learncast.simulate.moments import MomentStack
+from learncast.advice.moments import MomentStack
+from learncast.advice.surrogate import LinearSurrogate
+from learncast.advice.update_rule import Make
+from learncast.progress import Progress, silent
 from learncast.simulate.sources import Source
-from learncast.simulate.surrogate import LinearSurrogate
 from learncast.validation import FloatArray
 
 Parameters = dict[str, Tensor]
-#: Makes a fresh optimiser for the stacked parameters that learn, by their names in the model.
-MakeOptimiser = Callable[[Mapping[str, Tensor]], torch.optim.Optimizer]
 #: Numbers of a batch, written out lag by lag, that are held at a time.
 CHUNK = 2**22
 
@@ -30,16 +30,13 @@ class Passages:
     Attributes
     ----------
     steps : (copies, goals)
-        First step at which the loss is at most the goal; infinite when that was not seen, nan for no goal.
+        First step at which the loss is at most the goal; infinite when that was not seen.
     states : list of lists of parameters
         The parameters there; None where it was not seen.
-    taken : int
-        Steps taken altogether.
     """
 
     steps: FloatArray
     states: list[list[Parameters | None]]
-    taken: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +93,10 @@ def descend_surrogate(
     moments: MomentStack,
     goals: FloatArray,
     *,
-    optimiser: MakeOptimiser,
-    most_steps: int,
+    optimizer: Make,
+    limits: FloatArray | float,
     batches: BatchSlopes | None = None,
-    limits: Callable[[FloatArray], FloatArray] | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress = silent,
 ) -> Passages:
     """Descend until every copy has passed its goals, in the model's parameters.
 
@@ -111,92 +107,55 @@ def descend_surrogate(
     moments : MomentStack
         One task for each copy, or one for all; they give the loss.
     goals : (copies, goals)
-        Losses to pass; nan for none.
-    optimiser : callable
+        Losses to pass.
+    optimizer : callable
         Its step must treat every number by itself: the copies are stacked.
-    most_steps : int
-        Where any copy is given up.
+    limits : float or (copies,)
+        Steps after which each copy is given up.
     batches : BatchSlopes, optional
         Slopes of batches; exact ones, from the moments, unless given.
-    limits : callable, optional
-        From the steps found so far to a limit for each copy, asked at every passage.
     progress : callable, optional
         Called with the number of steps taken.
     """
     n, many = goals.shape
-    steps = np.where(np.isnan(goals), -1.0, np.inf)
+    steps, alive = np.full((n, many), np.inf), np.arange(n)
     states: list[list[Parameters | None]] = [[None] * many for _ in range(n)]
-    limit = np.full(n, float(most_steps)) if limits is None else np.minimum(limits(steps), most_steps)
-    alive, walk = np.arange(n), _Walk(surrogate, parameters, moments, optimiser, batches)
-    step = 0
-    while True:
-        now = walk.look()
+    limit = np.broadcast_to(limits, n)
+    moving = {name: value.detach().clone() for name, value in parameters.items()}
+    rule = optimizer({name: moving[name].requires_grad_() for name in surrogate.learns})
+    for step in count():
+        filters = surrogate.system(moving).filters(moments.lags).flatten(2)
+        loss, slope = moments.loss_and_slope(filters.detach())
+        now = np.asarray(loss.numpy())
         passed = np.isinf(steps[alive]) & (now[:, None] <= goals[alive])
         for place, goal in np.argwhere(passed):
             steps[alive[place], goal] = step
-            states[alive[place]][goal] = walk.state(int(place))
-        if passed.any() and limits is not None:
-            limit = np.minimum(limits(steps), most_steps)
+            states[alive[place]][goal] = {name: value[place].detach().clone() for name, value in moving.items()}
         on = np.isinf(steps[alive]).any(1) & (step < limit[alive]) & np.isfinite(now)
         if not on.any():
             break
-        walk.step(step)
+        rule.zero_grad(set_to_none=True)
+        filters.backward(slope if batches is None else batches.at(filters.detach(), step))  # type: ignore[no-untyped-call]
+        rule.step()
         if on.sum() < len(alive):
-            walk.keep(torch.from_numpy(np.flatnonzero(on)))
-            alive = alive[on]
-        step += 1
-        if progress is not None and step % 16 == 0:
-            progress(step)
-    return Passages(np.where(steps < 0, math.nan, steps), states, step)
+            alive, index = alive[on], torch.from_numpy(np.flatnonzero(on))
+            moments, batches = moments.kept(index), batches and batches.kept(index)
+            _keep(moving, rule, index)
+        if step % 16 == 15:
+            progress(step + 1)
+    return Passages(steps, states)
 
 
-class _Walk:
-    """Stacked copies on their way down."""
-
-    def __init__(
-        self,
-        surrogate: LinearSurrogate,
-        parameters: Parameters,
-        moments: MomentStack,
-        optimiser: MakeOptimiser,
-        batches: BatchSlopes | None,
-    ) -> None:
-        self.surrogate, self.moments, self.batches = surrogate, moments, batches
-        self.parameters = {
-            name: value.detach().clone().requires_grad_(name in surrogate.learns) for name, value in parameters.items()
-        }
-        self.optimiser = optimiser({name: self.parameters[name] for name in surrogate.learns})
-        self._filters = self._slope = torch.zeros(0)
-
-    def look(self) -> FloatArray:
-        """Loss of each copy now."""
-        self._filters = self.surrogate.system(self.parameters).filters(self.moments.lags).flatten(2)
-        loss, self._slope = self.moments.loss_and_slope(self._filters.detach())
-        return np.asarray(loss.numpy())
-
-    def step(self, step: int) -> None:
-        """One update from where `look` looked."""
-        slope = self._slope if self.batches is None else self.batches.at(self._filters.detach(), step)
-        self.optimiser.zero_grad(set_to_none=True)
-        self._filters.backward(slope)  # type: ignore[no-untyped-call]
-        self.optimiser.step()
-
-    def state(self, place: int) -> Parameters:
-        """The parameters of one copy."""
-        return {name: value[place].detach().clone() for name, value in self.parameters.items()}
-
-    def keep(self, index: Tensor) -> None:
-        """Go on with some copies only, in the state their optimiser is in."""
-        self.moments = self.moments.kept(index)
-        self.batches = None if self.batches is None else self.batches.kept(index)
-        with torch.no_grad():
-            for value in self.parameters.values():
-                held: dict[str, Any] = self.optimiser.state.get(value, {})
-                for key, moment in held.items():
-                    if isinstance(moment, Tensor) and moment.shape == value.shape:
-                        held[key] = moment[index]
-                value.grad = None
-                value.set_(value.detach()[index])  # type: ignore[call-overload]
+def _keep(moving: Parameters, rule: torch.optim.Optimizer, index: Tensor) -> None:
+    """Go on with some copies only, in the state their optimiser is in."""
+    with torch.no_grad():
+        for value in moving.values():
+            held: dict[str, Any] = rule.state.get(value, {})
+            for key, moment in held.items():
+                if isinstance(moment, Tensor) and moment.shape == value.shape:
+                    held[key] = moment[index]
+            value.grad = None
+            value.set_(value.detach()[index])  # type: ignore[call-overload]
 
 
 def stacked(states: Sequence[Parameters]) -> Parameters:

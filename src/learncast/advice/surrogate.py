@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from learncast.simulate.model_parts import ModelParts
+from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.simulate.borrowed import at_rest
+
+#: Of a layer: drive (copies, states, inputs + 1), recurrence and the output of each state (copies, states).
+Layer = tuple[Tensor, Tensor, Tensor]
+#: Recurrent layers of torch that are known.
+LAYERS = {nn.RNN: "rnn", nn.GRU: "gru", nn.LSTM: "lstm"}
+#: Largest difference, as a share of the answers, between the model and its layer read out linearly (float32 round-off).
+SAME = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,20 +97,14 @@ class LinearSurrogate:
 
     def system(self, parameters: Mapping[str, Tensor]) -> LinearSystem:
         """The linear network with these parameters (with a leading axis); differentiable."""
-        below: tuple[Tensor, Tensor, Tensor] | None = None
-        for index in range(self.layers):
-            drive, recurrence, output = self._layer(parameters, index)
-            below = (drive, recurrence, output) if below is None else _behind(below, (drive, recurrence, output))
-        assert below is not None
+        drive, recurrence, output = reduce(_behind, (self._layer(parameters, k) for k in range(self.layers)))
         weight = parameters[f"{self.readout_name}weight"]
         offset = parameters.get(f"{self.readout_name}bias", weight.new_zeros(weight.shape[:2]))
-        drive, recurrence, output = below
         own = output.shape[-1]
         inner = weight.new_zeros(*weight.shape[:2], drive.shape[1] - own)  # layers below the last are not read out
         return LinearSystem(drive, recurrence, torch.cat([inner, weight * output[:, None, :]], dim=2), offset)
 
-    def _layer(self, parameters: Mapping[str, Tensor], index: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Drive (copies, states, inputs + 1), recurrence and the output of each state (copies, states)."""
+    def _layer(self, parameters: Mapping[str, Tensor], index: int) -> Layer:
         stem = self.layer_name
         W, U = (parameters[f"{stem}weight_{side}_l{index}"] for side in ("ih", "hh"))
         zero = W.new_zeros(W.shape[:2])
@@ -142,25 +145,116 @@ def linear_surrogate(module: nn.Module, *, steps: int = 5) -> LinearSurrogate:
     steps : int
         Steps of the trials on which it is tried whether the model is no more than these two parts.
     """
-    parts = ModelParts.of(module, steps)
-    own = parts.parameters
+    layer_name, layer = _recurrent(module)
+    readout_name, readout = _readout(module, layer)
+    _check_finite(module)
+    parts = ((layer_name, layer), (readout_name, readout))
+    own = {f"{stem}{name}": value for stem, part in parts for name, value in part.named_parameters(recurse=False)}
+    kind = LAYERS[type(layer)]
     return LinearSurrogate(
-        kind=parts.kind,
-        inputs=parts.layer.input_size,
-        outputs=parts.readout.out_features,
-        hidden_size=parts.layer.hidden_size,
-        layers=parts.layer.num_layers,
-        every_step=parts.every_step,
+        kind=str(layer.nonlinearity) if kind == "rnn" else kind,
+        inputs=layer.input_size,
+        outputs=readout.out_features,
+        hidden_size=layer.hidden_size,
+        layers=layer.num_layers,
+        every_step=_read_out_when(module, layer, readout, steps),
         parameters={name: value.detach().to(torch.float64).clone() for name, value in own.items()},
         learns=tuple(name for name, value in own.items() if value.requires_grad),
-        layer_name=parts.layer_name,
-        readout_name=parts.readout_name,
+        layer_name=layer_name,
+        readout_name=readout_name,
     )
 
 
-def _behind(
-    below: tuple[Tensor, Tensor, Tensor], above: tuple[Tensor, Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
+def _recurrent(module: nn.Module) -> tuple[str, Any]:
+    if not isinstance(module, nn.Module):
+        raise _unsupported("a torch.nn.Module", type(module).__name__, "pass the model itself")
+    kinds = (nn.RNNBase, nn.RNNCellBase)
+    found = [(name, part) for name, part in module.named_modules() if isinstance(part, kinds)]
+    if len(found) != 1 or type(found[0][1]) not in LAYERS:
+        got = ", ".join(f"{name or 'the model itself'} ({type(part).__name__})" for name, part in found)
+        raise _unsupported(
+            "a model with exactly one recurrent layer, nn.RNN, nn.GRU or nn.LSTM",
+            got or "a model without a recurrent layer",
+            "use one of these with a linear readout",
+        )
+    name, layer = found[0]
+    if layer.bidirectional:
+        raise _unsupported("a layer that runs in one direction", "a bidirectional one", "use bidirectional=False")
+    if getattr(layer, "proj_size", 0):
+        raise _unsupported("a layer without projection", f"proj_size={layer.proj_size}", "use proj_size=0")
+    if "weight_hh_l0" not in dict(layer.named_parameters(recurse=False)):
+        raise _unsupported("a layer that owns its weights", "reparametrised weights", "make them permanent first")
+    if any(value.device.type != "cpu" for value in module.parameters()):
+        raise _unsupported("a model on the CPU", "one on another device", "pass copy.deepcopy(model).cpu()")
+    return f"{name}." if name else "", layer
+
+
+def _readout(module: nn.Module, layer: Any) -> tuple[str, nn.Linear]:
+    found = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Linear)]
+    if len(found) != 1 or found[0][1].in_features != layer.hidden_size:
+        got = ", ".join(f"{name} ({part.in_features} to {part.out_features})" for name, part in found)
+        raise _unsupported(
+            f"exactly one nn.Linear, which reads out the layer's {layer.hidden_size} units",
+            got or "no nn.Linear",
+            "read the layer out with a single nn.Linear",
+        )
+    return f"{found[0][0]}.", found[0][1]
+
+
+def _check_finite(module: nn.Module) -> None:
+    for name, value in module.named_parameters():
+        if not torch.isfinite(value).all():
+            raise InvalidSpec(
+                required=f"the model's weights must be finite ({name} is not)",
+                got=f"{int((~torch.isfinite(value)).sum())} NaN or infinite values of {value.numel()}",
+                why="no training can start from them",
+                remedy="initialise the model again",
+            )
+
+
+def _read_out_when(module: nn.Module, layer: Any, readout: nn.Linear, steps: int) -> bool:
+    """Whether the model answers at every step; refused when it is more than its layer read out linearly."""
+    generator = torch.Generator().manual_seed(0)
+    weight = layer.weight_ih_l0
+    # Loud inputs: where answers are small, whatever bends them is nearly straight.
+    x = 10.0 * torch.randn(3, steps, layer.input_size, generator=generator, dtype=torch.float64).to(weight)
+    try:
+        with at_rest(module):
+            answer = module(x)
+            hidden = layer(x if layer.batch_first else x.transpose(0, 1))[0]
+            running = readout(hidden if layer.batch_first else hidden.transpose(0, 1))
+        shape = tuple(answer.shape)
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise _unsupported(
+            f"a model that takes inputs of shape {tuple(x.shape)} to a tensor of answers", text, _WRAP
+        ) from error
+    for every_step, expected in ((True, running), (False, running[:, -1])):
+        if shape == tuple(expected.shape):
+            gap = float((answer - expected).abs().max()) / max(float(expected.abs().max()), 1e-12)
+            if gap <= SAME:
+                return every_step
+            raise _unsupported(
+                "a model that is its recurrent layer read out by its nn.Linear and nothing more",
+                f"answers that differ from these two parts by {gap:.2g} of their size",
+                "move what is done before and after them into the data, or use simulate.train_all to compare plans",
+            )
+    raise _unsupported(
+        f"answers of shape {tuple(running[:, -1].shape)} (at the end) or {tuple(running.shape)} (at every step)",
+        f"shape {shape}",
+        _WRAP,
+    )
+
+
+_WRAP = "wrap the model so that forward(x) returns its readout, trials first, at the end or at every step"
+
+
+def _unsupported(required: str, got: str, remedy: str) -> UnsupportedModel:
+    why = "the surrogate is the linear network with the weights of one recurrent layer and its readout"
+    return UnsupportedModel(required=required, got=got, why=why, remedy=remedy)
+
+
+def _behind(below: Layer, above: Layer) -> Layer:
     """Two linear layers as one: the upper one is driven by the lower one's output of the same step."""
     (B, A, out), (B2, A2, out2) = below, above
     read = out.new_zeros(len(out), B2.shape[1], A.shape[1])

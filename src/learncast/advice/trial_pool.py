@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from learncast.advice.moments import Moments
+from learncast.advice.surrogate import LinearSurrogate
 from learncast.errors import InvalidSpec
-from learncast.simulate.moments import Moments
 from learncast.simulate.sources import Source
-from learncast.simulate.surrogate import LinearSurrogate
-from learncast.tasks.streams import batches_of, checked_batch, from_batches
+from learncast.tasks.recorded.streams import batches_of, checked_batch, from_batches
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 
@@ -50,6 +50,11 @@ class TrialPool:
     target: Member
     candidates: tuple[Member, ...]
 
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All of them, the target first."""
+        return (self.target, *self.candidates)
+
     @classmethod
     def of(cls, target: Any, candidates: Any, surrogate: LinearSurrogate, *, seed: int = 0) -> TrialPool:
         """Read the target and the candidates, and check that the model can be trained on each of them.
@@ -80,30 +85,21 @@ class TrialPool:
             while label in taken:
                 label, again = f"{one.name} ({again})", again + 1
             taken.add(label)
-            members.append(Member(label, one.source, one.task, one.moments))
+            members.append(replace(one, name=label))
         return cls(first, tuple(members))
 
 
 def _named(candidates: Any) -> list[tuple[str | None, Any]]:
-    if isinstance(candidates, Mapping):
-        found: list[tuple[str | None, Any]] = [(str(name), source) for name, source in candidates.items()]
-    elif isinstance(candidates, Sequence) and not isinstance(candidates, str | bytes):
-        found = [(None, source) for source in candidates]
-    else:
+    if isinstance(candidates, str | bytes) or not isinstance(candidates, Mapping | Sequence) or not candidates:
         raise InvalidSpec(
-            required="candidates must be a list of tasks, or a mapping from names to tasks",
-            got=type(candidates).__name__,
-            why="each is a task that may be trained before the target",
+            required="candidates must be a list of tasks, or a mapping from names to tasks, at least one candidate",
+            got=type(candidates).__name__ if candidates else "none",
+            why="advice compares pretraining on each of them with none",
             remedy="put them in a list, a single one too",
         )
-    if not found:
-        raise InvalidSpec(
-            required="there must be at least one candidate",
-            got="none",
-            why="advice compares pretraining on each of them with none",
-            remedy="give the tasks that could be trained first",
-        )
-    return found
+    if isinstance(candidates, Mapping):
+        return [(str(name), source) for name, source in candidates.items()]
+    return [(None, source) for source in candidates]
 
 
 def _member(source: Any, name: str, surrogate: LinearSurrogate, seed: int, *, given: bool = False) -> Member:
@@ -120,8 +116,17 @@ def _statistics(source: Any, trials: Source, name: str, seed: int) -> tuple[Task
     if trials.task is not None:
         return trials.task, None
     if trials.passes is not None:
-        watched = _Means(source, name)
-        return from_batches(iter(watched), name=name), watched.means
+        sums: list[Any] = [0, 0.0, 0.0]
+
+        def watched() -> Iterator[tuple[FloatArray, FloatArray]]:
+            for k, batch in enumerate(batches_of(source)):
+                x, y = checked_batch(batch, f"batch {k} of {name!r}")
+                _check_steps(name, x)
+                sums[:] = (old + new for old, new in zip(sums, (len(x), x.sum(0), y.sum(0)), strict=True))
+                yield x, y
+
+        task = from_batches(watched(), name=name)
+        return task, (sums[1] / sums[0], np.atleast_2d(sums[2] / sums[0]))
     if trials.data is not None:
         x, y = trials.data
     else:
@@ -129,28 +134,6 @@ def _statistics(source: Any, trials: Source, name: str, seed: int) -> tuple[Task
         x, y = (np.asarray(part, dtype=float) for part in trials.draw(SAMPLED, np.random.default_rng(seed)))
     _check_steps(name, x)
     return Task.from_samples(x, y, name=name), (x.mean(0), np.atleast_2d(y.mean(0)))
-
-
-class _Means:
-    """Batches on their way to their statistics, added up as they pass."""
-
-    def __init__(self, source: Any, name: str) -> None:
-        self._source, self._name, self._trials = source, name, 0
-        self._sums: list[Any] = [0.0, 0.0]
-
-    def __iter__(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        for k, batch in enumerate(batches_of(self._source)):
-            x, y = checked_batch(batch, f"batch {k} of {self._name!r}")
-            _check_steps(self._name, x)
-            self._trials += len(x)
-            self._sums = [total + part.sum(0) for total, part in zip(self._sums, (x, y), strict=True)]
-            yield x, y
-
-    @property
-    def means(self) -> tuple[FloatArray, FloatArray]:
-        """Mean input and target of all batches."""
-        x, y = (total / self._trials for total in self._sums)
-        return x, np.atleast_2d(y)
 
 
 def _check_steps(name: str, x: FloatArray) -> None:

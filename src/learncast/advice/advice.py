@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-import xarray as xr
-
+from learncast.advice.race import Race
+from learncast.assumptions import Assumption, Condition
 from learncast.errors import InvalidSpec
-from learncast.simulate.advice_validity import CONDITIONS, AdviceValidity
-from learncast.simulate.race import Race
 from learncast.simulate.sources import Source
 from learncast.simulate.stopping import LossBelow
-from learncast.trajectory import FORECAST_CLASSES, Provenance, load_dataset, save_dataset
+from learncast.trajectory import FORECAST_CLASSES, Result
+from learncast.validation import one_of
 
-KIND = "advice"
 #: Name of the plan without pretraining.
 DIRECT = "no pretraining"
 #: What may be promised.
@@ -27,8 +22,44 @@ PROMISES = {
 }
 
 
+#: What advice assumes.
+CONDITIONS = {
+    "linear_at_start": Condition(
+        0.25,
+        "none: near its start the model should answer like its linear surrogate (measured: share of the answers' "
+        "spread by which they differ on the target)",
+        "activity is already bent by the units, and the ranking is less sure",
+        "start from smaller weights, or ask for a pilot race",
+        binding=False,
+    ),
+    "surrogate_learns_target": Condition(
+        0.0,
+        "the surrogate must learn the target (measured: 1 when it does not)",
+        "no plan can be compared with direct training",
+        "lower the learning rate or the accuracy, or raise most_steps",
+    ),
+    "smooth_descent": Condition(
+        0.0,
+        "the units' slope must not jump while everything is trained without an adaptive optimiser (measured: 1 for "
+        "ReLU with SGD)",
+        "rankings agree with training only weakly there, and so do two trainings with each other",
+        "use tanh or a gated layer, an adaptive optimiser, or ask for a pilot race",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class AdviceValidity(Assumption):
+    """One condition of advice, as measured; `name` is a key of `CONDITIONS`."""
+
+    @property
+    def condition(self) -> Condition:
+        """What it requires and what follows when it fails."""
+        return CONDITIONS[self.name]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Advice:
+class Advice(Result):
     """Which pretraining task, stopped when, reaches the target soonest.
 
     Attributes
@@ -42,12 +73,9 @@ class Advice:
         Trials of each task by name, as given; empty after `load`.
     """
 
-    dataset: xr.Dataset
-    provenance: Provenance
-    sources: dict[str, Source] = field(default_factory=dict, repr=False)
+    kind = "advice"
 
-    def __getitem__(self, name: str) -> xr.DataArray:
-        return self.dataset[name]
+    sources: dict[str, Source] = field(default_factory=dict, repr=False)
 
     @property
     def recommended(self) -> str:
@@ -90,19 +118,19 @@ class Advice:
         """The pilot race, if there was one."""
         return Race(self.dataset) if "race_steps" in self.dataset else None
 
+    def raced(self, race: Race) -> Advice:
+        """The same advice after a pilot race, whose winner is recommended."""
+        own, of_race = self.dataset.attrs, race.dataset.attrs
+        attrs = {**own, **of_race, "recommended": race.winner or self.recommended}
+        return replace(self, dataset=self.dataset.merge(race.dataset).assign_attrs(attrs))
+
     def stages(self, plan: str | None = None) -> list[tuple[Source, LossBelow]]:
         """The stages of a plan (the recommended one by default) for `learncast.simulate.train`.
 
         Each is a pair of trials and the loss of the real model at which it ends.
         """
-        name = self.recommended if plan is None else plan
-        if name not in self.dataset["plan"].values:
-            raise InvalidSpec(
-                required=f"the plan must be one of {', '.join(map(str, self.dataset['plan'].values))}",
-                got=repr(name),
-                why="only these were compared",
-                remedy="choose one of these, or leave it out for the recommended one",
-            )
+        plans = tuple(map(str, self.dataset["plan"].values))
+        name = one_of("the plan", self.recommended if plan is None else plan, plans, why="only these were compared")
         if not self.sources:
             raise InvalidSpec(
                 required="stages need the trials that the advice was about",
@@ -134,35 +162,14 @@ class Advice:
         parts = [said, f"Also on the shortlist: {others}." if others else ""]
         pilot = self.pilot
         parts.append(pilot.summary if pilot is not None else "A pilot race of the shortlist would tell them apart.")
-        parts.append(f"Class {self.forecast_class} ({a['kind']} trained by {a['optimiser']}): no step counts.")
+        parts.append(f"Class {self.forecast_class} ({a['kind']} trained by {a['optimizer']}): no step counts.")
         return " ".join(part for part in (*parts, *self.warnings) if part)
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write to NetCDF; the file appears whole or not at all."""
-        return save_dataset(self.dataset, path, kind=KIND, provenance=self.provenance)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Advice:
-        """Read a file that `save` wrote."""
-        dataset, provenance = load_dataset(path, kind=KIND)
-        return cls(dataset, provenance)
 
     def __repr__(self) -> str:
         lines = [f"<Advice ({self.forecast_class}): {self.recommended}, forecast {self.score:.2f} of direct training"]
         for name in self.dataset["plan"].values[:5]:
             row = self.dataset.sel(plan=name)
-            lines.append(f"  {int(row['rank']):>2}. {name}: {float(row['score']):.2f}{_note(row)}")
+            note = "" if bool(row["within_cap"]) else " (stop beyond the cap)"
+            lines.append(f"  {int(row['rank']):>2}. {name}: {float(row['score']):.2f}{note}")
         left = self.dataset.sizes["plan"] - 5
         return "\n".join(lines) + (f"\n  ... {left} more>" if left > 0 else ">")
-
-
-def _note(row: xr.Dataset) -> str:
-    return "" if bool(row["within_cap"]) else " (stop beyond the cap)"
-
-
-def ranked(scores: np.ndarray) -> np.ndarray:
-    """Places of plans in order of their scores, 1 for the least; equal ones keep their order."""
-    order = np.argsort(np.where(np.isnan(scores), np.inf, scores), kind="stable")
-    places = np.empty(len(scores), dtype=int)
-    places[order] = np.arange(1, len(scores) + 1)
-    return places

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from learncast.dynamics.learning_problem import lag_statistics
 from learncast.errors import InvalidSpec
-from learncast.tasks.covariance import MEMORY_LIMIT
+from learncast.tasks.covariance import check_room
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 
@@ -53,7 +53,9 @@ class Moments:
         affine : bool
             Whether the network can answer a constant, so that the best linear map may too.
         """
-        _check_room(task)
+        told = f"{task.steps} steps of {task.inputs} inputs"
+        remedy = "use shorter trials or fewer input channels"
+        check_room((task.steps * (task.inputs + 1)) ** 2, f"the moments of {task.name!r}", told, remedy)
         statistics = lag_statistics(task)
         lags, n, m = statistics.lags, task.inputs, task.outputs
         if np.isnan(statistics.constant):
@@ -64,7 +66,6 @@ class Moments:
                 remedy="give target_covariance, or make the task from trials",
             )
         square, cross = np.zeros((lags, n + 1, lags, n + 1)), np.zeros((m, lags, n + 1))
-        assert statistics.input is not None
         square[:, :n, :, :n] = statistics.input
         cross[:, :, :n] = statistics.cross.transpose(1, 0, 2)
         readouts = range(lags) if task.targets == "every_step" else [lags - 1]
@@ -96,8 +97,7 @@ class MomentStack:
         """Stack them; one task alone serves any number of copies."""
         lags, width, outputs = max(m.lags for m in moments), moments[0].inputs + 1, len(moments[0].cross)
         size = lags * width
-        square, cross = torch.zeros(len(moments), size, size), torch.zeros(len(moments), outputs, size)
-        square, cross = square.double(), cross.double()
+        square, cross = (torch.zeros(len(moments), n, size, dtype=torch.float64) for n in (size, outputs))
         for k, one in enumerate(moments):
             n = len(one.square)
             square[k, :n, :n] = torch.from_numpy(one.square)
@@ -114,14 +114,3 @@ class MomentStack:
         if len(self.constant) == 1:
             return self
         return MomentStack(self.square[index], self.cross[index], self.constant[index], self.lags)
-
-
-def _check_room(task: Task) -> None:
-    size = 8 * (task.steps * (task.inputs + 1)) ** 2
-    if size > MEMORY_LIMIT:
-        raise InvalidSpec(
-            required=f"the moments of {task.name!r} must fit in {MEMORY_LIMIT / 2**30:.3g} GiB",
-            got=f"{task.steps} steps of {task.inputs} inputs, which take {size / 2**30:.3g} GiB",
-            why="every step of the surrogate's descent reads them",
-            remedy="use shorter trials or fewer input channels",
-        )

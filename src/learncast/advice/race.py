@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import torch
 import xarray as xr
 from scipy.stats import t as student
 from torch import nn
 
+from learncast.advice.update_rule import UpdateRule
 from learncast.errors import InvalidSpec
 from learncast.progress import Progress, silent
+from learncast.simulate.borrowed import at_rest, own_randomness
+from learncast.simulate.learner import half_squared_error
 from learncast.simulate.sources import Source
-from learncast.simulate.update_rule import UpdateRule
 from learncast.trajectory import STEPS, described
 from learncast.validation import FloatArray, count
 
@@ -129,58 +128,60 @@ def run_race(
             why="there is nothing to compare",
             remedy="give more plans, or train the one there is",
         )
-    field = _Field(model, dict(plans), rule, batch, count("budget", budget, why="it counts steps"), progress)
-    lanes, found = list(plans), []
+    left = count("budget", budget, why="it counts steps")
+    lanes: list[str] = list(plans)
+    found: list[Round] = []
     for seed in range(count("seeds", seeds, why="each is a repetition")):
-        found.append(field.round(lanes, seed))
-        if not np.isfinite(list(found[-1][0].values())).any():
-            found.pop()  # the budget ended before anyone arrived
-            break
-        means = {name: _mean(found, name) for name in lanes}
+        runners = {name: Runner(model, plans[name], rule, batch, seed) for name in lanes}
+        steps, cut, left = _round(runners, left, lambda rest: progress(1 - rest / budget))
+        if not np.isfinite(list(steps.values())).any():
+            break  # the budget ended before anyone arrived
+        found.append((steps, cut))
+        means = {name: float(np.nanmean(_times(found, name))) for name in lanes}
         lanes = sorted(lanes, key=means.__getitem__)[: max(2, math.ceil(len(lanes) / 2))]
-        if _told_apart(found, lanes) or field.left <= 0:
+        if _told_apart(found, lanes) or left <= 0:
             break
     progress(1.0)
-    return _packed(list(plans), found, lanes, field)
+    table = np.array([[steps.get(name, math.nan) for steps, _ in found] for name in plans]).reshape(len(plans), -1)
+    dataset = xr.Dataset(
+        {
+            "race_steps": (("lane", "seed"), table, described("steps until the target was learned", STEPS)),
+            "race_cut": ("seed", [cut for _, cut in found], described("steps at which plans were cut off", STEPS)),
+        },
+        coords={"lane": list(plans), "seed": np.arange(len(found))},
+        attrs={
+            "race_winner": lanes[0] if found else "",
+            "race_decided": int(bool(found) and _told_apart(found, lanes)),
+            "race_confidence": _confidence(found, lanes[0], lanes[1]) if found else math.nan,
+            "race_spent": budget - left,
+            "race_budget": budget,
+        },
+    )
+    return Race(dataset)
 
 
+#: Steps of each plan on one seed (infinite: cut off), and where they were cut off.
 Round = tuple[dict[str, float], float]
 
 
-class _Field:
-    """All plans of a race and the steps they may still take."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        plans: dict[str, Stages],
-        rule: UpdateRule,
-        batch: int | None,
-        budget: int,
-        progress: Any,
-    ) -> None:
-        self.model, self.plans, self.rule, self.batch = model, plans, rule, batch
-        self.budget, self.left, self.progress = budget, budget, progress
-
-    def round(self, lanes: list[str], seed: int) -> Round:
-        """Steps of each plan on one seed (infinite: cut off), and where they were cut off."""
-        runners = {name: _Runner(self.model, self.plans[name], self.rule, self.batch, seed) for name in lanes}
-        steps, arrived, now = dict.fromkeys(lanes, math.inf), math.inf, 0
-        running = [name for name in lanes if not runners[name].finished]
-        steps.update({name: 0.0 for name in lanes if runners[name].finished})
-        while running and self.left >= LOOK * len(running) and now < SLACK * arrived:
-            now += LOOK
-            for name in running:
-                runners[name].advance(LOOK)
-                self.left -= LOOK
-                if runners[name].finished:
-                    steps[name], arrived = float(now), min(arrived, now)
-            running = [name for name in running if not (runners[name].finished or runners[name].lost)]
-            self.progress(1 - self.left / self.budget)
-        return steps, float(max(now, LOOK))
+def _round(runners: dict[str, Runner], left: int, report: Callable[[int], None]) -> tuple[dict[str, float], float, int]:
+    """Run side by side until all have arrived or are cut off; also the steps that are left of the budget."""
+    steps = {name: 0.0 if runner.finished else math.inf for name, runner in runners.items()}
+    arrived, now = math.inf, 0
+    running = [name for name in runners if not runners[name].finished]
+    while running and left >= LOOK * len(running) and now < SLACK * arrived:
+        now += LOOK
+        left -= LOOK * len(running)
+        for name in running:
+            runners[name].advance(LOOK)
+            if runners[name].finished:
+                steps[name], arrived = float(now), min(arrived, now)
+        running = [name for name in running if not (runners[name].finished or runners[name].lost)]
+        report(left)
+    return steps, float(max(now, LOOK)), left
 
 
-class _Runner:
+class Runner:
     """A copy of the model on its way through one plan."""
 
     def __init__(self, model: nn.Module, stages: Stages, rule: UpdateRule, batch: int | None, seed: int) -> None:
@@ -199,12 +200,12 @@ class _Runner:
     def advance(self, steps: int) -> None:
         """Take some steps, then judge."""
         source = self.stages[self.stage][0]
-        with own_randomness(self.seed * 1_000_003 + self.step):  # for dropout
+        with own_randomness(self.seed * 1_000_003 + self.step):  # of dropout
             for _ in range(steps):
                 x, y = source.batch(self.batch, (self.seed, self.stage), self.step, self.dtype)
-                self.optimiser.zero_grad(set_to_none=True)
+                self.optimizer.zero_grad(set_to_none=True)
                 half_squared_error(self.module, x, y).backward()  # type: ignore[no-untyped-call]
-                self.optimiser.step()
+                self.optimizer.step()
                 self.step += 1
         self._judge()
 
@@ -212,7 +213,7 @@ class _Runner:
         """Go on to the next stage when this one has ended; several may end at once."""
         while not self.finished and not self.lost:
             source, goal = self.stages[self.stage]
-            loss = judged(self.module, source, self.dtype)
+            loss = judged(self.module, source)
             self.lost = not math.isfinite(loss)
             if not loss <= goal:
                 return
@@ -221,40 +222,20 @@ class _Runner:
 
     def _begin(self) -> None:
         learning = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
-        self.optimiser = self.rule.made(learning)
+        self.optimizer = self.rule.made(learning)
 
 
-def half_squared_error(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Half the squared error, summed over outputs and readout steps, mean over trials."""
-    return (module(x) - y).pow(2).sum() / (2 * len(x))
-
-
-def judged(module: nn.Module, source: Source, dtype: torch.dtype) -> float:
+def judged(module: nn.Module, source: Source) -> float:
     """Loss on held-out trials, judged without training."""
-    x, y = source.held_out(JUDGED, (0, 0), dtype)
-    module.eval()
-    with torch.no_grad():
-        value = float(half_squared_error(module, x[:JUDGED], y[:JUDGED]))  # recorded trials come all of them
-    module.train()
-    return value
-
-
-@contextmanager
-def own_randomness(seed: int) -> Iterator[None]:
-    """Torch's random numbers from a seed, and the global ones as they were afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
+    x, y = source.held_out(JUDGED, (0, 0), next(module.parameters()).dtype)
+    with at_rest(module):
+        return float(half_squared_error(module, x[:JUDGED], y[:JUDGED]))  # recorded trials come all of them
 
 
 def _times(found: list[Round], name: str) -> FloatArray:
     """Logarithm of the steps on each seed a plan ran, its cut where it was cut off; nan where it did not run."""
     rows = [math.log(max(min(steps[name], cut), 1.0)) if name in steps else math.nan for steps, cut in found]
     return np.array(rows)
-
-
-def _mean(found: list[Round], name: str) -> float:
-    return float(np.nanmean(_times(found, name)))
 
 
 def _confidence(found: list[Round], first: str, second: str) -> float:
@@ -276,24 +257,3 @@ def _told_apart(found: list[Round], lanes: list[str]) -> bool:
     if math.isfinite(last[lanes[0]]) and all(math.isinf(last[name]) for name in others):
         return True
     return _confidence(found, lanes[0], lanes[1]) >= SURE
-
-
-def _packed(names: list[str], found: list[Round], lanes: list[str], field: _Field) -> Race:
-    table = np.array([[steps.get(name, math.nan) for steps, _ in found] for name in names]).reshape(len(names), -1)
-    attributes = {
-        "race_winner": lanes[0] if found else "",
-        "race_decided": int(bool(found) and _told_apart(found, lanes)),
-        "race_confidence": _confidence(found, lanes[0], lanes[1]) if found else math.nan,
-        "race_spent": field.budget - field.left,
-        "race_budget": field.budget,
-    }
-    return Race(
-        xr.Dataset(
-            {
-                "race_steps": (("lane", "seed"), table, described("steps until the target was learned", STEPS)),
-                "race_cut": ("seed", [cut for _, cut in found], described("steps at which plans were cut off", STEPS)),
-            },
-            coords={"lane": names, "seed": np.arange(len(found))},
-            attrs=attributes,
-        )
-    )

@@ -1,0 +1,6 @@
+"""What to train first, for a model of which everything is trained."""
+
+from learncast.advice.advice import Advice
+from learncast.advice.adviser import advise
+
+__all__ = ["Advice", "advise"]

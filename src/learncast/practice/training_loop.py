@@ -1,0 +1,437 @@
+"""A plan turned into a loop of one's own training: batches stage by stage, until each stage has done its work."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, inf, isfinite, nan
+from typing import Any
+
+from learncast.dynamics.modes import Modes
+from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast.practice.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
+from learncast.practice.stage import Stage
+from learncast.tasks.recorded.streams import endless, pair_of
+from learncast.trajectory import Status
+from learncast.validation import FloatArray, count, one_of, positive, real_array, suggestion
+
+CRITERIA = ("strength", "loss", "steps")
+#: Steps that a stage may take in any case before it is given up: a forecast of 0 steps allows for some noise.
+LEAST_LIMIT = 100
+#: Batches that a trainer may fetch before it has reported on the ones it had.
+AHEAD = 4
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedStage:
+    """A stage, and what its plan knows of it.
+
+    Attributes
+    ----------
+    stage : Stage
+    expected_steps : float
+        Steps that the plan expects.
+    status : Status
+        How that forecast came out.
+    modes : Modes or None
+        The task mode by mode, where the network is linear.
+    losses : callable
+        Of nothing: what the loss is judged by.
+    """
+
+    stage: Stage
+    expected_steps: float
+    status: Status
+    modes: Modes | None
+    losses: Callable[[], LossRange]
+
+
+class TrainingLoop:
+    """Leads a training loop of one's own through the stages of a plan.
+
+    A stage that is given by steps ends after as many updates. One that is given by an accuracy ends when the accuracy
+    of the network, measured on the batch just trained on, reaches it.
+
+    Parameters
+    ----------
+    planned : sequence of PlannedStage
+    criterion : {"strength", "loss", "steps"}
+        What ends a stage given by an accuracy: the strength of every mode, the excess of the loss over its least, or
+        simply as many steps as the plan expects.
+    spec : str
+        Hash of the plan; a state is taken up by the same one only.
+    most : float
+        A stage that has not reached its accuracy is given up after so many times the steps expected (100 at least),
+        with the status ``not_learned`` and a warning in the report.
+    window : int, optional
+        Batches over which the loss is averaged, by default a twentieth of the steps expected, from 1 to 50. The mean
+        lags behind by half of it.
+    every : int
+        Updates between two measurements.
+    """
+
+    def __init__(
+        self,
+        planned: Sequence[PlannedStage],
+        *,
+        criterion: str,
+        spec: str,
+        most: float = 3.0,
+        window: int | None = None,
+        every: int = 1,
+    ) -> None:
+        self.criterion = one_of("criterion", criterion, CRITERIA, why="a stage can be ended by one of these")
+        self.planned, self.spec = tuple(planned), spec
+        positive("most", most, why="a stage needs time to learn")
+        count("every", every, why="it counts updates")
+        _check_names(planned)
+        self._stages = [_training_stage(k, one, criterion, most, window, every) for k, one in enumerate(planned)]
+        self._current = 0
+        self._given: deque[TrainingStage] = deque()
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    @property
+    def stage(self) -> TrainingStage:
+        """The stage in training, or the last one."""
+        return self._stages[self._current]
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to train: every stage is over, or one diverged."""
+        return all(s.done for s in self._stages) or any(s.status is Status.diverged for s in self._stages)
+
+    def stages(self, loaders: Mapping[str, Any]) -> Iterator[TrainingStage]:
+        """The stages that are not over yet, one after the other.
+
+        Parameters
+        ----------
+        loaders : mapping of task name to batches
+            For each task a DataLoader, a Dataset, an iterable of (inputs, targets), or a function of nothing that
+            returns one; passed through again and again. A generator that ends before its stage is refused.
+        """
+        self._check(loaders)
+        return self._walk(loaders, 1)
+
+    def dataloader(self, loaders: Mapping[str, Any]) -> FollowingLoader:
+        """All stages as one loader, for trainers that want a single one; report with the loop's own `update`."""
+        self._check(loaders)
+        return FollowingLoader(self, loaders)
+
+    def _walk(self, loaders: Mapping[str, Any], ahead: int) -> Iterator[TrainingStage]:
+        for k, stage in enumerate(self._stages):
+            if stage.done:
+                self._pass_on(k)
+                continue
+            self._current = k
+            stage.begin(loaders[stage.name], ahead=ahead)
+            yield stage
+            if stage.status is Status.diverged:
+                return
+            self._pass_on(k)
+
+    def _pass_on(self, k: int) -> None:
+        """A next stage whose band the network is in already needs no training."""
+        here = self._stages[k].measure
+        for following in self._stages[k + 1 : k + 2]:
+            measure, goal = following.measure, following.goal
+            if goal is None or following.steps or not isinstance(measure, StrengthMeasure):
+                continue
+            if isinstance(here, StrengthMeasure):
+                measure.strength = here.strength
+                following.accuracy = measure.accuracy_of(measure.strength)
+                if following.accuracy >= goal:
+                    following.status = Status.ok
+
+    def update(self, loss: Any, output: Any = None) -> None:
+        """Report one step on the oldest batch that `dataloader` gave."""
+        if not self._given:
+            raise InvalidSpec(
+                required="update must follow a batch of this loop's dataloader",
+                got="one without a batch",
+                why="each update reports on one batch",
+                remedy="train on loop.dataloader(loaders), or call update on a stage",
+            )
+        self._given.popleft().update(loss, output)
+
+    def _check(self, loaders: Mapping[str, Any]) -> None:
+        for stage in self._stages:
+            if stage.name not in loaders:
+                names = tuple(map(str, loaders))
+                raise InvalidSpec(
+                    required=f"loaders must have one for task {stage.name!r}",
+                    got=f"loaders for {', '.join(map(repr, names)) or 'nothing'}",
+                    why=f"stage {stage.index} trains on it",
+                    remedy=suggestion(stage.name, names) or f"add loaders[{stage.name!r}]",
+                )
+
+    def report(self) -> str:
+        """What was planned and what was done, as a table; below it what went otherwise."""
+        width = max(len("stage"), *(len(s.name) for s in self._stages))
+        lines = [f"{'stage':<{width}}  planned    taken  accuracy  ended"]
+        for s in self._stages:
+            accuracy = f"{s.accuracy:8.4f}" if isfinite(s.accuracy) else "       -"
+            lines.append(f"{s.name:<{width}}  {s.expected_steps:7.0f}  {s.steps:7d}  {accuracy}  {self._ended(s)}")
+        return "\n".join(lines + [f"warning: {s.name}: {text}" for s in self._stages for text in self._warnings(s)])
+
+    def _ended(self, stage: TrainingStage) -> str:
+        if stage.status is not None:
+            return stage.status.name
+        if stage.index < self._current:
+            return "left early"
+        return "going on" if stage.steps else "not begun"
+
+    def _warnings(self, stage: TrainingStage) -> list[str]:
+        found = []
+        if stage.status is Status.not_learned:
+            found.append(
+                f"given up after {stage.steps} steps where the plan expects {stage.expected_steps:.0f}; check that "
+                "loader, learning rate and network are those of the plan"
+            )
+        if stage.status is Status.diverged:
+            found.append(f"diverged at step {stage.steps}: the loss is {stage.loss}; lower the learning rate")
+        if self._ended(stage) == "left early":
+            found.append(f"left after {stage.steps} steps, before it was done")
+        if stage.measure is not None and stage.measure.remark:
+            found.append(stage.measure.remark)
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loop stands, as plain numbers and lists, to be saved beside model and optimiser."""
+        return {"spec": self.spec, "criterion": self.criterion, "stages": [s.state_dict() for s in self._stages]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from such a state: stages that are over are not trained again. Loaders begin afresh."""
+        if (state.get("spec"), state.get("criterion")) != (self.spec, self.criterion):
+            raise SchemaMismatch(
+                required="the state must be one of this very curriculum and criterion",
+                got="one of another",
+                why="going on from it would mix two runs",
+                remedy="build the loop as it was built when the state was saved",
+            )
+        for stage, own in zip(self._stages, state["stages"], strict=True):
+            stage.load_state_dict(own)
+        unfinished = [s.index for s in self._stages if not s.done]
+        self._current = unfinished[0] if unfinished else len(self._stages) - 1
+
+    def __repr__(self) -> str:
+        parts = " -> ".join(f"{s.name} ({s.steps} of {s.expected_steps:g})" for s in self._stages)
+        return f"<TrainingLoop by {self.criterion}: {parts}>"
+
+
+class FollowingLoader:
+    """One loader that gives the batches of whichever stage is in training, and ends with the last.
+
+    A trainer that fetches a batch ahead trains each stage one step longer.
+    """
+
+    def __init__(self, loop: TrainingLoop, loaders: Mapping[str, Any]) -> None:
+        self.loop, self.loaders = loop, loaders
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        self.loop._given.clear()
+        for stage in self.loop._walk(self.loaders, AHEAD):
+            for batch in stage:
+                self.loop._given.append(stage)
+                yield batch
+
+
+def _training_stage(
+    index: int, planned: PlannedStage, criterion: str, most: float, window: int | None, every: int
+) -> TrainingStage:
+    expected, name = planned.expected_steps, planned.stage.task.name
+    if not isfinite(expected):
+        raise InvalidSpec(
+            required="every stage of a training loop must end by the plan's own forecast",
+            got=f"{'no end' if expected == inf else 'no forecast'} for {name!r} ({planned.status.value})",
+            why="training would never go on to the next stage",
+            remedy="ask for a lower accuracy, another learning rate, or a number of steps",
+        )
+    goal = None if criterion == "steps" else planned.stage.accuracy
+    limit = max(ceil(most * expected), LEAST_LIMIT)
+    return TrainingStage(index, name, goal, expected, limit, _measure(planned, criterion, goal, window), every)
+
+
+def _measure(planned: PlannedStage, criterion: str, goal: float | None, window: int | None) -> Measure | None:
+    if planned.modes is not None and (criterion == "strength" or goal is None):
+        return StrengthMeasure(planned.modes)
+    if criterion == "strength":
+        raise InvalidSpec(
+            required="criterion 'strength' must be used with a linear network",
+            got=f"a plan for {planned.stage.task.name!r} without such modes",
+            why="strengths are read from a linear map of pooled inputs",
+            remedy="use criterion='loss' or 'steps'",
+        )
+    if goal is None:
+        return None
+    losses = planned.losses()
+    if not losses.whole > 0:
+        raise InvalidSpec(
+            required=f"criterion 'loss' needs a task with something to learn, in place of {planned.stage.task.name!r}",
+            got=f"{losses.whole:g} between its least loss and that of a silent network",
+            why="the excess that is left is measured against it",
+            remedy="leave the stage out, or use criterion='steps'",
+        )
+    usual = min(max(round(planned.expected_steps / 20), 1), 50)
+    return LossMeasure(losses, usual if window is None else count("window", window, why="it is a mean"))
+
+
+def _check_names(planned: Sequence[PlannedStage]) -> None:
+    """Refuse different tasks of one name: their loaders could not be told apart."""
+    tasks = {id(one.stage.task): one.stage.task for one in planned}.values()
+    names = [task.name for task in tasks]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidSpec(
+                required="every task of a training loop must have its own name",
+                got=f"two tasks called {name!r}",
+                why="loaders are given by the names of their tasks",
+                remedy="rename one with task.renamed(...)",
+            )
+
+
+@dataclass(eq=False, repr=False)
+class TrainingStage:
+    """One stage in training: iterate over its batches, train on each, and report with `update`; it ends by itself.
+
+    Attributes
+    ----------
+    index : int
+    name : str
+        The task.
+    goal : float or None
+        Accuracy to reach; None where the stage is given by steps.
+    expected_steps : float
+        Steps that the plan expects.
+    limit : float
+        Steps after which the stage is given up.
+    steps : int
+        Updates so far.
+    accuracy : float
+        Measured on the last batch; nan while unknown.
+    status : Status or None
+        None while the stage goes on. ``ok`` when it did what was planned, ``not_learned`` when it was given up at its
+        limit, ``diverged`` when the loss was no longer a number.
+    """
+
+    index: int
+    name: str
+    goal: float | None
+    expected_steps: float
+    limit: float
+    measure: Measure | None
+    every: int = 1
+    steps: int = 0
+    accuracy: float = nan
+    loss: float = nan
+    status: Status | None = None
+    _ahead: int = 1
+    _batches: Iterator[Any] = field(default_factory=lambda: iter(()))
+    _pending: deque[tuple[Any, Any]] = field(default_factory=deque)
+
+    @property
+    def done(self) -> bool:
+        """Whether the stage is over."""
+        return self.status is not None
+
+    def begin(self, source: Any, *, ahead: int = 1) -> None:
+        """Take batches from a source; `ahead` of them may be out before the first is reported on."""
+        self._batches, self._ahead = endless(source), ahead
+        self._pending.clear()
+        if self.goal is None and self.steps >= self.expected_steps:
+            self.status = self.status or Status.ok
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        while not self.done:
+            if len(self._pending) >= self._ahead:
+                raise InvalidSpec(
+                    required=f"stage {self.name!r} must be told of every batch with update(loss, output)",
+                    got=f"a batch asked for after {self.steps} updates while {len(self._pending)} wait",
+                    why="it could never know when to stop",
+                    remedy="call stage.update(loss, output) after the optimiser's step",
+                )
+            batch = pair_of(next(self._batches), f"a batch of {self.name!r}")
+            self._pending.append(batch)
+            yield batch
+
+    def update(self, loss: Any, output: Any = None) -> None:
+        """Report one step of the optimiser: the loss on the last batch, and what the network answered to it.
+
+        Parameters
+        ----------
+        loss : number or tensor
+            Watched only for being a number.
+        output : array or tensor, optional
+            Answers in the shape of the batch's targets; a stage given by steps can do without.
+        """
+        if not self._pending:
+            raise InvalidSpec(
+                required=f"update must follow a batch of stage {self.name!r}",
+                got="one without a batch",
+                why="each update reports on one batch",
+                remedy="iterate over the stage, and call update once for every batch",
+            )
+        inputs, targets = self._pending.popleft()
+        self.steps += 1
+        self.loss = float(loss.detach()) if hasattr(loss, "detach") else float(loss)
+        if self.done:  # a batch that was fetched ahead
+            return
+        if not isfinite(self.loss):
+            self.status = Status.diverged
+            return
+        if self.measure is not None and self.steps % self.every == 0 and (output is not None or self.goal is not None):
+            self.accuracy = self.measure.take(*self._arrays(inputs, targets, output))
+        self._judge()
+
+    def _judge(self) -> None:
+        if self.goal is None:
+            self.status = Status.ok if self.steps >= self.expected_steps else None
+        elif self.accuracy >= self.goal:
+            self.status = Status.ok
+        elif self.steps >= self.limit:
+            self.status = Status.not_learned
+
+    def _arrays(self, inputs: Any, targets: Any, output: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
+        y = real_array("targets", targets, ndim=(2, 3))
+        if output is None or tuple(output.shape) != y.shape:
+            raise InvalidSpec(
+                required=f"update must be given answers of the targets' shape {y.shape}",
+                got="none" if output is None else f"shape {tuple(output.shape)}",
+                why=f"stage {self.name!r} ends by its accuracy, which is measured on them",
+                remedy="call update(loss, output), or use criterion='steps'",
+            )
+        return real_array("inputs", inputs, ndim=(2, 3)), y, real_array("output", output)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stage stands, as plain numbers and lists; the place in its loader is not part of it."""
+        return {
+            "name": self.name,
+            "steps": self.steps,
+            "accuracy": self.accuracy,
+            "loss": self.loss,
+            "status": None if self.status is None else self.status.name,
+            "measure": None if self.measure is None else self.measure.state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from such a state."""
+        if state.get("name") != self.name or (state.get("measure") is None) != (self.measure is None):
+            raise SchemaMismatch(
+                required=f"the state must be one of stage {self.name!r} with the same criterion",
+                got=f"one of {state.get('name')!r}",
+                why="going on from it would mix two stages",
+                remedy="load the state that this loop saved",
+            )
+        self.steps, self.accuracy, self.loss = int(state["steps"]), float(state["accuracy"]), float(state["loss"])
+        self.status = None if state["status"] is None else Status[state["status"]]
+        if self.measure is not None:
+            self.measure.restore(state["measure"])
+
+    def __repr__(self) -> str:
+        where = "going on" if self.status is None else self.status.name
+        return (
+            f"<TrainingStage {self.index} {self.name!r}: {self.steps} of {self.expected_steps:g} expected steps, "
+            f"accuracy {self.accuracy:.4g}, {where}>"
+        )
