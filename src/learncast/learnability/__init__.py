@@ -1,6 +1,8 @@
 """How far back a trained recurrent model can learn, from N sequences, with its optimiser.
 
-The names below load on first use: some parts need torch, others do not.
+`window` answers it; `Measurement`, `DetectionRule` and `Batching` say what is asked. Below them are the cells, then
+`replay` (what a layer did), `transport` (how far blame is carried) and `detection` (what is told from noise). The names
+load on first use: some parts need torch, others do not.
 """
 
 from __future__ import annotations
@@ -8,45 +10,34 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-_HOME = {
-    "ConstGate": "cells",
-    "DiagGate": "cells",
-    "LSTM": "cells",
-    "LearnabilityWindow": "learnability_window",
-    "PaperGRU": "cells",
-    "SharedGate": "cells",
-    "WindowMonitor": "monitor",
-    "lightning_callback": "monitor",
-    "window": "diagnosis",
-}
-
-__all__ = [
-    "LSTM",
-    "ConstGate",
-    "DiagGate",
-    "LearnabilityWindow",
-    "PaperGRU",
-    "SharedGate",
-    "WindowMonitor",
-    "lightning_callback",
-    "window",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        value = getattr(import_module(f"learncast.learnability.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'learncast.learnability' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
-
-
 if TYPE_CHECKING:
     from learncast.learnability.cells import LSTM, ConstGate, DiagGate, PaperGRU, SharedGate
     from learncast.learnability.diagnosis import window
     from learncast.learnability.learnability_window import LearnabilityWindow
     from learncast.learnability.monitor import WindowMonitor, lightning_callback
+    from learncast.learnability.question import Batching, DetectionRule, Measurement
+
+_NAMES = {
+    "cells": ("LSTM", "ConstGate", "DiagGate", "PaperGRU", "SharedGate"),
+    "diagnosis": ("window",),
+    "learnability_window": ("LearnabilityWindow",),
+    "monitor": ("WindowMonitor", "lightning_callback"),
+    "question": ("Batching", "DetectionRule", "Measurement"),
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = [
+    "LSTM", "Batching", "ConstGate", "DetectionRule", "DiagGate", "LearnabilityWindow", "Measurement", "PaperGRU",
+    "SharedGate", "WindowMonitor", "lightning_callback", "window",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'learncast.learnability' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"learncast.learnability.{_HOME[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

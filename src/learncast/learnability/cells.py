@@ -107,8 +107,8 @@ class GatedCell(nn.Module):
             )
         return preactivation.tanh()
 
-    def _projected(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Input projections of all steps, (time, batch, rows), and the state before the first."""
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The states at every step, (batch, time, hidden)."""
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size or 0 in inputs.shape:
             raise InvalidSpec(
                 required=f"inputs must be (batch, time, {self.input_size}) with at least one sequence and step",
@@ -116,8 +116,22 @@ class GatedCell(nn.Module):
                 why="each axis has a fixed meaning",
                 remedy="reshape the inputs",
             )
+        # Input projections of all steps, (time, batch, rows), as one product.
         steps = nn.functional.linear(inputs.transpose(0, 1), self.input_weights, self.bias)
-        return steps, steps.new_zeros(inputs.shape[0], self.hidden_size)
+        h = c = steps.new_zeros(inputs.shape[0], self.hidden_size)
+        weights, states = self._recurrent(), []
+        for step in steps.unbind():
+            h, c = self._step(step, h, c, *weights)
+            states.append(h)
+        return torch.stack(states, 1)
+
+    def _recurrent(self) -> tuple[Tensor, ...]:
+        """The recurrent weights as a step takes them."""
+        return (self.recurrent_weights.t(),)
+
+    def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The next hidden state and the next cell, which only an LSTM has, from the projected input of a step."""
+        raise NotImplementedError
 
     def extra_repr(self) -> str:
         """The sizes, as torch prints them."""
@@ -133,14 +147,8 @@ class ConstGate(GatedCell):
         super().__init__(inputs, hidden, **options)
         self.gate = _fraction(gate)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The states at every step, (batch, time, hidden)."""
-        steps, h = self._projected(inputs)
-        recurrent, states = self.recurrent_weights.t(), []
-        for step in steps.unbind():
-            h = torch.lerp(h, self._candidate(torch.addmm(step, h, recurrent)), self.gate)
-            states.append(h)
-        return torch.stack(states, 1)
+    def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.lerp(h, self._candidate(torch.addmm(step, h, weights[0])), self.gate), c
 
 
 class SharedGate(GatedCell):
@@ -153,15 +161,9 @@ class SharedGate(GatedCell):
     ) -> None:
         super().__init__(inputs, hidden, gate=gate, zero_gate_weights=zero_gate_weights, **options)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The states at every step, (batch, time, hidden)."""
-        steps, h = self._projected(inputs)
-        recurrent, states, rows = self.recurrent_weights.t(), [], self.block_rows()
-        for step in steps.unbind():
-            gate, candidate = torch.addmm(step, h, recurrent).split_with_sizes(rows, 1)
-            h = torch.lerp(h, self._candidate(candidate), gate.sigmoid())
-            states.append(h)
-        return torch.stack(states, 1)
+    def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        gate, candidate = torch.addmm(step, h, weights[0]).split_with_sizes(self.block_rows(), 1)
+        return torch.lerp(h, self._candidate(candidate), gate.sigmoid()), c
 
 
 class DiagGate(SharedGate):
@@ -178,18 +180,14 @@ class PaperGRU(GatedCell):
 
     _blocks, _leak = (1, 1, 1), 0
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The states at every step, (batch, time, hidden)."""
-        steps, h = self._projected(inputs)
-        sizes = [2 * self.hidden_size, self.hidden_size]
-        to_gates, to_candidate = (weights.t() for weights in self.recurrent_weights.split_with_sizes(sizes))
-        states = []
-        for for_gates, for_candidate in zip(*(part.unbind() for part in steps.split_with_sizes(sizes, 2)), strict=True):
-            update, reset = torch.addmm(for_gates, h, to_gates).sigmoid().chunk(2, 1)
-            candidate = self._candidate(torch.addmm(for_candidate, reset * h, to_candidate))
-            h = torch.lerp(h, candidate, update)
-            states.append(h)
-        return torch.stack(states, 1)
+    def _recurrent(self) -> tuple[Tensor, ...]:
+        to_gates, to_candidate = self.recurrent_weights.tensor_split([2 * self.hidden_size])
+        return to_gates.t(), to_candidate.t()
+
+    def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        for_gates, for_candidate = step.tensor_split([2 * self.hidden_size], 1)
+        update, reset = torch.addmm(for_gates, h, weights[0]).sigmoid().chunk(2, 1)
+        return torch.lerp(h, self._candidate(torch.addmm(for_candidate, reset * h, weights[1])), update), c
 
 
 class LSTM(GatedCell):
@@ -200,16 +198,10 @@ class LSTM(GatedCell):
     def _set_gate(self, block: list[Tensor], gate: float, zero_weights: bool) -> None:
         super()._set_gate(block, 1 - gate, zero_weights)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The hidden states at every step, (batch, time, hidden)."""
-        steps, h = self._projected(inputs)
-        recurrent, states, c = self.recurrent_weights.t(), [], h
-        for step in steps.unbind():
-            entry, forget, candidate, output = torch.addmm(step, h, recurrent).chunk(4, 1)
-            c = torch.addcmul(entry.sigmoid() * self._candidate(candidate), forget.sigmoid(), c)
-            h = output.sigmoid() * c.tanh()
-            states.append(h)
-        return torch.stack(states, 1)
+    def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        entry, forget, candidate, output = torch.addmm(step, h, weights[0]).chunk(4, 1)
+        c = torch.addcmul(entry.sigmoid() * self._candidate(candidate), forget.sigmoid(), c)
+        return output.sigmoid() * c.tanh(), c
 
 
 def _fraction(gate: float) -> float:

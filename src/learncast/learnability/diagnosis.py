@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn, optim
+import xarray as xr
+from numpy.typing import NDArray
+from torch import nn, optim
 
 from learncast.errors import InvalidSpec
-from learncast.learnability.detection import METHODS
-from learncast.learnability.evidence import Evidence
-from learncast.learnability.learnability_window import LearnabilityWindow
-from learncast.learnability.recurrent_layer import recurrent_layers
-from learncast.learnability.replay_capture import capture
-from learncast.learnability.sample_requirement import THRESHOLD
-from learncast.learnability.sequences import Sequences, checked_loss, checked_sequences
-from learncast.learnability.transport_factor import check_order
-from learncast.learnability.window_dataset import LayerFinding, window_dataset
+from learncast.learnability.detection.detection import NOISES, Detection
+from learncast.learnability.detection.evidence import Evidence, LayerFinding
+from learncast.learnability.detection.requirement import predicted_window, sample_exponent
+from learncast.learnability.detection.tail_index import MINIMUM_SAMPLES, TWO_SIDED
+from learncast.learnability.learnability_window import LearnabilityWindow, Validity
+from learncast.learnability.question import Batching, DetectionRule, Measurement, refuse_loose
+from learncast.learnability.replay.capture import capture
+from learncast.learnability.replay.recurrent_layer import recurrent_layers
+from learncast.learnability.replay.sequences import checked_sequences, half_squared_error
+from learncast.learnability.transport.decay import Decay, fit_decay, unit_time_scales
 from learncast.progress import Progress, silent
-from learncast.trajectory import Provenance, spec_hash
-from learncast.validation import FloatArray, count, one_of, positive
+from learncast.trajectory import Provenance, Status, described, spec_hash
+from learncast.validation import FloatArray
 
-#: Bytes of contributions up to which all are kept, so that every sequence can give signs to the other half.
-MEMORY = 2**28
-#: Numbers in one array of a chunk (sequences x steps x units).
-_CHUNK = 2**20
-_LAGS = 32
+RATE = "parameter change per gradient"
+SEQUENCES = "sequences"
+LAG = "steps"
+_COORDINATES = ("lag", "unit", "sample_size", "noise", "direction", "side")
 
 
 def window(
@@ -35,21 +39,11 @@ def window(
     targets: Any,
     *,
     optimizer: optim.Optimizer | None = None,
-    loss: Callable[[Any, Any], Tensor] | None = None,
-    lags: Sequence[int] | None = None,
-    sample_sizes: Sequence[int] | None = None,
-    seed: int = 0,
-    method: str = "sound",
-    directions: int = 2,
-    chunk: int | None = None,
-    nulls: int = 200,
-    threshold: float | None = None,
-    order: int = 1,
-    auxiliary: bool = False,
-    exact: int = 0,
-    batch_first: bool | None = None,
-    memory: int = MEMORY,
+    measurement: Measurement | None = None,
+    rule: DetectionRule | None = None,
+    batching: Batching | None = None,
     progress: Progress = silent,
+    **loose: Any,
 ) -> LearnabilityWindow:
     """How many steps back a model can learn, from how many sequences, with its optimiser.
 
@@ -64,40 +58,15 @@ def window(
         Per step, in the layout of the inputs, or at the end.
     optimizer : torch.optim.SGD, Adam, AdamW or RMSprop, optional
         The one that trained the model. Without it every base rate is 1.
-    loss : function of (answers, targets), optional
-        One loss per sequence or finer, not averaged over sequences; half the squared error by default.
-    lags : sequence of int, optional
-        Growing; 32 from 1 to half the steps by default.
-    sample_sizes : sequence of int, optional
-        Numbers of sequences to give windows for; from 1/64 of those given to 4 times as many by default.
-    seed : int
-        Of directions, random signs and the order of visit.
-    method : {"sound", "paper"}
-        ``"paper"`` follows the published rule, which finds windows in pure noise; it is here to be compared with.
-    directions : int
-        Random directions on which gradients are projected. The answer is about the mean of their statistics; each
-        is in the result too.
-    chunk : int, optional
-        Sequences held at a time; by default so many that one array of states has about a million numbers.
-    nulls : int
-        Random sign flips behind the critical score, and as many again for the null band.
-    threshold : float, optional
-        Signal-to-noise ratio from which a lag counts. By default the ratio of a signal that is just told from 0 (at
-        the critical score); 0.1 for the published method.
-    order : 0 or 1
-        Of the transport: gates alone, or one visit to the recurrent weights.
-    auxiliary : bool
-        Add a GRU's auxiliary envelopes.
-    exact : int
-        Sequences on which the envelope is computed to all orders too, for up to 16 units, to see whether it decays as
-        fast. It costs about 64 units^2 operations per step and sequence times the longest lag.
-    batch_first : bool, optional
-        Whether the first axis counts sequences; as the recurrent block says, by default.
-    memory : int
-        Bytes of contributions, sequences x lags x directions x units x 8, up to which all are kept: then every
-        sequence is tested with signs from the other half. Beyond, the first half gives the signs, the second is
-        tested, and what is kept is one number per tested sequence and lag.
+    measurement : Measurement, optional
+        What is measured: lags, directions, the order of the transport, the loss.
+    rule : DetectionRule, optional
+        When a lag counts: method, nulls, threshold, sample sizes and seed.
+    batching : Batching, optional
+        How the sequences are laid out, held and kept.
     progress : callable
+    **loose
+        Refused: everything else belongs into one of the three objects.
 
     Returns
     -------
@@ -105,53 +74,27 @@ def window(
 
     Notes
     -----
-    One pass over the data, no files. Memory is a few dozen arrays of a chunk, plus what `memory` allows. A chunk costs
-    one forward pass, one replay by matrix products, ``directions`` products per lag, and one scan over time. A model in
-    single precision is followed in single precision where no product of gates leaves its range. Mean transport is then
-    right to about 1e-5; tail indices far below 1 need a model in double precision.
+    One pass over the data, no files. Memory is a few dozen arrays of a chunk, plus what `Batching.memory` allows. A
+    chunk costs one forward pass, one replay by matrix products, ``directions`` products per lag, and one scan over
+    time. A model in single precision is followed in single precision where no product of gates leaves its range. Mean
+    transport is then right to about 1e-5; tail indices far below 1 need a model in double precision.
     """
-    seed = count("seed", seed, least=0, why="it names a stream of random numbers")
-    data = checked_sequences(model, inputs, targets, seed=seed, batch_first=batch_first)
-    one_of("method", method, METHODS, why="it says whether signs come from independent data")
-    check_order(order)
-    if threshold is not None:
-        threshold = positive("threshold", threshold, why="a ratio of 0 asks for nothing")
-    k = count("directions", directions, why="a projection needs at least one direction")
-    settings: dict[str, Any] = {
-        "order": order,
-        "auxiliary": auxiliary,
-        "directions": k,
-        "lags": _lags(lags, data.steps),
-    }
-    settings["exact"] = min(len(data), count("exact", exact, least=0, why="it counts sequences"))
-    sizes = _sizes(sample_sizes, len(data))
+    refuse_loose(loose)
+    measurement, rule, batching = measurement or Measurement(), rule or DetectionRule(), batching or Batching()
+    data = checked_sequences(model, inputs, targets, seed=rule.seed, batch_first=batching.batch_first)
+    lags, sizes = measurement.lags_within(data.steps), np.array(rule.sizes_around(len(data)), dtype=np.float64)
     layers = recurrent_layers(model)
-    needed = 8 * len(data) * len(settings["lags"]) * k * sum(layer.hidden_size for layer in layers)
-    settings |= {"sequences": len(data), "signs": _signs(method, needed, memory)}
-    found = [Evidence(layer, optimizer, seed=(seed, index), **settings) for index, layer in enumerate(layers)]
-    each = _CHUNK // (data.steps * max(layer.hidden_size for layer in layers)) or 1
-    each = each if chunk is None else count("chunk", chunk, why="sequences come in groups")
-    _gather(model, data, loss, found, each, progress)
-    findings = [_finding(evidence, optimizer, method=method, nulls=nulls, threshold=threshold) for evidence in found]
-    dataset = window_dataset(findings, sizes, sequences=len(data), method=method, order=order)
-    name = "none" if optimizer is None else type(optimizer).__name__
-    dataset.attrs |= {"optimizer": name, "signs": settings["signs"], "cell": layers[0].kind, "directions": k}
-    weights = [value.cpu().numpy() for layer in layers for value in layer.parameters.values()]
-    digest = spec_hash(*weights, *data.specimen(), settings["lags"], sizes, method, seed)
-    return LearnabilityWindow(dataset, Provenance("diagnosis", ("livi2025",), digest, seed))
-
-
-def _gather(
-    model: nn.Module,
-    data: Sequences,
-    loss: Callable[[Any, Any], Tensor] | None,
-    found: list[Evidence],
-    chunk: int,
-    progress: Progress,
-) -> None:
-    for some, inputs, targets in data.chunks(chunk):
+    widths = [layer.hidden_size for layer in layers]
+    kept = batching.keeps(len(data) * len(lags) * measurement.directions * sum(widths), rule.method)
+    signs = "crossed" if kept else "pilot"
+    found = [
+        Evidence(layer, optimizer, measurement, lags=lags, sequences=len(data), signs=signs, seed=(rule.seed, index))
+        for index, layer in enumerate(layers)
+    ]
+    loss = measurement.loss or partial(half_squared_error, batch_first=data.axis == 0)
+    for some, chunk, wanted in data.chunks(batching.chunk_of(data.steps * max(widths))):
         number = some.stop - some.start
-        seen = capture(model, inputs, targets, checked_loss(loss, number, data.axis == 0))
+        seen = capture(model, chunk, wanted, loss)
         if seen.outputs[0].shape[0] != number:
             raise InvalidSpec(
                 required="the recurrent block must receive every sequence of a chunk",
@@ -163,63 +106,184 @@ def _gather(
         for index, evidence in enumerate(found):
             evidence.add(some, seen.replay(index), seen.deltas[index])
         progress(some.stop / len(data))
+    findings = [evidence.finding(rule) for evidence in found]
+    dataset = _labelled(findings, sizes, sequences=len(data))
+    name = "none" if optimizer is None else type(optimizer).__name__
+    dataset.attrs = {"method": rule.method, "order": measurement.order, "optimizer": name, "signs": signs}
+    dataset.attrs |= {"cell": layers[0].kind, "directions": measurement.directions}
+    weights = [value.cpu().numpy() for layer in layers for value in layer.parameters.values()]
+    rates = [value.cpu().numpy() for one in found for value in (one.rates or {}).values()]
+    asked = (repr(replace(measurement, loss=None)), repr(rule), signs)  # of a loss only its place in memory is known
+    digest = spec_hash(*weights, *rates, *data.specimen(), lags, sizes, *asked)
+    return LearnabilityWindow(dataset, Provenance("diagnosis", ("livi2025",), digest, rule.seed))
 
 
-def _finding(
-    evidence: Evidence, optimizer: optim.Optimizer | None, *, method: str, nulls: int, threshold: float | None
-) -> LayerFinding:
-    detection = evidence.detection(method=method, nulls=nulls)
-    if threshold is None:
-        # The statistic's scale is its deviation over sqrt(2), as for a normal law written as a stable one.
-        threshold = float(np.sqrt(2) * detection.critical) if method == "sound" else THRESHOLD
-    rate = 1.0 if optimizer is None else _reference_rate(optimizer, evidence)
-    return LayerFinding(evidence.transport, detection, rate, threshold, evidence.residual, evidence.compared)
+def _labelled(findings: Sequence[LayerFinding], sizes: FloatArray, *, sequences: int) -> xr.Dataset:
+    """One Dataset over (layer, lag, unit, sample_size, direction, noise, side)."""
+    parts = [_layer(finding, sizes) for finding in findings]
+    # A single layer is spared the work of aligning labels, which takes longer than a small diagnosis.
+    several: dict[str, Any] = {"join": "outer", "combine_attrs": "no_conflicts"}
+    whole = parts[0].expand_dims("layer") if len(parts) == 1 else xr.concat(parts, "layer", **several)
+    whole["layer"] = ("layer", np.arange(len(parts)), described("recurrent layer, the lowest first", "1"))
+    whole["sequences"] = ((), sequences, described("sequences diagnosed", SEQUENCES))
+    return whole
 
 
-def _reference_rate(optimizer: optim.Optimizer, evidence: Evidence) -> float:
-    """The learning rate of the layer's parameters, weighed by their number where groups differ."""
-    own = {id(p) for p in evidence.layer.own.values()}
-    rates = [(float(g["lr"]), sum(p.numel() for p in g["params"] if id(p) in own)) for g in optimizer.param_groups]
-    return float(np.average([rate for rate, _ in rates], weights=[size for _, size in rates]))
+def _layer(finding: LayerFinding, sizes: FloatArray) -> xr.Dataset:
+    transport = finding.transport
+    gates, adaptive = transport.decomposition(finding.rate)
+    decay = fit_decay(transport.lags, transport.envelope)
+    time_scale, status = unit_time_scales(transport.lags, transport.effective)
+    directions = len(finding.detection.by_direction.mean)
+    variables: dict[str, Any] = {
+        "envelope": ("lag", transport.envelope, "sum over units of the mean effective rate", RATE),
+        "envelope_gate": ("lag", gates, "part of the envelope owed to the gates at the learning rate", RATE),
+        "envelope_optimizer": ("lag", adaptive, "part of the envelope owed to the optimiser's rates", RATE),
+        "learning_rate": ((), finding.rate, "learning rate behind envelope_gate", RATE),
+        "effective_rate": (("lag", "unit"), transport.effective, "mean effective rate of each unit", RATE),
+        "time_scale": ("unit", time_scale, "time scale of each unit's effective rate", LAG),
+        "time_scale_status": ("unit", _names(status), "how each time scale came out", "1"),
+        **_signal(finding),
+        **_directions(finding.detection),
+        **_windows(finding, sizes, decay),
+        **_decay(decay, transport.lags),
+        **_exact(finding),
+        **_validity(finding),
+        "lag": ("lag", transport.lags, "lag", LAG),
+        "unit": ("unit", np.arange(transport.total.shape[1]), "hidden unit", "1"),
+        "sample_size": ("sample_size", sizes.astype(np.int64), "number of sequences", SEQUENCES),
+        "noise": ("noise", list(NOISES), "what the signal competes with", "1"),
+        "direction": ("direction", np.arange(directions), "random direction of the recurrent parameters", "1"),
+        "side": ("side", ["low", "high"], "end of a 95% interval", "1"),
+    }
+    labels = {name: (dims, values, described(*text)) for name, (dims, values, *text) in variables.items()}
+    return xr.Dataset(labels, {name: labels.pop(name) for name in _COORDINATES})
 
 
-def _signs(method: str, needed: int, memory: int) -> str:
-    if needed <= memory:
-        return "crossed"
-    if method == "paper":
-        raise InvalidSpec(
-            required=f'method="paper" must keep all contributions in {memory / 2**20:,.0f} MiB',
-            got=f"{needed / 2**20:,.0f} MiB of them",
-            why="it takes signs from the very sequences that it tests",
-            remedy="use fewer sequences, lags or directions, or raise memory",
-        )
-    return "pilot"
+def _signal(finding: LayerFinding) -> dict[str, Any]:
+    found = finding.detection
+    margin, noise = TWO_SIDED * found.standard_error, found.noise
+    interval = np.stack([found.mean - margin, found.mean + margin], -1)
+    required = np.stack([found.required(finding.threshold, noise=noise) for noise in NOISES])
+    return {
+        "signal": ("lag", found.mean, "mean of the matched statistic", RATE),
+        "signal_interval": (("lag", "side"), interval, "95% interval of the signal", RATE),
+        "score": ("lag", found.score, "signal over its standard error", "1"),
+        "critical_score": ((), found.critical, "score above which a signal is told from 0", "1"),
+        "tail_index": ("lag", found.index, "tail index of the noise between sequences", "1"),
+        "tail_index_interval": (("lag", "side"), noise.index_interval, "95% interval of the tail index", "1"),
+        "scale": ("lag", found.scale, "scale of the noise between sequences", RATE),
+        "scale_interval": (("lag", "side"), noise.scale_interval, "95% interval of the scale", RATE),
+        "total_tail_index": ((), found.total_index, "tail index of the whole gradient's noise", "1"),
+        "total_scale": ((), found.total_scale, "scale of the whole gradient's noise", RATE),
+        "status": ("lag", _names(found.status), "how each lag came out", "1"),
+        "required_sequences": (("noise", "lag"), required, "sequences that a lag needs", SEQUENCES),
+        "threshold": ((), finding.threshold, "signal-to-noise ratio from which a lag counts", "1"),
+    }
 
 
-def _lags(lags: Sequence[int] | None, steps: int) -> list[int]:
-    if lags is None:
-        return [int(lag) for lag in np.unique(np.linspace(1, max(1, steps // 2), _LAGS).round())]
-    wanted = [count("lags", lag, why="a lag counts steps between two states") for lag in np.ravel(np.asarray(lags))]
-    if not wanted or wanted != sorted(set(wanted)) or wanted[-1] >= steps:
-        raise InvalidSpec(
-            required=f"lags must grow and stay below the {steps} steps of a sequence",
-            got=f"{wanted}" if len(wanted) < 9 else f"{len(wanted)} lags from {wanted[0]} to {wanted[-1]}",
-            why="a lag needs a step at each of its ends",
-            remedy="sort them, drop those that are too long or repeated, or use longer sequences",
-        )
-    return wanted
+def _directions(found: Detection) -> dict[str, Any]:
+    each, grid = found.by_direction, ("direction", "lag")
+    return {
+        "signal_by_direction": (grid, each.mean, "signal along one direction; signal is their mean", RATE),
+        "score_by_direction": (grid, each.score, "that signal over its standard error", "1"),
+        "tail_index_by_direction": (grid, each.index, "tail index of the noise along one direction", "1"),
+        "scale_by_direction": (grid, each.scale, "scale of the noise along one direction", RATE),
+    }
 
 
-def _sizes(sizes: Sequence[int] | None, number: int) -> FloatArray:
-    if sizes is None:
-        sizes = sorted({max(1, round(number * 2.0**power)) for power in range(-6, 3)})
-    why = "a window belongs to a number of sequences"
-    wanted = [count("sample_sizes", size, why=why) for size in np.ravel(np.asarray(sizes))]
-    if not wanted or wanted != sorted(set(wanted)):
-        raise InvalidSpec(
-            required="sample_sizes must grow",
-            got=f"{wanted}",
-            why="a window is read as a curve over them",
-            remedy="sort them and drop repetitions",
-        )
-    return np.array(wanted, dtype=np.float64)
+def _windows(finding: LayerFinding, sizes: FloatArray, decay: Decay) -> dict[str, Any]:
+    found, least = finding.detection, finding.threshold
+    tested = np.array([len(found.statistic)])
+    reach, gapless = (float(part[0]) for part in found.windows(tested, least))
+    real, unbroken = np.stack([found.windows(sizes, least, noise=noise) for noise in NOISES], 1)
+    null = np.stack([found.null_windows(sizes, least, noise=noise).any_lag for noise in NOISES])
+    # The smallest window that at least 95% of the nulls do not exceed; nan where they are unknown.
+    high = np.quantile(null, 0.95, axis=-1, method="higher")
+    alarms = np.where(np.isnan(null), np.nan, null > 0).mean(-1)
+    fourfold, further = (_extrapolated(found, reach, number, decay) for number in (4 * tested, sizes))
+    text = "window if the envelope alone decided, from the largest measured one"
+    grid = ("noise", "sample_size")
+    return {
+        "window": (grid, real, "longest learnable lag", LAG),
+        "contiguous_window": (grid, unbroken, "longest lag before the first that is not learnable", LAG),
+        "null_window": (grid, high, "95% quantile of the window without signal", LAG),
+        "null_alarms": (grid, alarms, "share of nulls with a window", "1"),
+        "reach": ((), reach, "longest lag told from 0 with the sequences at hand", LAG),
+        "contiguous_reach": ((), gapless, "the same before the first gap", LAG),
+        "reach_of_fourfold": ((), fourfold[0], "reach with 4 times the sequences", LAG),
+        "extrapolated_window": ("sample_size", further, text, LAG),
+    }
+
+
+def _extrapolated(found: Detection, reach: float, sizes: Any, decay: Decay) -> FloatArray:
+    """Follow the fitted law from the reach of the tested sequences to other numbers of them (Eq. 26)."""
+    unknown = np.full(np.shape(sizes), np.nan)
+    if decay.best is None or not reach > 0:
+        return unknown
+    index = float(found.index[np.flatnonzero(found.lags == reach)[0]])
+    if not index > 1:
+        return unknown
+    level = float(decay.best.law.at(reach)) * len(found.statistic) ** (1 / float(sample_exponent(index)))
+    return predicted_window(decay.best.law, sizes, index=index, constant=level)
+
+
+def _decay(decay: Decay, lags: NDArray[np.int64]) -> dict[str, Any]:
+    best = decay.best
+    law = {name: getattr(best.law, name) if best and name in best.errors else np.nan
+           for name in ("amplitude", "rate", "exponent")}  # fmt: skip
+    fitted = np.full(len(lags), np.nan) if best is None else best.law.at(lags)
+    return {
+        "decay_kind": ((), "unknown" if best is None else best.kind, "law that describes the envelope best", "1"),
+        "decay_amplitude": ((), law["amplitude"], "amplitude of that law", RATE),
+        "decay_rate": ((), law["rate"], "its exponential rate", "per step"),
+        "decay_exponent": ((), law["exponent"], "its power of the lag", "1"),
+        "decay_r_squared": ((), np.nan if best is None else best.r_squared, "share of log f it explains", "1"),
+        "decay_status": ((), decay.status.name, "how the fit came out", "1"),
+        "decay_implication": ((), decay.implication, "what it means for the window", "1"),
+        "envelope_fit": ("lag", fitted, "envelope by the fitted law", RATE),
+    }
+
+
+def _exact(finding: LayerFinding) -> dict[str, Any]:
+    if finding.compared is None:
+        return {}
+    used, full = finding.compared
+    return {
+        "exact_envelope": ("lag", full, "envelope to all orders, on a part of the sequences", RATE),
+        "exact_slope": ((), _slope(used, full), "slope of log envelope on log exact envelope", "1"),
+    }
+
+
+def _slope(used: FloatArray, full: FloatArray) -> float:
+    """How many times as fast the envelope decays as the exact one: 1 when their logarithms differ by a constant."""
+    both = (used > 0) & (full > 0)
+    if both.sum() < 2:
+        return np.nan
+    x, y = np.log(full[both]), np.log(used[both])
+    x = x - x.mean()
+    return float(x @ y / (x @ x)) if (x != 0).any() else np.nan
+
+
+def _validity(finding: LayerFinding) -> dict[str, Any]:
+    found, f = finding.detection, finding.transport.envelope
+    told = found.significant
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rises = np.where(f[:-1] > 0, f[1:] / f[:-1] - 1, 0.0)
+    scales = found.scale[found.scale > 0]
+    measured: dict[str, float] = {
+        "faithful_replay": finding.residual,
+        "silent_null": float(np.mean(found.null_windows(len(found.statistic), finding.threshold).any_lag != 0)),
+        "enough_sequences": MINIMUM_SAMPLES / len(found.statistic),
+        "averaging_helps": float(np.mean(found.index[told] <= 1)) if told.any() else 0.0,
+        "falling_envelope": max(0.0, float(rises.max(initial=0.0))),
+        "noise_apart_from_envelope": float(scales.max() / scales.min()) if scales.size else np.nan,
+    }
+    if finding.compared is not None:
+        measured["first_order_transport"] = abs(_slope(*finding.compared) - 1)
+    return {f"validity_{name}": ((), value, Validity(name, value).condition.requires, "1")
+            for name, value in measured.items()}  # fmt: skip
+
+
+def _names(status: NDArray[np.object_]) -> NDArray[np.str_]:
+    return np.array([one.name if isinstance(one, Status) else str(one) for one in status], dtype=np.str_)

@@ -2,26 +2,171 @@
 
 from __future__ import annotations
 
-import os
+import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import xarray as xr
 
-from learncast.assumptions import exact
-from learncast.learnability.detection import NOISES
-from learncast.learnability.validity import CONDITIONS, Validity
-from learncast.learnability.window_summary import summary
-from learncast.trajectory import Provenance, load_dataset, save_dataset
+from learncast.assumptions import Assumption, Condition, exact
+from learncast.learnability.detection.detection import NOISES
+from learncast.trajectory import Result
 from learncast.validation import one_of
 
-KIND = "window"
+CONDITIONS = {
+    "faithful_replay": Condition(
+        1e-3,
+        "the replayed gates must give back the layer's own outputs",
+        "the transport would belong to another network",
+        "run the model in float64, or report the model's equations as a defect",
+    ),
+    "silent_null": Condition(
+        0.05,
+        "data whose sequences have random signs must almost never show a window",
+        "the same window could come from no signal at all",
+        'use method="sound" with more sequences',
+    ),
+    "enough_sequences": Condition(
+        1.0,
+        "at least 100 sequences must be left for the noise after its signs are chosen (measured: 100 / sequences)",
+        "the tail index is unknown, and with it the number of sequences that a lag needs",
+        "diagnose on more sequences",
+    ),
+    "averaging_helps": Condition(
+        0.0,
+        "the noise of every lag with a signal must have a tail index above 1 (measured: the share without)",
+        "means over more sequences would not concentrate",
+        "clip or rescale the outliers of the data",
+    ),
+    "falling_envelope": Condition(
+        0.0,
+        "none: a rising envelope (measured: its largest relative rise from one lag to the next) is only reported",
+        "the first-order transport need not fall with the lag, and laws of decay describe it on average",
+        "read the envelope instead of its fit",
+        binding=False,
+    ),
+    "first_order_transport": Condition(
+        0.25,
+        "none: to all orders the envelope decays at another rate (measured: how far their ratio is from 1)",
+        "by that factor the growth of the window with the data is misjudged",
+        "read exact_envelope",
+        binding=False,
+    ),
+    "noise_apart_from_envelope": Condition(
+        2.0,
+        "none: the noise of a lag (measured: largest over smallest scale) usually shrinks with its envelope",
+        "the envelope cancels from the ratio of each lag to its own noise",
+        'read the windows with noise="total", for which all lags compete with the same gradient noise',
+        binding=False,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Validity(Assumption):
+    """One condition of a learnability window, as measured; `name` is a key of `CONDITIONS`."""
+
+    @property
+    def condition(self) -> Condition:
+        """What it requires and what follows when it fails."""
+        return CONDITIONS[self.name]
+
+
+CELLS = {
+    "const": "constant-gate cell",
+    "shared": "shared-gate cell",
+    "diag": "diagonal-gate cell",
+    "paper_gru": "GRU",
+    "gru": "GRU",
+    "lstm": "LSTM",
+    "tanh": "tanh RNN",
+    "relu": "ReLU RNN",
+}
+DECAYS = {
+    "exponential": "exponentially",
+    "power": "as a power of the lag",
+    "tempered": "as a power of the lag with an exponential end",
+    "logarithmic": "with the logarithm of the lag",
+}
+
+
+def summary(layer: xr.Dataset) -> str:
+    """Say what one layer's numbers mean.
+
+    Parameters
+    ----------
+    layer : Dataset
+        One layer of a `LearnabilityWindow`.
+    """
+    parts = [_reach(layer), _more(layer), _decay(layer), _exact(layer), _optimizer(layer)]
+    text = "; ".join(part for part in parts if part)
+    return f"{text[0].upper()}{text[1:]}.{_warning(layer)}"
+
+
+def _reach(layer: xr.Dataset) -> str:
+    n, cell = int(layer["sequences"]), CELLS.get(str(layer.attrs.get("cell")), "model")
+    reach, longest = float(layer["reach"]), int(layer["lag"][-1])
+    if math.isnan(reach):
+        return f"{n:,} sequences are too few to say how far back this {cell} can learn"
+    if reach == 0:
+        return (
+            f"with {n:,} sequences no lag up to {longest} shows a gradient signal that is told from noise, so this "
+            f"{cell} cannot be said to learn across any of them"
+        )
+    gap = float(layer["contiguous_reach"])
+    broken = "" if gap == reach else f" (at every lag up to {gap:g})" if gap else " (though not at every lag below)"
+    most = ", the longest lag looked at" if reach == longest else ""
+    return f"with {n:,} sequences this {cell} can credit up to {reach:g} steps back{most}{broken}"
+
+
+def _more(layer: xr.Dataset) -> str:
+    reach, more = float(layer["reach"]), float(layer["reach_of_fourfold"])
+    if not reach > 0 or math.isnan(more):
+        return ""
+    if more > 10 * int(layer["lag"][-1]):
+        return "4x the data would reach far beyond the lags looked at, by the fitted decay"
+    return f"4x the data would give about {max(more, reach):.0f}, by the fitted decay"
+
+
+def _decay(layer: xr.Dataset) -> str:
+    kind = str(layer["decay_kind"].values)
+    if kind == "unknown" or str(layer["decay_status"].values) != "ok":
+        return str(layer["decay_implication"].values)
+    if kind == "exponential":
+        return "the envelope decays exponentially, so more data helps only logarithmically"
+    return f"the envelope decays {DECAYS[kind]}: {layer['decay_implication'].values}"
+
+
+def _exact(layer: xr.Dataset) -> str:
+    slope = float(layer["exact_slope"]) if "exact_slope" in layer else math.nan
+    if math.isnan(slope):
+        return ""
+    return f"it decays {slope:.2f} times as fast as the envelope to all orders"
+
+
+def _optimizer(layer: xr.Dataset) -> str:
+    name = str(layer.attrs.get("optimizer", "none"))
+    if name == "none":
+        return "no optimiser was given, so every base rate counts as 1"
+    f, part = float(layer["envelope"].sum()), float(layer["envelope_optimizer"].sum())
+    if not f > 0 or abs(part) < 1e-9 * f:
+        return f"{name} moves all weights at one rate, so the envelope is all the gates'"
+    if 0 < part < 0.9 * f:
+        return f"{name}'s rates account for {100 * part / f:.0f}% of it"
+    return f"{name}'s rates make it {f / (f - part):.3g} times what the learning rate alone would give"
+
+
+def _warning(layer: xr.Dataset) -> str:
+    if layer.attrs.get("method") == "paper":
+        alarms = float(layer["validity_silent_null"])
+        return (
+            f" By the published rule, which shows a window in {100 * alarms:.0f}% of data sets without any signal: do "
+            "not rely on it."
+        )
+    return ""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearnabilityWindow:
+class LearnabilityWindow(Result):
     """How far back a trained recurrent model can learn, per layer, and from how many sequences.
 
     Attributes
@@ -37,11 +182,7 @@ class LearnabilityWindow:
         Where the numbers come from.
     """
 
-    dataset: xr.Dataset
-    provenance: Provenance
-
-    def __getitem__(self, name: str) -> xr.DataArray:
-        return self.dataset[name]
+    kind = "window"
 
     @property
     def layers(self) -> int:
@@ -64,14 +205,16 @@ class LearnabilityWindow:
         More sequences than were diagnosed cannot show lags whose signal these did not tell from 0: for them it is a
         lower bound.
         """
-        one_of("noise", noise, NOISES, why="it says what the signal competes with")
-        found = self.dataset["contiguous_window" if contiguous else "window"].sel(layer=layer, noise=noise)
-        return _by_size(found)
+        return self._by_size("contiguous_window" if contiguous else "window", layer, noise)
 
     def null_windows(self, layer: int = 0, *, noise: str = "per_lag") -> dict[int, float]:
         """Window by number of sequences that 95% of data without signal do not exceed."""
+        return self._by_size("null_window", layer, noise)
+
+    def _by_size(self, name: str, layer: int, noise: str) -> dict[int, float]:
         one_of("noise", noise, NOISES, why="it says what the signal competes with")
-        return _by_size(self.dataset["null_window"].sel(layer=layer, noise=noise))
+        found = self.dataset[name].sel(layer=layer, noise=noise)
+        return dict(zip(found["sample_size"].values.tolist(), found.values.tolist(), strict=True))
 
     def validity(self, layer: int = 0) -> tuple[Validity, ...]:
         """What the diagnosis assumes, as measured on one layer."""
@@ -93,16 +236,6 @@ class LearnabilityWindow:
             return texts[0]
         return "\n".join(f"Layer {index}: {text}" for index, text in zip(chosen, texts, strict=True))
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write to NetCDF; the file appears whole or not at all."""
-        return save_dataset(self.dataset, path, kind=KIND, provenance=self.provenance)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> LearnabilityWindow:
-        """Read a file that `save` wrote."""
-        dataset, provenance = load_dataset(path, kind=KIND)
-        return cls(dataset, provenance)
-
     def __repr__(self) -> str:
         here = self.dataset.isel(layer=0)
         lags = here["lag"].values
@@ -114,8 +247,3 @@ class LearnabilityWindow:
             f"<LearnabilityWindow by the {self.method} method: {layers}{self.sequences:,} sequences, lags {lags[0]} to "
             f"{lags[-1]}, signal at {told} of {len(lags)}, window {float(here['reach']):g} steps; {health}>"
         )
-
-
-def _by_size(found: xr.DataArray) -> dict[int, float]:
-    sizes: Any = found["sample_size"].values
-    return {int(size): float(value) for size, value in zip(sizes, np.asarray(found.values), strict=True)}

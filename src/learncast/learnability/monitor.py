@@ -13,6 +13,7 @@ from torch import nn, optim
 from learncast.errors import InvalidSpec
 from learncast.learnability.diagnosis import window
 from learncast.learnability.learnability_window import LearnabilityWindow
+from learncast.learnability.question import Batching, DetectionRule, Measurement, refuse_loose
 from learncast.packages import lightning_package
 from learncast.trajectory import STEPS, described
 from learncast.validation import between, count
@@ -40,8 +41,8 @@ class WindowMonitor:
         Largest share of the wall time that goes into diagnoses.
     clock : function of nothing
         Seconds.
-    **options
-        Passed on to `learncast.learnability.window`; directions=1 and nulls=99 unless given.
+    measurement, rule, batching : optional
+        As for `learncast.learnability.window`; by default along one direction and with 99 nulls.
     """
 
     def __init__(
@@ -52,13 +53,21 @@ class WindowMonitor:
         *,
         every: int | None = None,
         share: float = SHARE,
+        measurement: Measurement | None = None,
+        rule: DetectionRule | None = None,
+        batching: Batching | None = None,
         clock: Callable[[], float] = time.perf_counter,
-        **options: Any,
+        **loose: Any,
     ) -> None:
+        refuse_loose(loose)
         self.model, self.optimizer, self.data = model, optimizer, data
         self.every = None if every is None else count("every", every, why="it counts training steps")
         self.share = between("share", share, 1e-6, 1.0, why="it is a share of the time")
-        self.options: dict[str, Any] = {"directions": 1, "nulls": 99, **options}
+        self.question: dict[str, Any] = {
+            "measurement": measurement or Measurement(directions=1),
+            "rule": rule or DetectionRule(nulls=99),
+            "batching": batching or Batching(),
+        }
         self._clock, self._begun, self._spent, self._steps = clock, clock(), 0.0, 0
         self._found: list[tuple[int, LearnabilityWindow]] = []
 
@@ -70,7 +79,7 @@ class WindowMonitor:
     def diagnose(self) -> LearnabilityWindow:
         """Diagnose now."""
         begun = self._clock()
-        found = window(self.model, *self.data, optimizer=self.optimizer, **self.options)
+        found = window(self.model, *self.data, optimizer=self.optimizer, **self.question)
         self._spent += self._clock() - begun
         self._found.append((self._steps, found))
         return found

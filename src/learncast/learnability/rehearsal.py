@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor, nn, optim
 
 from learncast.errors import InvalidSpec
 from learncast.learnability import cells
+from learncast.learnability.transport.base_rate import KNOWN
 from learncast.progress import Progress, silent
 from learncast.validation import FloatArray, count, one_of, positive, real_array
 
@@ -25,12 +25,7 @@ OWN: dict[str, type[cells.GatedCell]] = {
 }
 TORCH: dict[str, type[nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 KINDS = (*OWN, *TORCH)
-OPTIMISERS: dict[str, type[optim.Optimizer]] = {
-    "sgd": optim.SGD,
-    "adam": optim.Adam,
-    "adamw": optim.AdamW,
-    "rmsprop": optim.RMSprop,
-}
+OPTIMIZERS = {kind.__name__.lower(): kind for kind in KNOWN}
 
 
 class CellReadout(nn.Module):
@@ -86,24 +81,10 @@ def build_model(kind: str, *, inputs: int, outputs: int, hidden_size: int, seed:
 
 def build_optimizer(kind: str, model: nn.Module, *, learning_rate: float, **options: Any) -> optim.Optimizer:
     """One of the optimisers whose rates are understood, on all parameters of `model`."""
-    one_of("optimiser", kind, tuple(OPTIMISERS), why="its rates are read from its state")
+    one_of("optimizer", kind, tuple(OPTIMIZERS), why="its rates are read from its state")
     rate = positive("learning_rate", learning_rate, why="a rate of 0 learns nothing")
-    make: Any = OPTIMISERS[kind]
+    make: Any = OPTIMIZERS[kind]
     return make(model.parameters(), lr=rate, **options)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Rehearsal:
-    """A trained model with its optimiser, and the loss of every training step."""
-
-    model: nn.Module
-    optimizer: optim.Optimizer
-    losses: FloatArray
-
-    def __repr__(self) -> str:
-        name = type(self.optimizer).__name__
-        ends = f"loss {self.losses[0]:.4g} to {self.losses[-1]:.4g}" if len(self.losses) else "untrained"
-        return f"<Rehearsal: {len(self.losses)} steps of {name}, {ends}>"
 
 
 def rehearsed(
@@ -117,8 +98,8 @@ def rehearsed(
     rng: np.random.Generator,
     clip: float | None = None,
     progress: Progress = silent,
-) -> Rehearsal:
-    """Train on random batches, with the mean squared error.
+) -> FloatArray:
+    """Train on random batches, with the mean squared error; the loss of every training step is returned.
 
     Parameters
     ----------
@@ -141,17 +122,24 @@ def rehearsed(
         loss = nn.functional.mse_loss(model(x[some]), y[some])
         losses[step] = loss.item()
         if not math.isfinite(losses[step]):
-            raise _diverged(step, optimizer)
+            raise InvalidSpec(
+                required="training must keep a finite loss",
+                got=f"a loss that is not finite at step {step}",
+                why="a model that has diverged has no window",
+                remedy=f"lower the learning rate of {optimizer.param_groups[0]['lr']:g}, or clip the gradients",
+            )
         torch.autograd.backward(loss)
         if clip is not None:
             nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
         progress((step + 1) / len(losses))
-    return Rehearsal(model, optimizer, losses)
+    return losses
 
 
-def trained(settings: Mapping[str, Any], inputs: Any, targets: Any, *, progress: Progress = silent) -> Rehearsal:
-    """Build and train by a table of settings: model, optimiser and training of a study.
+def trained(
+    settings: Mapping[str, Any], inputs: Any, targets: Any, *, progress: Progress = silent
+) -> tuple[CellReadout, optim.Optimizer, FloatArray]:
+    """A model, its optimiser and the losses of its training, by a table of settings as a study gives it.
 
     Parameters
     ----------
@@ -162,17 +150,7 @@ def trained(settings: Mapping[str, Any], inputs: Any, targets: Any, *, progress:
     progress : callable
     """
     model = build_model(inputs=np.shape(inputs)[2], outputs=np.shape(targets)[2], **settings["model"])
-    chosen = dict(settings["optimizer"])
-    optimizer = build_optimizer(chosen.pop("kind"), model, **chosen)
+    optimizer = build_optimizer(model=model, **settings["optimizer"])
     training = dict(settings["training"])
     rng = np.random.default_rng([training.pop("seed"), 2])
-    return rehearsed(model, optimizer, inputs, targets, rng=rng, progress=progress, **training)
-
-
-def _diverged(step: int, optimizer: optim.Optimizer) -> InvalidSpec:
-    return InvalidSpec(
-        required="training must keep a finite loss",
-        got=f"a loss that is not finite at step {step}",
-        why="a model that has diverged has no window",
-        remedy=f"lower the learning rate of {optimizer.param_groups[0]['lr']:g}, or clip the gradients",
-    )
+    return model, optimizer, rehearsed(model, optimizer, inputs, targets, rng=rng, progress=progress, **training)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import pickle
-import struct
 import sys
 import warnings
 from collections.abc import Callable
@@ -16,21 +14,8 @@ import torch
 from torch import Tensor, nn, optim
 
 from learncast.errors import InvalidSpec, LearncastError
-from learncast.learnability.rehearsal import build_optimizer
 
 SEPARATOR = "|"
-#: What torch's reader of plain tensors raises on files that hold anything else, or nothing sensible.
-_UNREADABLE = (
-    pickle.UnpicklingError,
-    RuntimeError,
-    EOFError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    TypeError,
-    OSError,
-    struct.error,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +39,7 @@ def built_model(place: str) -> StoredModel:
         and, after that, its loss.
     """
     path, name = located(place)
-    spec = importlib.util.spec_from_file_location(f"_learncast_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
+    spec: Any = importlib.util.spec_from_file_location(f"_learncast_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.resolve()))  # as if it had been run: its own imports are beside it
     try:
@@ -155,11 +138,6 @@ def optimizer_tensors(optimizer: optim.Optimizer, model: nn.Module) -> dict[str,
     }
 
 
-def named_optimizer(kind: str, model: nn.Module, *, learning_rate: float) -> optim.Optimizer:
-    """An optimiser of torch's default settings, known by its name."""
-    return build_optimizer(kind, model, learning_rate=learning_rate)
-
-
 def _fill(optimizer: optim.Optimizer, model: nn.Module, stored: dict[str, Tensor]) -> None:
     parameters = dict(model.named_parameters())
     for name, value in stored.items():
@@ -180,7 +158,18 @@ def _tensors(path: Path, what: str) -> dict[str, Any]:
             remedy="check the path",
         )
     if path.suffix == ".safetensors":
-        return _safe(path)
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return dict(load_file(path))
+        except (OSError, SafetensorError) as error:
+            raise InvalidSpec(
+                required=f"{path} must be readable",
+                got=f"{type(error).__name__}: {error}",
+                why="it is damaged or of another kind",
+                remedy="write it again with safetensors.torch.save_file",
+            ) from error
     if path.suffix not in (".pt", ".pth"):
         raise InvalidSpec(
             required=f"{what} must be a .safetensors or .pt file",
@@ -192,7 +181,7 @@ def _tensors(path: Path, what: str) -> dict[str, Any]:
         with warnings.catch_warnings():  # torch warns of what is refused below anyway
             warnings.simplefilter("ignore")
             stored = torch.load(path, map_location="cpu", weights_only=True)
-    except _UNREADABLE as error:
+    except Exception as error:  # torch's reader raises almost anything on files that hold anything else
         raise InvalidSpec(
             required=f"{path} must hold tensors and plain numbers only",
             got=" ".join(str(error).split())[:200],
@@ -207,21 +196,6 @@ def _tensors(path: Path, what: str) -> dict[str, Any]:
             remedy="store model.state_dict()",
         )
     return stored
-
-
-def _safe(path: Path) -> dict[str, Any]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return dict(load_file(path))
-    except (OSError, SafetensorError) as error:
-        raise InvalidSpec(
-            required=f"{path} must be readable",
-            got=f"{type(error).__name__}: {error}",
-            why="it is damaged or of another kind",
-            remedy="write it again with safetensors.torch.save_file",
-        ) from error
 
 
 def _unbuilt(place: str, got: str, remedy: str) -> InvalidSpec:

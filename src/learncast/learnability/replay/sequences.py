@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from learncast.errors import InvalidSpec
-from learncast.learnability.recurrent_layer import recurrent_module
+from learncast.learnability.replay.recurrent_layer import recurrent_module
 from learncast.validation import FloatArray, real_array
 
 LEAST_SEQUENCES = 16
@@ -73,12 +73,17 @@ class Sequences:
             part = torch.as_tensor(np.ascontiguousarray(whole[rows] if axis == 0 else whole[:, rows]))
         if part.dtype.is_floating_point:
             if not bool(torch.isfinite(part).all()):
-                raise _not_finite(name, part.movedim(axis, 0), rows)
+                bad = ~torch.isfinite(part.movedim(axis, 0))
+                sequence, *place = bad.nonzero()[0].tolist()
+                raise InvalidSpec(
+                    required=f"{name} must be finite",
+                    got=f"{int(bad.sum())} NaN or infinite values among {len(rows)} sequences, one in sequence "
+                    f"{rows[sequence]} at {tuple(place)}",
+                    why="one of them would spread to every later step",
+                    remedy="remove or impute them",
+                )
             part = part.to(self.dtype)
         return part.to(self.device)
-
-    def __repr__(self) -> str:
-        return f"<Sequences: {len(self)} of {self.steps} steps>"
 
 
 def checked_sequences(
@@ -112,32 +117,26 @@ def checked_sequences(
         )
     axis = 0 if batch_first else 1
     number = int(inputs.shape[axis])
-    _require_enough(number, batch_first)
+    if number < LEAST_SEQUENCES:
+        other = "second" if batch_first else "first"
+        raise InvalidSpec(
+            required=f"at least {LEAST_SEQUENCES} sequences are needed",
+            got=f"{number}",
+            why="errors are taken over sequences, since the steps of one are not independent",
+            remedy=f"pass more sequences, shorter ones cut from the long ones for example (or, if the {other} axis "
+            f"counts them, batch_first={not batch_first})",
+        )
     target_axis = axis if tuple(targets.shape[:2]) == tuple(inputs.shape[:2]) else 0
     if targets.ndim == 0 or targets.shape[target_axis] != number:
-        raise _unmatched(inputs, targets, number)
+        raise InvalidSpec(
+            required=f"targets must hold one entry for each of the {number} sequences, per step or at the end",
+            got=f"targets of shape {tuple(targets.shape)} for inputs of shape {tuple(inputs.shape)}",
+            why="each sequence is judged by its own targets",
+            remedy="put the sequences of targets where those of inputs are",
+        )
     weights = next(module.parameters())
     order = np.random.default_rng([STREAM, seed]).permutation(number)
     return Sequences(inputs, targets, axis, target_axis, order, weights.dtype, weights.device)
-
-
-def checked_loss(loss: Callable[[Any, Any], Tensor] | None, number: int, batch_first: bool) -> Callable[..., Tensor]:
-    """The loss, or half the squared error, refusing what is not one number per sequence or finer."""
-
-    def losses(answers: Any, targets: Tensor) -> Tensor:
-        found = (
-            half_squared_error(answers, targets, batch_first=batch_first) if loss is None else loss(answers, targets)
-        )
-        if isinstance(found, Tensor) and found.dim() > 0 and number not in found.shape:
-            raise InvalidSpec(
-                required=f"loss must return at least one number for each of the {number} sequences it is given",
-                got=f"shape {tuple(found.shape)}",
-                why="an average over sequences hides how large each one's error is",
-                remedy='do not reduce it: nn.MSELoss(reduction="none") for example',
-            )
-        return found
-
-    return losses
 
 
 def half_squared_error(answers: Any, targets: Tensor, *, batch_first: bool = True) -> Tensor:
@@ -178,36 +177,3 @@ def _array(name: str, value: Any) -> Any:
         return value
     found = np.asanyarray(value)
     return found if found.dtype.kind in "fiub" else real_array(name, value)
-
-
-def _require_enough(number: int, batch_first: bool) -> None:
-    if number < LEAST_SEQUENCES:
-        other = "second" if batch_first else "first"
-        raise InvalidSpec(
-            required=f"at least {LEAST_SEQUENCES} sequences are needed",
-            got=f"{number}",
-            why="errors are taken over sequences, since the steps of one are not independent",
-            remedy=f"pass more sequences, shorter ones cut from the long ones for example (or, if the {other} axis "
-            f"counts them, batch_first={not batch_first})",
-        )
-
-
-def _unmatched(inputs: Any, targets: Any, number: int) -> InvalidSpec:
-    return InvalidSpec(
-        required=f"targets must hold one entry for each of the {number} sequences, per step or at the end",
-        got=f"targets of shape {tuple(targets.shape)} for inputs of shape {tuple(inputs.shape)}",
-        why="each sequence is judged by its own targets",
-        remedy="put the sequences of targets where those of inputs are",
-    )
-
-
-def _not_finite(name: str, part: Tensor, rows: NDArray[np.int64]) -> InvalidSpec:
-    bad = ~torch.isfinite(part)
-    place = bad.nonzero()[0].tolist()
-    return InvalidSpec(
-        required=f"{name} must be finite",
-        got=f"{int(bad.sum())} NaN or infinite values among {len(rows)} sequences, one in sequence {rows[place[0]]} "
-        f"at {tuple(place[1:])}",
-        why="one of them would spread to every later step",
-        remedy="remove or impute them",
-    )

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.learnability.recurrent_layer import RecurrentLayer, recurrent_layers, recurrent_module
-from learncast.learnability.replay import Replay
+from learncast.learnability.replay.recurrent_layer import RecurrentLayer, recurrent_layers, recurrent_module
+from learncast.learnability.replay.replay import Replay
 
 Loss = Callable[[Any, Any], Tensor]
 
@@ -58,7 +58,7 @@ def capture(model: nn.Module, inputs: Any, targets: Any = None, loss: Loss | Non
     Parameters
     ----------
     model : torch.nn.Module
-        See `learncast.learnability.recurrent_layer.recurrent_layers`. It runs in the mode it is in.
+        See `learncast.learnability.replay.recurrent_layer.recurrent_layers`. It runs in the mode it is in.
     inputs : what the model takes
     targets : optional
     loss : function of (model(inputs), targets), optional
@@ -165,10 +165,12 @@ class _Tap:
             )
 
     def deltas(self, losses: Tensor) -> list[Tensor]:
-        if not isinstance(losses, Tensor) or losses.dim() == 0:
+        number = self.inputs[0].shape[0 if getattr(self.module, "batch_first", True) else 1]
+        if not isinstance(losses, Tensor) or number not in losses.shape:
+            got = type(losses).__name__ if not isinstance(losses, Tensor) else f"shape {tuple(losses.shape)}"
             raise InvalidSpec(
-                required="loss must return at least one number per sequence",
-                got="a single number" if isinstance(losses, Tensor) else type(losses).__name__,
+                required=f"loss must return at least one number for each of the {number} sequences it is given",
+                got="a single number" if got == "shape ()" else got,
                 why="an average over sequences hides how large each one's error is",
                 remedy='do not reduce it: nn.MSELoss(reduction="none") for example',
             )

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, optim
 
 from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.learnability.affine_map import Term, affine
-from learncast.learnability.replay import Replay
+from learncast.learnability.replay.replay import Replay, Term, affine
 
 KNOWN: tuple[type[optim.Optimizer], ...] = (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop)
 
@@ -113,15 +112,17 @@ def base_rates(replay: Replay, rates: Mapping[str, Tensor]) -> Tensor:
     -----
     Implements: livi2025 Eq. (7)
     """
-    replay.require_values("rates", rates)
     common = _common_rate(rates)
     if common is not None:
         return torch.full_like(replay.hidden, common)
-    features = _Squares()
+    # Each feature is squared once, however many paths share it.
+    features = {id(term.feature): term.feature for path in replay.paths for term in path.terms}
+    squares = {key: feature * feature for key, feature in features.items() if feature is not None}
+    sums = {key: square.sum(-1, keepdim=True) for key, square in squares.items()}
     power, moved = torch.zeros_like(replay.hidden), torch.zeros_like(replay.hidden)
     for path in replay.paths:
-        power += path.squares(features.size(path.terms))
-        moved += path.squares(affine(path.terms, rates, square=features))
+        power += path.squares(_lengths(path.terms, squares, sums))
+        moved += path.squares(affine(path.terms, rates, square=lambda feature: squares[id(feature)]))
     info = torch.finfo(power.dtype)
     # Below this bound the squares have lost digits to underflow.
     return torch.where(power > info.tiny / info.eps, moved / power, torch.nan)
@@ -133,27 +134,8 @@ def _common_rate(rates: Mapping[str, Tensor]) -> float | None:
     return low if low == max(float(rate.max()) for rate in rates.values()) else None
 
 
-class _Squares:
-    """Squared features, each computed once however many paths share it."""
-
-    def __init__(self) -> None:
-        self._squares: dict[int, Tensor] = {}
-        self._sums: dict[int, Tensor] = {}
-
-    def __call__(self, feature: Tensor) -> Tensor:
-        if id(feature) not in self._squares:
-            self._squares[id(feature)] = feature * feature
-        return self._squares[id(feature)]
-
-    def size(self, terms: tuple[Term, ...]) -> Tensor:
-        """Squared length of what one row of the affine map acts on, biases included."""
-        total = torch.tensor(float(sum(term.feature is None for term in terms)))
-        for term in terms:
-            if term.feature is not None:
-                total = total + (self(term.feature) if term.elementwise else self._sum(term.feature))
-        return total
-
-    def _sum(self, feature: Tensor) -> Tensor:
-        if id(feature) not in self._sums:
-            self._sums[id(feature)] = self(feature).sum(-1, keepdim=True)
-        return self._sums[id(feature)]
+def _lengths(terms: tuple[Term, ...], squares: Mapping[int, Tensor], sums: Mapping[int, Tensor]) -> Tensor:
+    """Squared length of what one row of the affine map acts on, biases included."""
+    biases = float(sum(term.feature is None for term in terms))
+    acted = [term for term in terms if term.feature is not None]
+    return sum(((squares if term.elementwise else sums)[id(term.feature)] for term in acted), torch.tensor(biases))

@@ -2,16 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from learncast.errors import InvalidSpec
-from learncast.learnability.affine_map import Term
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Term:
+    """One summand of an affine map: rows of a parameter acting on a feature.
+
+    Parameters
+    ----------
+    name : str
+        The parameter's name in the model.
+    rows : slice
+        Its rows that belong to the map.
+    feature : (time, batch, columns) tensor, optional
+        What the rows act on; None for a bias.
+    elementwise : bool
+        The parameter scales the feature instead of multiplying it as a matrix.
+    """
+
+    name: str
+    rows: slice
+    feature: Tensor | None
+    elementwise: bool = False
+
+
+def affine(terms: tuple[Term, ...], values: Mapping[str, Tensor], *, square: Callable[[Tensor], Tensor]) -> Tensor:
+    """The affine map with `values` in the place of its parameters and each feature passed through `square`.
+
+    Only the base rate needs squared features; the pre-activation and its directional derivative pass `unchanged`.
+    """
+    products = [term for term in terms if term.feature is not None]
+    shift = sum((values[term.name][term.rows] for term in terms if term.feature is None), torch.zeros(()))
+    total: Tensor | None = None
+    for term in products:
+        assert term.feature is not None
+        feature, value = square(term.feature), values[term.name][term.rows]
+        if term.elementwise:
+            part = feature * value + shift
+            total = part if total is None else total + part
+        elif total is None:
+            flat, start = feature.reshape(-1, feature.shape[2]), shift.to(value)
+            total = torch.addmm(start.expand(value.shape[0]), flat, value.t()).view(*feature.shape[:2], -1)
+        else:
+            total.view(-1, total.shape[2]).addmm_(feature.reshape(-1, feature.shape[2]), value.t())
+    assert total is not None
+    return total
+
+
+def unchanged(feature: Tensor) -> Tensor:
+    """The feature itself."""
+    return feature
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,14 +164,8 @@ class Path:
             weights = self.norm.squares(weights)
         return self.slope**2 * weights
 
-    def push(self, change: Tensor) -> Tensor:
-        """The change of the new state after a change of the previous one, (..., time, batch, hidden)."""
-        if self.recurrent is None:
-            return torch.zeros_like(change)
-        return self.apply((change if self.gain is None else change * self.gain) @ self.recurrent.t())
-
     def add_push(self, change: Tensor, found: Tensor) -> None:
-        """Add `push` of a change to `found`, in place."""
+        """Add the change of the new state after one of the previous state, (..., hidden), to `found`, in place."""
         if self.recurrent is None:
             return
         inner = (change if self.gain is None else change * self.gain) @ self.recurrent.t()
@@ -131,18 +173,15 @@ class Path:
 
     def steps(self) -> list[Path]:
         """The path of every step, without its terms; time is cut away from all tensors."""
-        number = self.slope.shape[0]
-        gains: Sequence[Tensor | None] = [None] * number if self.gain is None else self.gain.unbind()
-        norms: Sequence[Normalisation | None] = [None] * number
+        every: Any = [repeat(None)] * 3
+        if self.gain is not None:
+            every[0] = self.gain.unbind()
         if self.norm is not None:
-            norms = [
-                Normalisation(*pair) for pair in zip(self.norm.unit.unbind(), self.norm.scale.unbind(), strict=True)
-            ]
-        relays: Sequence[Relay | None] = [None] * number
+            every[1] = map(Normalisation, self.norm.unit.unbind(), self.norm.scale.unbind())
         if self.relay is not None:
-            relays = [Relay(self.relay.weights, gain) for gain in self.relay.gain.unbind()]
-        cuts = zip(self.slope.unbind(), gains, norms, relays, strict=True)
-        return [Path((), slope, self.recurrent, gain, norm, relay) for slope, gain, norm, relay in cuts]
+            every[2] = map(Relay, repeat(self.relay.weights), self.relay.gain.unbind())
+        cuts = zip(self.slope.unbind(), *every, strict=False)
+        return [Path((), slope, self.recurrent, *rest) for slope, *rest in cuts]
 
     def diagonal(self) -> Tensor:
         """How much every unit changes itself through this path, (time, batch, hidden)."""
@@ -210,12 +249,15 @@ class Replay:
         """
         return self._self_coupling if self.gated else torch.zeros_like(self.direct)
 
+    @property
+    def recurrent_paths(self) -> tuple[Path, ...]:
+        """Those through which the previous state acts."""
+        return tuple(path for path in self.paths if path.recurrent is not None)
+
     @cached_property
     def _self_coupling(self) -> Tensor:
-        first, *others = (path.diagonal() for path in self.paths if path.recurrent is not None)
-        for other in others:
-            first = first + other
-        return first
+        first, *others = (path.diagonal() for path in self.recurrent_paths)
+        return sum(others, first)
 
     def take(self, sequences: slice = slice(None), *, steps: slice = slice(None)) -> Replay:
         """The replay of some of the sequences or steps."""
@@ -227,17 +269,6 @@ class Replay:
             if name in self.__dict__:
                 some.__dict__[name] = self.__dict__[name][where]
         return some
-
-    def require_values(self, what: str, values: Mapping[str, Tensor]) -> None:
-        """Refuse `values` that leave out a parameter of the layer."""
-        missing = {term.name for path in self.paths for term in path.terms} - set(values)
-        if missing:
-            raise InvalidSpec(
-                required=f"{what} must name every parameter of the layer",
-                got=f"none for {', '.join(sorted(missing))}",
-                why="each of them acts on the state",
-                remedy="build them from the layer that was replayed",
-            )
 
     def residual(self) -> float:
         """Largest difference between the layer's outputs and those of the replayed gates."""

@@ -3,72 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from learncast.errors import InvalidSpec
-from learncast.learnability.jacobian import step_maps
-from learncast.learnability.lag_walk import sum_over_steps, walk_lags
-from learncast.learnability.replay import Replay
-from learncast.learnability.sensitivity import state_sensitivities
-from learncast.learnability.transport_factor import check_order, checked_lags
+from learncast.learnability.replay.replay import Replay
+from learncast.learnability.transport.derivative import step_maps
+from learncast.learnability.transport.factor import sum_over_steps
 from learncast.validation import FloatArray
 
 #: Largest of a set of numbers of which products in single precision are safe.
 _ORDINARY = 1e4
 
 
-@torch.no_grad()
-def unit_contributions(
-    replay: Replay,
-    lags: Sequence[int],
-    *,
-    sensitivities: Tensor,
-    deltas: Tensor,
-    rates: Tensor | float = 1.0,
-    order: int = 1,
-    auxiliary: bool = False,
-) -> FloatArray:
-    """Mean over the steps of each sequence of mu_q a_q, mu the effective rate and a_q = delta_q <b_q, w>.
+class Contributions:
+    """Gathers what each unit contributes on a walk over the lags.
+
+    That is the mean over the steps of each sequence of mu_q a_q, mu the effective rate and a_q = delta_q <b_q, w>.
 
     Parameters
     ----------
     replay : Replay
     lags : sequence of int
     sensitivities : (directions, time, batch, hidden) tensor
-        <b_q, w>, from `learncast.learnability.sensitivity.sensitivities`.
+        <b_q, w>, from `learncast.learnability.transport.derivative.sensitivities`.
     deltas : (batch, time, hidden) tensor
-        From `learncast.learnability.replay_capture.capture`.
+        From `learncast.learnability.replay.capture.capture`.
     rates : (time, batch, hidden) tensor or float
         Base rates; where they are nan they count as 0.
-    order, auxiliary
-        See `learncast.learnability.transport.mean_transport`.
-
-    Returns
-    -------
-    (directions, batch, lags, hidden) array
 
     Notes
     -----
     Implements: livi2025 Eq. (12), times the effective rate of Eq. (6)
     """
-    wanted = checked_lags(lags, replay)
-    check_order(order)
-    gathered = Contributions(replay, wanted, sensitivities=sensitivities, deltas=deltas, rates=rates)
-    walk_lags(replay, wanted, [gathered], order=order, auxiliary=auxiliary)
-    return gathered.found
-
-
-class Contributions:
-    """Gathers what each unit contributes on a walk over the lags."""
 
     def __init__(
-        self, replay: Replay, lags: list[int], *, sensitivities: Tensor, deltas: Tensor, rates: Tensor | float
+        self, replay: Replay, lags: Sequence[int], *, sensitivities: Tensor, deltas: Tensor, rates: Tensor | float
     ) -> None:
         self._steps, batch, width = replay.hidden.shape
-        self._blame, self._sensitivities, self._rates, self._lags = _blame(replay, deltas), sensitivities, rates, lags
+        self._blame, self._sensitivities, self._rates, self._lags = deltas.transpose(0, 1), sensitivities, rates, lags
         self._found = torch.zeros(len(sensitivities), batch, len(lags), width, dtype=torch.float64)
         self._some, self._unit = slice(0), 1.0
         self._part = self._targets = self._carried = self._sources = self._found
@@ -108,7 +82,7 @@ class Contributions:
 
 
 @torch.no_grad()
-def projected_gradients(replay: Replay, *, directions: Mapping[str, Tensor], deltas: Tensor) -> FloatArray:
+def forward_gradients(replay: Replay, answers: Tensor, deltas: Tensor) -> FloatArray:
     """The exact gradient of every sequence's loss by the layer's parameters, along each direction.
 
     Carries the answer of the whole state to each direction forward in time; equal to backpropagation through time
@@ -118,7 +92,9 @@ def projected_gradients(replay: Replay, *, directions: Mapping[str, Tensor], del
     ----------
     replay : Replay
         Of many sequences at once rather than few: the steps are taken one by one.
-    directions : dict of (directions, *shape) tensors
+    answers : (directions, time, batch, states) tensor
+        Immediate ones of the whole state, from `learncast.learnability.transport.derivative.state_sensitivities`.
+        They are used up: afterwards it holds the total answers.
     deltas : (batch, time, hidden) tensor
 
     Returns
@@ -129,21 +105,7 @@ def projected_gradients(replay: Replay, *, directions: Mapping[str, Tensor], del
     -----
     Implements: livi2025 Eq. (3)
     """
-    return forward_gradients(replay, state_sensitivities(replay, directions), deltas)
-
-
-@torch.no_grad()
-def forward_gradients(replay: Replay, answers: Tensor, deltas: Tensor) -> FloatArray:
-    """As `projected_gradients`, from the immediate answers of the whole state, which are used up.
-
-    Parameters
-    ----------
-    replay : Replay
-    answers : (directions, time, batch, states) tensor
-        From `learncast.learnability.sensitivity.state_sensitivities`; afterwards it holds the total answers.
-    deltas : (batch, time, hidden) tensor
-    """
-    blame = _blame(replay, deltas).contiguous()
+    blame = deltas.transpose(0, 1).contiguous()
     before, *later = answers.unbind(1)
     for step, now in zip(step_maps(replay)[1:], later, strict=True):
         step(before, now)
@@ -163,15 +125,3 @@ def _in_own_unit(values: Tensor) -> tuple[Tensor, float]:
         return values, 1.0
     unit = math.ldexp(1.0, math.frexp(largest)[1])  # a power of two: nothing is rounded
     return values / unit, unit
-
-
-def _blame(replay: Replay, deltas: Tensor) -> Tensor:
-    steps, batch, width = replay.hidden.shape
-    if deltas.shape != (batch, steps, width):
-        raise InvalidSpec(
-            required=f"deltas must be ({batch}, {steps}, {width}): batch, time, hidden",
-            got=f"shape {tuple(deltas.shape)}",
-            why="every state of the replay has one error",
-            remedy="take deltas and replay from the same capture, layer and sequences",
-        )
-    return deltas.transpose(0, 1)

@@ -1,4 +1,4 @@
-"""Random sign flips of whole sequences: what a lag's score would be if its signal were noise."""
+"""Signs of the units' contributions to a lag: from other sequences, and flipped at random for a null."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from learncast.validation import FloatArray
+from learncast.validation import FloatArray, real_array
 
-#: How signs are chosen: from the other half of the sequences, from the same ones, or beforehand.
-RULES = ("crossed", "same", "fixed")
+_HALVES = [slice(0, None, 2), slice(1, None, 2)]
 
 
 class Scores(NamedTuple):
@@ -34,7 +33,8 @@ def scored(
     ----------
     block : (sequences, lags, directions x units)
     flips : (nulls, sequences)
-    rule : one of `RULES`
+    rule : {"crossed", "same", "fixed"}
+        How signs are chosen: from the other half of the sequences, from the same ones, or beforehand.
     directions : int
         Into how many equal parts the units fall. The statistic of the data is the mean over directions.
     precision : dtype
@@ -42,7 +42,7 @@ def scored(
     """
     unit = power_of_two(np.abs(block).max(axis=(0, 2), initial=0.0))
     block = block / unit[:, None]
-    halves = [slice(0, None, 2), slice(1, None, 2)] if rule == "crossed" else [slice(None)]
+    halves = _HALVES if rule == "crossed" else [slice(None)]
     statistic = _statistic(block, halves, rule, directions)
     pooled, n = statistic.mean(axis=0), len(block)
     mean = pooled.mean(axis=0)
@@ -62,6 +62,12 @@ def power_of_two(largest: FloatArray) -> FloatArray:
 
 
 def _statistic(block: FloatArray, halves: list[slice], rule: str, directions: int) -> FloatArray:
+    """Matched statistic of every sequence, (directions, sequences, lags).
+
+    With signs from the other half (even and odd sequences) each value is unbiased for its half, but the halves are not
+    independent of each other: sequence means vary up to 1.3 times more than their standard error says. The critical
+    score allows for that.
+    """
     n, lags, units = block.shape
     found = np.empty((n, lags, directions))
     for half, other in zip(halves, halves[::-1], strict=True):
@@ -90,3 +96,18 @@ def _null_moments(
         total += np.einsum("rlq,rlq->rl", signs, own)
         square += np.einsum("lrq,rlq->rl", signs.transpose(1, 0, 2) @ gram, signs)
     return total / n, square / n
+
+
+def matched_statistic(contributions: Any, signs: Any) -> FloatArray:
+    """Sum over units of signed contributions, one number per sequence and lag.
+
+    Parameters
+    ----------
+    contributions : (..., units)
+        mu_q a_q: effective rate times alignment, as a mean over the steps of a sequence.
+    signs : (units,) or (lags, units)
+        Expected sign of each unit's contribution, from other data.
+
+    Implements: livi2025 Eq. (13), with the sign of mu_q a_q in place of that of a_q, for rates of either sign
+    """
+    return np.einsum("...q,...q->...", real_array("contributions", contributions), real_array("signs", signs))

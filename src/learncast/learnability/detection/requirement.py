@@ -1,15 +1,16 @@
-"""The number of sequences from which a signal of given size is told, in noise of given tail index."""
+"""The number of sequences that a lag needs, and the longest lag that a number of sequences allows."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import entr
 
+from learncast.learnability.question import THRESHOLD
+from learncast.learnability.transport.decay import Law
 from learncast.validation import FloatArray, between, positive, real_array
 
-#: Signal-to-noise ratio from which the published diagnosis counts a lag as learnable.
-THRESHOLD = 0.1
 #: c_alpha of the KL bound when the separation is small: half the Fisher information of a location at scale 1, which
 #: is 1/4 both for the normal (index 2) and the Cauchy law (index 1).
 INFORMATION = 0.25
@@ -29,24 +30,15 @@ def sample_exponent(index: Any) -> FloatArray:
     return np.where(alpha <= 1, np.inf, np.where(alpha >= 2, 2.0, kappa))
 
 
-def binary_entropy(error: Any) -> FloatArray:
-    """Entropy in nats of a coin that shows one side with probability `error`."""
-    p = real_array("error", error)
-    if ((p < 0) | (p > 1)).any():
-        between("error", float(p[(p < 0) | (p > 1)][0]), 0.0, 1.0, why="it is a probability")
-    safe = np.where((p > 0) & (p < 1), p, 0.5)
-    return np.where((p > 0) & (p < 1), -safe * np.log(safe) - (1 - safe) * np.log1p(-safe), 0.0)
-
-
 def least_ratio(error: float, *, information: float = INFORMATION) -> float:
     """Signal-to-noise ratio below which a lag's sign cannot be told with this error probability.
 
-    sqrt((log 2 - h(error)) / information), by Fano's inequality. It is a scaling index rather than a guarantee: the
-    argument bounds the information from the wrong side, and to leading order only.
+    sqrt((log 2 - h(error)) / information), h the entropy in nats of a coin, by Fano's inequality. It is a scaling index
+    rather than a guarantee: the argument bounds the information from the wrong side, and to leading order only.
     """
     error = between("error", error, 0.0, 0.5, why="it is the probability of telling the sign wrong")
     c_alpha = positive("information", information, why="it is the constant of a lower bound")
-    return float(np.sqrt((np.log(2) - binary_entropy(error)) / c_alpha))
+    return float(np.sqrt((np.log(2) - entr(error) - entr(1 - error)) / c_alpha))
 
 
 def mean_alignment(rates: Any, alignments: Any) -> FloatArray:
@@ -101,3 +93,64 @@ def envelope_floor(*, alignment: Any, scale: Any, index: Any, sequences: Any, th
 def _numbers(value: Any) -> FloatArray:
     """Numbers that may be nan (unknown) or infinite (never): estimates, not raw input."""
     return np.asarray(value, dtype=np.float64)
+
+
+class Window(NamedTuple):
+    """Longest learnable lag: with gaps below it allowed, and up to the first gap. 0 is none, nan unknown."""
+
+    any_lag: FloatArray
+    contiguous: FloatArray
+
+
+def window_of(lags: Any, detectable: Any) -> Window:
+    """Longest lag that is detectable, and longest before the first that is not.
+
+    Parameters
+    ----------
+    lags : (lags,)
+        Growing.
+    detectable : (..., lags)
+        Whether each lag's envelope is above its floor.
+
+    Implements: livi2025 Eq. (22), with the window up to the first gap beside it
+    """
+    grid, seen = np.asarray(lags, dtype=np.float64), np.asarray(detectable, dtype=bool)
+    unbroken = np.logical_and.accumulate(seen, axis=-1)
+    return Window(np.where(seen, grid, 0.0).max(axis=-1), np.where(unbroken, grid, 0.0).max(axis=-1))
+
+
+def learnable_window(lags: Any, told: Any, ratio: FloatArray, threshold: float) -> Window:
+    """Longest lag that is told from 0 and whose signal-to-noise ratio reaches the threshold.
+
+    Parameters
+    ----------
+    lags : (lags,)
+    told, ratio : (..., lags)
+        Whether each lag's signal is told from 0, and its ratio; the window is unknown where that of a told lag is nan.
+    threshold : float
+    """
+    found = window_of(lags, told & (ratio >= threshold))
+    unknown = (told & np.isnan(ratio)).any(axis=-1)
+    return Window(*(np.where(unknown, np.nan, part) for part in found))
+
+
+def required_by_envelope(envelope: Any, *, index: Any, constant: Any) -> FloatArray:
+    """Sequences that an envelope value needs when noise and alignment do not depend on the lag.
+
+    (constant / envelope)^kappa, where constant = threshold x scale / alignment.
+
+    Implements: livi2025 Eq. (26)
+    """
+    with np.errstate(divide="ignore", over="ignore"):
+        f = np.asarray(envelope, dtype=np.float64)
+        return np.asarray((np.asarray(constant) / f) ** sample_exponent(index))  # Eq. (26)
+
+
+def predicted_window(law: Law, sequences: Any, *, index: Any, constant: Any = 1.0) -> FloatArray:
+    """Real-valued window after N sequences: where the law falls to constant N^(-1/kappa).
+
+    For f ~ c / log(1 + lag) it grows as exp(N^(1/kappa)), for lag^-beta as N^(1/(kappa beta)), for exp(-rate lag) as
+    log N / (kappa rate).
+    """
+    N = np.asarray(sequences, dtype=np.float64)
+    return law.lag_at(np.asarray(constant) * N ** (-1 / sample_exponent(index)))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.learnability.replay import Replay
-from learncast.validation import count
+from learncast.errors import UnsupportedModel
+from learncast.learnability.replay.replay import Replay
+
+T = TypeVar("T")
 
 #: Bytes per array that stay in a core's cache while all lags pass over them.
 _CACHED = 1 << 20
@@ -46,9 +48,7 @@ def transport_factors(
     Implements: livi2025 Eq. (57)
     Implements: livi2025 Eq. (58)
     """
-    wanted = checked_lags(lags, replay, from_start)
-    check_order(order)
-    return StepFactors.of(replay, order=order, auxiliary=auxiliary, from_start=from_start).factors(wanted)
+    return StepFactors.of(replay, order=order, auxiliary=auxiliary, from_start=from_start).factors(lags)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,7 +139,7 @@ class StepFactors:
         low, high = (float(end) for end in torch.aminmax(kept))
         return 1 / _RANGE < low <= high < _RANGE
 
-    def scale(self, lags: list[int]) -> Tensor | None:
+    def scale(self, lags: Sequence[int]) -> Tensor | None:
         """What the factors of each lag are measured in, (lags, batch, hidden) in double precision; None for 1."""
         if self.level is None:
             return None
@@ -148,7 +148,7 @@ class StepFactors:
             steps = steps - 1  # the last step of an LSTM shows the cell, and is not measured in the level
         return (self.level.double().log() * steps[:, None, None]).exp_()
 
-    def factors(self, lags: list[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def factors(self, lags: Sequence[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Lag, gamma0 and gamma of each lag in turn; see `transport_factors`."""
         pairs = _chain(self.keep, self.mix, lags) if self.shown is None else self._expressed(lags)
         if self.reset is None:
@@ -158,7 +158,7 @@ class StepFactors:
         for (lag, zeroth, total), (_, rho, _), (_, eta, _) in zip(pairs, *chains, strict=True):
             yield lag, zeroth, total + rho + eta  # Eq. (58)
 
-    def _expressed(self, lags: list[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def _expressed(self, lags: Sequence[int]) -> Iterator[tuple[int, Tensor, Tensor]]:
         """An LSTM's window: a first step inside the cell, steps between, a last one that shows the cell."""
         assert self.shown is not None
         if lags[0] == 1:
@@ -186,7 +186,7 @@ def cached_parts(replay: Replay) -> Iterator[tuple[slice, Replay]]:
 
 
 def _chain(
-    keep: Tensor, mix: Tensor | None, lengths: list[int], begun: bool = False
+    keep: Tensor, mix: Tensor | None, lengths: Sequence[int], begun: bool = False
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Products over windows of the given lengths, to zeroth and to first order.
 
@@ -195,7 +195,7 @@ def _chain(
     at = 1 if begun else 0
     zeroth = keep.clone() if begun else torch.ones_like(keep)
     total = zeroth if mix is None else zeroth.clone()
-    jumps = _jumps(keep, mix, {b - a for a, b in zip([at, *lengths], lengths, strict=False)} - {0})
+    jumps = windows_over((keep, mix), {b - a for a, b in zip([at, *lengths], lengths, strict=False)} - {0}, _joined)
     for length in lengths:
         if length > at:
             size = keep.shape[0] - length + 1
@@ -208,19 +208,28 @@ def _chain(
         yield length, zeroth, zeroth if mix is None else total
 
 
-def _jumps(keep: Tensor, mix: Tensor | None, distances: set[int]) -> dict[int, tuple[Tensor, Tensor | None]]:
-    """Products over every window of each distance, put together from windows of 1, 2, 4, ... steps."""
-    powers = {1: (keep, mix)}
+def windows_over(steps: T, distances: set[int], joined: Callable[[T, T, int], T]) -> dict[int, T]:
+    """Products over every window of each distance, put together from windows of 1, 2, 4, ... steps.
+
+    Parameters
+    ----------
+    steps
+        The windows of a single step.
+    distances : set of int
+    joined : function of (early, late, offset)
+        Windows of `early` followed by those of `late` that begin `offset` steps on.
+    """
+    powers = {1: steps}
     size = 1
     while 2 * size <= max(distances, default=0):
-        powers[2 * size] = _joined(powers[size], powers[size], size)
+        powers[2 * size] = joined(powers[size], powers[size], size)
         size *= 2
     jumps = {}
     for distance in sorted(distances):
         parts = [power for power in powers if distance & power]
         length, product = parts[0], powers[parts[0]]
         for part in parts[1:]:
-            product = _joined(product, powers[part], length)
+            product = joined(product, powers[part], length)
             length += part
         jumps[distance] = product
     return jumps
@@ -237,28 +246,77 @@ def _joined(
     return p * p2, (q[:size] * p2).addcmul_(p, q2[offset : offset + size])
 
 
-def checked_lags(lags: Sequence[int], replay: Replay, from_start: bool = False) -> list[int]:
-    """The lags as a list of whole numbers, refused unless they increase strictly and fit the sequences."""
-    why = "a lag counts steps between two states"
-    wanted = [count("lags", lag, why=why) for lag in np.ravel(np.asarray(lags)).tolist()]
-    steps = replay.hidden.shape[0]
-    longest = steps - (0 if from_start else 1)
-    if not wanted or wanted != sorted(set(wanted)) or wanted[-1] > longest:
-        raise InvalidSpec(
-            required=f"lags must increase strictly and stay within {longest} in sequences of {steps} steps",
-            got=f"{wanted}" if len(wanted) < 9 else f"{len(wanted)} lags from {wanted[0]} to {wanted[-1]}",
-            why="a window needs a step at each of its ends",
-            remedy="sort the lags and drop those that are too long or repeated, or use longer sequences",
-        )
-    return wanted
+class Gathering(Protocol):
+    """Takes what it needs of every lag; the tensors are reused after each."""
+
+    def begin(self, some: slice, dtype: torch.dtype) -> None:
+        """The sequences `some` come next, with factors of this precision."""
+        ...
+
+    def take(self, row: int, lag: int, total: Tensor) -> None:
+        """The transport of those sequences over one lag, the `row`-th."""
+        ...
+
+    def end(self, kept: Tensor, scale: Tensor | None) -> None:
+        """All lags have passed.
+
+        Parameters
+        ----------
+        kept : (lags, batch, hidden) tensor
+            Sums over the steps of the zeroth order's size.
+        scale : (lags, batch, hidden) tensor, optional
+            How often all factors of a lag count.
+        """
+        ...
 
 
-def check_order(order: int) -> None:
-    """Refuse any order but 0 and 1."""
-    if order not in (0, 1):
-        raise InvalidSpec(
-            required="order must be 0 or 1",
-            got=f"{order!r}",
-            why="the expansion is known to first order",
-            remedy="use the exact transport for all orders",
-        )
+@torch.no_grad()
+def walk_lags(
+    replay: Replay,
+    lags: Sequence[int],
+    gatherings: Sequence[Gathering],
+    *,
+    order: int,
+    auxiliary: bool,
+    from_start: bool = False,
+) -> None:
+    """Pass over all lags, a few sequences at a time: to carry factors from lag to lag costs more than to use them.
+
+    A model in single precision is walked in single precision, with the factors of each unit measured in their mean, as
+    long as no product can leave its range; everything else in double precision.
+    """
+    options: dict[str, Any] = {"order": order, "auxiliary": auxiliary, "from_start": from_start}
+    for some, part in cached_parts(replay):
+        if part.hidden.dtype == torch.float32 and part.gated and not auxiliary:
+            balanced = StepFactors.of(part, dtype=torch.float32, **options).balanced()
+            if balanced is not None and _walk(balanced, some, lags, gatherings):
+                continue
+        _walk(StepFactors.of(part, **options), some, lags, gatherings, signed=not part.gated)
+
+
+def _walk(
+    factors: StepFactors, some: slice, lags: Sequence[int], gatherings: Sequence[Gathering], *, signed: bool = False
+) -> bool:
+    """Walk with factors of one precision; False when they left its range, and then nothing was counted."""
+    kept = factors.keep.new_empty(len(lags), *factors.keep.shape[1:])
+    for gathering in gatherings:
+        gathering.begin(some, factors.keep.dtype)
+    for row, (lag, zeroth, total) in enumerate(factors.factors(lags)):
+        torch.sum(zeroth.abs() if signed else zeroth, 0, out=kept[row])
+        for gathering in gatherings:
+            gathering.take(row, lag, total)
+    if not factors.within_range(kept):
+        return False
+    scale = factors.scale(lags)
+    for gathering in gatherings:
+        gathering.end(kept, scale)
+    return True
+
+
+def sum_over_steps(found: Tensor, left: Tensor, right: Tensor) -> None:
+    """Write the sum over the first axis of the product of two (steps, batch, hidden) tensors to `found`."""
+    if found.device.type == "cpu":
+        # One pass without an intermediate array, for which torch has no operation.
+        np.einsum("tbq,tbq->bq", left.numpy(), right.numpy(), out=found.numpy())
+    else:
+        torch.sum(left * right, 0, out=found)

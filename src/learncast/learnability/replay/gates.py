@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from learncast.learnability.affine_map import Term, affine, unchanged
-from learncast.learnability.replay import Expression, Normalisation, Path, Relay, Replay
+from learncast.learnability.replay.replay import Expression, Normalisation, Path, Relay, Replay, Term, affine, unchanged
 
 if TYPE_CHECKING:
-    from learncast.learnability.recurrent_layer import RecurrentLayer
+    from learncast.learnability.replay.recurrent_layer import RecurrentLayer
 
 
 def replay_leaky(layer: RecurrentLayer, inputs: Tensor, states: Tensor) -> Replay:
@@ -23,20 +23,16 @@ def replay_leaky(layer: RecurrentLayer, inputs: Tensor, states: Tensor) -> Repla
     """
     h = states[:-1]
     candidate = _terms(layer, layer.blocks["candidate"], inputs, h)
-    g, slope, norm, extra = _candidate(layer, candidate)
-    gates = {"candidate": g}
-    paths: list[Path] = []
     if layer.constant_gate is None:
         gate = _terms(layer, layer.blocks["gate"], inputs, h)
         s = _preactivation(layer, gate).sigmoid_()
-        paths.append(Path(gate, (g - h).mul_(s * (1 - s)), _recurrent(layer, "gate")))
+        g, paths = _candidate(layer, candidate, s)
+        paths = (Path(gate, (g - h).mul_(s * (1 - s)), _recurrent(layer, "gate")), *paths)
     else:
-        s = g.new_full((1, 1, 1), layer.constant_gate)
-    gates["gate"] = s.expand_as(g)
-    slope = slope.mul_(s)
-    paths += [Path(candidate, slope, _recurrent(layer, "candidate"), norm=norm), *extra(slope)]
-    direct = (1 - s).expand_as(g)
-    return Replay(states[1:], lambda: torch.lerp(h, g, s.expand_as(g)), direct, tuple(paths), gates)
+        s = h.new_full((1, 1, 1), layer.constant_gate)
+        g, paths = _candidate(layer, candidate, s)
+    gates = {"candidate": g, "gate": s.expand_as(g)}
+    return Replay(states[1:], lambda: torch.lerp(h, g, s.expand_as(g)), (1 - s).expand_as(g), paths, gates)
 
 
 def replay_paper_gru(layer: RecurrentLayer, inputs: Tensor, states: Tensor) -> Replay:
@@ -48,15 +44,13 @@ def replay_paper_gru(layer: RecurrentLayer, inputs: Tensor, states: Tensor) -> R
     update, reset = (_terms(layer, layer.blocks[name], inputs, h) for name in ("update", "reset"))
     z, r = _preactivation(layer, update).sigmoid_(), _preactivation(layer, reset).sigmoid_()
     candidate = _terms(layer, layer.blocks["candidate"], inputs, r * h)
-    g, slope, norm, extra = _candidate(layer, candidate)
-    slope = slope.mul_(z)
-    inner = _recurrent(layer, "candidate")
-    relay = Relay(inner, (1 - r).mul_(r).mul_(h))
+    g, (through, *rest) = _candidate(layer, candidate, z)
+    relay = Relay(_recurrent(layer, "candidate"), (1 - r).mul_(r).mul_(h))
     paths = (
         Path(update, (g - h).mul_(z * (1 - z)), _recurrent(layer, "update")),
-        Path(candidate, slope, inner, gain=r, norm=norm),
-        Path(reset, slope, _recurrent(layer, "reset"), norm=norm, relay=relay),
-        *extra(slope),
+        replace(through, gain=r),
+        replace(through, terms=reset, recurrent=_recurrent(layer, "reset"), relay=relay),
+        *rest,
     )
     gates = {"update": z, "reset": r, "candidate": g}
     return Replay(states[1:], lambda: torch.lerp(h, g, z), 1 - z, paths, gates)
@@ -92,15 +86,13 @@ def replay_lstm(layer: RecurrentLayer, inputs: Tensor, states: Tensor, cell: Ten
     entry, forget, output = (_terms(layer, layer.blocks[name], inputs, h) for name in ("input", "forget", "output"))
     candidate = _terms(layer, layer.blocks["candidate"], inputs, h)
     i, f, o = (_preactivation(layer, terms).sigmoid_() for terms in (entry, forget, output))
-    g, slope, norm, extra = _candidate(layer, candidate)
+    g, rest = _candidate(layer, candidate, i)
     cells = _scan(cell, f, i * g)
     shown = cells[1:].tanh()
-    slope = slope.mul_(i)
     paths = (
         Path(entry, (1 - i).mul_(i).mul_(g), _recurrent(layer, "input")),
         Path(forget, (1 - f).mul_(f).mul_(cells[:-1]), _recurrent(layer, "forget")),
-        Path(candidate, slope, _recurrent(layer, "candidate"), norm=norm),
-        *extra(slope),
+        *rest,
     )
     expression = Expression(
         slope=(1 - shown * shown).mul_(o),
@@ -149,35 +141,25 @@ def _recurrent(layer: RecurrentLayer, block: str) -> Tensor:
     return layer.parameters[layer.recurrent_weights][layer.blocks[block]]
 
 
-class _NormPaths:
-    """The paths of a layer norm's own gain and bias, once the slope behind them is known."""
+def _candidate(layer: RecurrentLayer, terms: tuple[Term, ...], gate: Tensor) -> tuple[Tensor, tuple[Path, ...]]:
+    """Tanh of the (normalised) pre-activation, and its paths to a state that takes it in by `gate`.
 
-    def __init__(self, layer: RecurrentLayer, unit: Tensor | None) -> None:
-        self._layer, self._unit = layer, unit
-
-    def __call__(self, slope: Tensor) -> tuple[Path, ...]:
-        if self._unit is None or self._layer.norm is None:
-            return ()
-        gain, bias = self._layer.norm
-        rows = slice(None)
-        return (Path((Term(gain, rows, self._unit, elementwise=True), Term(bias, rows, None)), slope),)
-
-
-def _candidate(
-    layer: RecurrentLayer, terms: tuple[Term, ...]
-) -> tuple[Tensor, Tensor, Normalisation | None, _NormPaths]:
-    """Tanh of the (normalised) pre-activation, its slope, the derivative of the norm, the paths of its parameters."""
+    The first path is that of `terms`; a layer norm's own gain and bias have the second.
+    """
     a = _preactivation(layer, terms)
-    norm, unit = None, None
-    if layer.norm is not None:
-        gain, bias = (layer.parameters[name] for name in layer.norm)
-        variance, mean = torch.var_mean(a, -1, correction=0, keepdim=True)
-        deviation = (variance + layer.norm_epsilon).sqrt_()
-        unit = (a - mean) / deviation
-        norm = Normalisation(unit, gain / deviation)
-        a = torch.addcmul(bias, unit, gain)
-    g = a.tanh_()
-    return g, 1 - g * g, norm, _NormPaths(layer, unit)
+    recurrent = _recurrent(layer, "candidate")
+    if layer.norm is None:
+        g = a.tanh_()
+        return g, (Path(terms, (1 - g * g).mul_(gate), recurrent),)
+    gain, bias = (layer.parameters[name] for name in layer.norm)
+    variance, mean = torch.var_mean(a, -1, correction=0, keepdim=True)
+    deviation = (variance + layer.norm_epsilon).sqrt_()
+    unit = (a - mean) / deviation
+    g = torch.addcmul(bias, unit, gain).tanh_()
+    slope, rows = (1 - g * g).mul_(gate), slice(None)
+    own = (Term(layer.norm[0], rows, unit, elementwise=True), Term(layer.norm[1], rows, None))
+    through = Path(terms, slope, recurrent, norm=Normalisation(unit, gain / deviation))
+    return g, (through, Path(own, slope))
 
 
 def _scan(start: Tensor, keep: Tensor, add: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,27 +11,21 @@ from torch import Tensor, nn
 
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.learnability import cells
-from learncast.learnability.replay import Replay
-from learncast.learnability.replay_gates import (
-    replay_leaky,
-    replay_lstm,
-    replay_paper_gru,
-    replay_plain,
-    replay_torch_gru,
-)
+from learncast.learnability.replay import gates
+from learncast.learnability.replay.replay import Replay
 
 SUPPORTED = "nn.RNN, nn.GRU, nn.LSTM, ConstGate, SharedGate, DiagGate, PaperGRU, LSTM"
 
-#: Blocks of rows, in the order in which each kind stacks them.
-_BLOCKS = {
-    "const": ("candidate",),
-    "shared": ("gate", "candidate"),
-    "diag": ("gate", "candidate"),
-    "paper_gru": ("update", "reset", "candidate"),
-    "gru": ("reset", "update", "candidate"),
-    "lstm": ("input", "forget", "candidate", "output"),
-    "tanh": ("candidate",),
-    "relu": ("candidate",),
+#: How each kind is replayed, and its blocks of rows in the order in which it stacks them.
+_KINDS: dict[str, tuple[Callable[..., Replay], tuple[str, ...]]] = {
+    "const": (gates.replay_leaky, ("candidate",)),
+    "shared": (gates.replay_leaky, ("gate", "candidate")),
+    "diag": (gates.replay_leaky, ("gate", "candidate")),
+    "paper_gru": (gates.replay_paper_gru, ("update", "reset", "candidate")),
+    "gru": (gates.replay_torch_gru, ("reset", "update", "candidate")),
+    "lstm": (gates.replay_lstm, ("input", "forget", "candidate", "output")),
+    "tanh": (gates.replay_plain, ("candidate",)),
+    "relu": (gates.replay_plain, ("candidate",)),
 }
 _OWN: dict[type[nn.Module], str] = {
     cells.ConstGate: "const",
@@ -41,15 +35,6 @@ _OWN: dict[type[nn.Module], str] = {
     cells.LSTM: "lstm",
 }
 _TORCH: dict[type[nn.Module], str] = {nn.GRU: "gru", nn.LSTM: "lstm", nn.RNN: ""}
-_REPLAYS = {
-    "const": replay_leaky,
-    "shared": replay_leaky,
-    "diag": replay_leaky,
-    "paper_gru": replay_paper_gru,
-    "gru": replay_torch_gru,
-    "tanh": replay_plain,
-    "relu": replay_plain,
-}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,33 +98,12 @@ class RecurrentLayer:
         """
         self._check("inputs", inputs, self.input_size)
         self._check("outputs", outputs, self.hidden_size)
-        if inputs.shape[:2] != outputs.shape[:2]:
-            raise InvalidSpec(
-                required="inputs and outputs must be of the same sequences and steps",
-                got=f"{tuple(inputs.shape[:2])} and {tuple(outputs.shape[:2])}",
-                why="each output answers one input",
-                remedy="pass what went in and what came out of the same call",
-            )
         x = inputs.detach().transpose(0, 1).contiguous()
         h = outputs.detach().transpose(0, 1)
-        start = self._start(h, initial)
+        # An LSTM starts from a cell too.
+        start = initial or (h.new_zeros(h.shape[1:]),) * (2 if self.kind == "lstm" else 1)
         states = torch.cat([start[0].unsqueeze(0), h])
-        if self.kind == "lstm":
-            return replay_lstm(self, x, states, start[1])
-        return _REPLAYS[self.kind](self, x, states)
-
-    def _start(self, hidden: Tensor, initial: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        wanted, shape = 2 if self.kind == "lstm" else 1, hidden.shape[1:]
-        if initial is None:
-            return (hidden.new_zeros(shape),) * wanted
-        if len(initial) != wanted or any(state.shape != shape for state in initial):
-            raise InvalidSpec(
-                required=f"initial must hold {wanted} tensor{'s' if wanted > 1 else ''} of shape {tuple(shape)}",
-                got=f"{[tuple(state.shape) for state in initial]}",
-                why="every sequence starts from a hidden state, and an LSTM from a cell too",
-                remedy="pass (hidden,), or (hidden, cell) for an LSTM",
-            )
-        return tuple(state.detach() for state in initial)
+        return _KINDS[self.kind][0](self, x, states, *start[1:])
 
     def _check(self, name: str, value: Tensor, width: int) -> None:
         dtype = self.parameters[self.input_weights].dtype
@@ -193,16 +157,12 @@ def recurrent_module(model: nn.Module) -> tuple[str, nn.Module]:
             why="a transport belongs to one chain of states",
             remedy=f"use one of {SUPPORTED}, or pass the block of interest by itself",
         )
-    _refuse(*found[0])
-    return found[0]
-
-
-def _refuse(name: str, module: nn.Module) -> None:
+    name, module = found[0]
     problem = _problem(module)
     if problem is not None:
         required, got, why, remedy = problem
-        where = name or "the model"
-        raise UnsupportedModel(required=f"{where} must {required}", got=got, why=why, remedy=remedy)
+        raise UnsupportedModel(required=f"{name or 'the model'} must {required}", got=got, why=why, remedy=remedy)
+    return name, module
 
 
 def _problem(module: nn.Module) -> tuple[str, str, str, str] | None:
@@ -236,7 +196,7 @@ def _problem(module: nn.Module) -> tuple[str, str, str, str] | None:
 
 def _slices(kind: str, sizes: list[int]) -> dict[str, slice]:
     edges = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
-    return {name: slice(*edges[k : k + 2]) for k, name in enumerate(_BLOCKS[kind])}
+    return {name: slice(*edges[k : k + 2]) for k, name in enumerate(_KINDS[kind][1])}
 
 
 def _torch_layer(module: nn.RNNBase, own: dict[str, nn.Parameter], prefix: str, index: int) -> RecurrentLayer:
@@ -248,7 +208,7 @@ def _torch_layer(module: nn.RNNBase, own: dict[str, nn.Parameter], prefix: str, 
         input_weights=f"{prefix}weight_ih_l{index}",
         recurrent_weights=f"{prefix}weight_hh_l{index}",
         biases=(f"{prefix}bias_ih_l{index}", f"{prefix}bias_hh_l{index}") if module.bias else (),
-        blocks=_slices(kind, [module.hidden_size] * len(_BLOCKS[kind])),
+        blocks=_slices(kind, [module.hidden_size] * len(_KINDS[kind][1])),
     )
 
 

@@ -1,0 +1,1 @@
+"""The detection of a lag's gradient signal in noise between sequences."""

@@ -1,0 +1,1 @@
+"""How far back blame is carried: transport factors, base rates, and how they decay with the lag."""
