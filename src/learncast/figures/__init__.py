@@ -1,10 +1,29 @@
 """Drawing only: labelled data in, axes out. Nothing here computes a result."""
 
-from learncast.figures.continual import forgetting_curves, loss_matrix
-from learncast.figures.curricula import curriculum_paths, loss_paths, ranking, stop_curve, stop_map
-from learncast.figures.ensembles import agreement_by_kind, escapes, spread_by_kind, told_and_trained
-from learncast.figures.learnability import envelope, time_scale_survival, window_curve
-from learncast.figures.learnability_paper import (
+from matplotlib.figure import Figure
+
+from learncast.figures.courses import (
+    decoupling,
+    deviations,
+    forgetting_curves,
+    integration_profiles,
+    item_paths,
+    lag_covariances,
+    learning_curves,
+    mode_strengths,
+)
+from learncast.figures.curricula import (
+    curriculum_paths,
+    loss_paths,
+    predicted_and_measured,
+    predictions,
+    ranking,
+    stop_curve,
+    stop_curves,
+    training_over_theory,
+)
+from learncast.figures.learnability import (
+    envelope,
     envelope_agreement,
     envelopes_by_cell,
     noise_scales_by_cell,
@@ -12,25 +31,28 @@ from learncast.figures.learnability_paper import (
     survivals_by_cell,
     tail_indices_by_cell,
     time_scale_histogram,
+    time_scale_survival,
+    window_curve,
     windows_by_cell,
 )
-from learncast.figures.learning_curves import (
+from learncast.figures.maps import basin_map, portrait, stop_map
+from learncast.figures.matrices import (
     agreement,
-    decoupling,
-    deviations,
-    item_paths,
-    learning_curves,
+    agreement_by_kind,
+    escapes,
+    loss_matrix,
+    matrix,
+    networks_on_lines,
+    networks_per_case,
+    split_matrix,
     spread,
+    spread_by_kind,
+    told_and_trained,
 )
-from learncast.figures.matrices import matrix, split_matrix
-from learncast.figures.page import page, save
-from learncast.figures.portraits import portrait
-from learncast.figures.profiles import integration_profiles, lag_covariances
-from learncast.figures.recurrence import basin_map, networks_on_lines, networks_per_case
-from learncast.figures.training import predicted_and_measured, predictions, stop_curves, training_over_theory
-from learncast.figures.trajectories import mode_strengths
+from learncast.figures.page import page, save, sheet
 
 __all__ = [
+    "Figure",
     "agreement",
     "agreement_by_kind",
     "basin_map",
@@ -59,6 +81,7 @@ __all__ = [
     "predictions",
     "ranking",
     "save",
+    "sheet",
     "split_matrix",
     "spread",
     "spread_by_kind",

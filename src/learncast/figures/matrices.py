@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -10,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import Normalize
 
-from learncast.figures.page import label
+from learncast.figures.page import COLOURS, THEORY, axis_label, colour_bar, label, name_line, shortened
 
 #: White at 0, told apart by every kind of colour vision.
 DIVERGING = "RdBu_r"
@@ -78,34 +79,304 @@ def split_matrix(
     title : str
     """
     top = max(float(np.abs(upper).max()), float(np.abs(lower).max())) or 1.0
+    _, half = _halves(upper, lower, ax, top)
+    for (i, j), value in np.ndenumerate(upper.values):
+        _write(ax, j, i, f"{value:.2f}", 7.5, dark=abs(value) > 0.6 * top)
+    _frame(ax, rows, columns)
+    colour_bar(ax, half, scale, shrink=0.75)
+    return label(ax, x="", y="", title=title)
+
+
+def told_and_trained(
+    told: xr.DataArray,
+    trained: xr.DataArray,
+    ax: Axes,
+    *,
+    rows: Sequence[str],
+    limit: float,
+    bar: bool = True,
+    title: str = "",
+) -> Axes:
+    """Two tables in one: each square holds what was told above its diagonal and what was trained below, as numbers too.
+
+    Parameters
+    ----------
+    told, trained : DataArray, two-dimensional, the second dimension ``task``
+    ax : Axes
+    rows : sequence of str
+        Names of the rows.
+    limit : float
+        Size at which the colours saturate, so that tables side by side can be compared.
+    bar : bool
+        Draw the colour scale.
+    title : str
+    """
+    corners, half = _halves(told, trained, ax, limit)
+    for values, squares in zip((told, trained), corners, strict=True):
+        for value, corner in zip(values.values.ravel(), squares, strict=True):
+            x, y = 0.85 * corner.mean(axis=0) + 0.15 * corner[0]
+            _write(ax, x, y, f"{value:.1f}", 6.5, dark=abs(value) > 0.6 * limit)
+    _frame(ax, rows, [str(task) for task in told["task"].values])
+    if bar:
+        colour_bar(ax, half, axis_label(told), shrink=0.75)
+    return label(ax, x="", y="", title=title)
+
+
+def _halves(upper: xr.DataArray, lower: xr.DataArray, ax: Axes, top: float) -> tuple[list[list[Any]], PolyCollection]:
+    """Draw both halves of every square; their corners, and what carries the colours."""
     signed = min(float(upper.min()), float(lower.min())) < -1e-9 * top
     norm, colours = (Normalize(-top, top), DIVERGING) if signed else (Normalize(0.0, top), "Reds")
+    squares = []
     for values, corners in ((upper, ((0, 0), (1, 0), (0, 1))), (lower, ((1, 1), (1, 0), (0, 1)))):
-        corner = np.array(corners) - 0.5
-        places = [corner + np.array([j, i]) for i in range(len(rows)) for j in range(len(columns))]
-        half = PolyCollection(places, cmap=colours, norm=norm, linewidths=0.3, edgecolors="face")
+        squares.append([np.array(corners) - 0.5 + np.array([j, i]) for i, j in np.ndindex(values.shape)])
+        half = PolyCollection(squares[-1], cmap=colours, norm=norm, linewidths=0.3, edgecolors="face")
         half.set_array(values.values.ravel())
         ax.add_collection(half)
-    for i, row in enumerate(upper.values):
-        for j, value in enumerate(row):
-            dark = abs(value) > 0.6 * top
-            ax.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7.5, color="white" if dark else "black")
-    ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5), aspect="equal")
-    _frame(ax, rows, columns)
-    bar = ax.figure.colorbar(half, ax=ax, shrink=0.75)
-    bar.set_label(scale, fontsize=9)
-    bar.ax.tick_params(labelsize=8)
-    return label(ax, x="", y="", title=title)
+    ax.set(xlim=(-0.5, upper.shape[1] - 0.5), ylim=(upper.shape[0] - 0.5, -0.5), aspect="equal")
+    return squares, half
+
+
+def _write(ax: Axes, x: float, y: float, text: str, size: float, *, dark: bool) -> None:
+    ax.text(x, y, text, ha="center", va="center", fontsize=size, color="white" if dark else "black")
+
+
+def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
+    """Loss of every task after every stage, as a heat map with its numbers.
+
+    Parameters
+    ----------
+    loss : DataArray over (stage, task)
+    ax : Axes
+    title : str
+    """
+    values = loss.values
+    mesh = ax.imshow(values, cmap="Blues", vmin=0.0, aspect="auto")
+    if values.size <= 100:
+        middle = float(np.nanmax(values)) / 2
+        for i, j in np.ndindex(values.shape):
+            _write(ax, j, i, f"{max(values[i, j], 0.0):.3g}", 8, dark=bool(values[i, j] > middle))
+    ax.set_xticks(range(loss.sizes["task"]), [shortened(n, 20) for n in loss["task"].values], rotation=20, ha="right")
+    stages = [shortened(n, 20) if k == 0 else f"after {shortened(n, 20)}" for k, n in enumerate(loss["stage"].values)]
+    ax.set_yticks(range(len(stages)), stages)
+    bar = ax.figure.colorbar(mesh, ax=ax)
+    bar.set_label(str(loss.attrs.get("long_name", "loss")), fontsize=9)
+    return label(ax, x="task", y="", title=title)
 
 
 def _frame(ax: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None) -> None:
     ax.spines[:].set_visible(True)
     ax.tick_params(length=0)
     ax.set_yticks(range(len(rows or ())), rows or ())
-    ax.set_xticks(
-        range(len(columns or ())),
-        columns or (),
-        rotation=60 if columns else 0,
-        ha="right" if columns else "center",
-        rotation_mode="anchor",
-    )
+    turned: dict[str, Any] = {"rotation": 60, "ha": "right"} if columns else {}
+    ax.set_xticks(range(len(columns or ())), columns or (), **turned, rotation_mode="anchor")
+
+
+#: Colour and marker by kind of hidden units, the colours as near to the paper's red, blue and green as is safe.
+KINDS = {"linear": (COLOURS[1], "o"), "tanh": (COLOURS[0], "s"), "relu": (COLOURS[2], "^")}
+#: How the kinds are written.
+NAMES = {"relu": "ReLU"}
+
+
+def agreement_by_kind(
+    predicted: xr.DataArray, measured: xr.DataArray, ax: Axes, *, legend: bool = True, title: str = ""
+) -> Axes:
+    """Measured against predicted for each kind of network, with the line on which they are equal.
+
+    Parameters
+    ----------
+    predicted : DataArray over network
+    measured : DataArray over (kind, network)
+    ax : Axes
+    legend : bool
+        Draw one, beside the axes.
+    title : str
+    """
+    # Linear networks lie on the line; drawn last they stay visible.
+    for kind in reversed(measured["kind"].values.tolist()):
+        colour, marker = KINDS[kind]
+        spots: dict[str, Any] = {"color": colour, "markersize": 4.5, "alpha": 0.7, "label": NAMES.get(kind, kind)}
+        ax.plot(predicted, measured.sel(kind=kind), marker, **spots)
+    ends = [0.0, 1.05 * float(predicted.max())]
+    ax.plot(ends, ends, **THEORY, label="as told")
+    ax.set_ylim(bottom=0.0)
+    if legend:
+        handles, names = ax.get_legend_handles_labels()
+        places: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+        ax.legend(handles[::-1], names[::-1], frameon=False, fontsize=8, **places)
+    return label(ax, x=axis_label(predicted), y=axis_label(measured), title=title)
+
+
+def spread_by_kind(
+    values: xr.DataArray, ax: Axes, *, ceiling: float | None = None, legend: bool = True, title: str = ""
+) -> Axes:
+    """Every network's value at a few moments on a logarithmic axis, kinds side by side, medians as bars.
+
+    Parameters
+    ----------
+    values : DataArray over (when, kind, network)
+    ax : Axes
+    ceiling : float, optional
+        The largest value there can be, a thin line.
+    legend : bool
+        Draw one, beside the axes.
+    title : str
+    """
+    places, kinds = np.arange(values.sizes["when"]), values["kind"].values.tolist()
+    for k, kind in enumerate(kinds):
+        colour, marker = KINDS[kind]
+        aside = places + 0.26 * (k - (len(kinds) - 1) / 2)
+        shown = values.sel(kind=kind).transpose("when", "network").values
+        for i, row in enumerate(shown):
+            named = None if i else NAMES.get(kind, kind)
+            ax.semilogy(np.full(len(row), aside[i]), row, marker, color=colour, markersize=3.5, alpha=0.4, label=named)
+        ax.semilogy(aside, np.median(shown, axis=1), "_", color="black", markersize=16, markeredgewidth=1.6)
+    ax.set_xticks(places, [str(name) for name in values["when"].values])
+    ax.set_xlim(-0.5, len(places) - 0.5)
+    if ceiling is not None:
+        _draw_ceiling(ax, ceiling)
+    if legend:
+        ax.plot([], [], "_", color="black", markersize=10, markeredgewidth=1.6, label="median")
+        ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return label(ax, x="", y=axis_label(values), title=title)
+
+
+def agreement(predicted: xr.DataArray, measured: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
+    """Measured against predicted, with the line on which they are equal.
+
+    Parameters
+    ----------
+    predicted, measured : DataArray
+        Of one shape.
+    ax : Axes
+    title : str
+    """
+    low, high = float(min(predicted.min(), measured.min())), float(max(predicted.max(), measured.max()))
+    margin = 0.05 * (high - low)
+    ends = [low - margin, high + margin]
+    ax.plot(predicted.values.ravel(), measured.values.ravel(), "o", color=COLOURS[1], markersize=5, alpha=0.7)
+    ax.plot(ends, ends, **THEORY, label="equal")
+    ax.legend(frameon=False, fontsize=8, loc="upper left")
+    return label(ax, x=axis_label(predicted), y=axis_label(measured), title=title)
+
+
+def spread(values: xr.DataArray, ax: Axes, *, ceiling: float | None = None, title: str = "") -> Axes:
+    """Every network's value at a few moments, on a logarithmic axis, joined by lines.
+
+    Parameters
+    ----------
+    values : DataArray over (when, network)
+    ax : Axes
+    ceiling : float, optional
+        The largest value there can be, a thin line.
+    title : str
+    """
+    places = np.arange(values.sizes["when"])
+    ax.semilogy(places, values.values, "o-", color=COLOURS[1], markersize=4, linewidth=0.6, alpha=0.5)
+    ax.set_xticks(places, [str(name) for name in values["when"].values])
+    ax.margins(x=0.15)
+    if ceiling is not None:
+        _draw_ceiling(ax, ceiling)
+    return label(ax, x="", y=axis_label(values), title=title)
+
+
+def _draw_ceiling(ax: Axes, height: float) -> None:
+    ax.axhline(height, color="grey", linewidth=0.8)
+    name_line(ax, height, "largest possible", x=0.02, up=-11, size=8)
+
+
+def networks_on_lines(
+    lines: xr.DataArray | None,
+    ax: Axes,
+    *,
+    networks: xr.DataArray | None = None,
+    colours: Sequence[str] = COLOURS,
+    styles: Sequence[str] = ("-",),
+    named: bool = True,
+    title: str = "",
+) -> Axes:
+    """Each series of the theory as a line over one quantity, with trained networks as dots of its colour.
+
+    Parameters
+    ----------
+    lines : DataArray over (series, x), optional
+        The theory; `nan` breaks a line.
+    ax : Axes
+    networks : DataArray over (series, x, ...), optional
+        The same series, or some of them, at fewer values; all further dimensions are dots.
+    colours, styles : sequence of str
+        Of the series, in turn.
+    named : bool
+        Name the series in a legend.
+    title : str
+    """
+    some = lines if lines is not None else networks
+    assert some is not None
+    names = [str(name) for name in some["series"].values]
+    x = str(some.dims[1])
+    if lines is not None:
+        for k, name in enumerate(names):
+            look: dict[str, Any] = {"color": colours[k % len(colours)], "linestyle": styles[k % len(styles)]}
+            ax.plot(lines[x], lines.isel(series=k), **look, linewidth=1.8, label=name)
+    if networks is not None:
+        across = str(networks.dims[1])
+        for name in networks["series"].values:
+            k, one = names.index(str(name)), networks.sel(series=name)
+            heights = one.values.reshape(one.sizes[across], -1)
+            places = np.repeat(one[across].values, heights.shape[1])
+            colour, named_dots = colours[k % len(colours)], name if lines is None else None
+            face = colour if styles[k % len(styles)] == "-" else "white"
+            dots: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markersize": 5, "alpha": 0.8}
+            ax.plot(places, heights.ravel(), "o", **dots, linestyle="none", label=named_dots)
+    if named:
+        ax.legend(frameon=False, fontsize=8)
+    return label(ax, x=axis_label(some[x]), y=axis_label(some), title=title)
+
+
+def networks_per_case(predicted: xr.DataArray, networks: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
+    """A predicted value of each case as a black bar, and every network's as a dot.
+
+    Parameters
+    ----------
+    predicted : DataArray over case
+    networks : DataArray over (case, seed)
+    ax : Axes
+    title : str
+    """
+    places = np.arange(predicted.sizes["case"], dtype=float)
+    ax.hlines(predicted, places - 0.32, places + 0.32, color="black", linestyle=(0, (1, 0.8)), label="one mode, theory")
+    count = networks.sizes["seed"]
+    for k in range(count):
+        shift = 0.4 * ((k + 0.5) / count - 0.5)
+        look: dict[str, Any] = {"color": COLOURS[0], "markersize": 5, "alpha": 0.8}
+        ax.plot(places + shift, networks.isel(seed=k), "o", **look, label=None if k else "64-unit networks")
+    ax.set_xticks(places, [str(name) for name in predicted["case"].values], rotation=30, ha="right")
+    ax.legend(frameon=False, fontsize=8)
+    return label(ax, x="", y=axis_label(predicted), title=title)
+
+
+def escapes(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Time that training and theory spend on a saddle against the noise that pushes them off.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        ``measured_escape`` and ``integrated_escape`` over (draw, noise); ``unkicked_escape`` and ``one_layer_step``.
+    ax : Axes
+    title : str
+    """
+    noise, measured = dataset["noise"], dataset["measured_escape"]
+    for k, (spots, line) in enumerate(zip(measured.values, dataset["integrated_escape"].values, strict=True)):
+        ax.semilogx(noise, spots, "o", color=COLOURS[0], markersize=5, alpha=0.7, label=None if k else "training")
+        ax.semilogx(noise, line, **THEORY | {"linewidth": 1.2}, label=None if k else "flow")
+    for name, text, colour in (
+        ("unkicked_escape", "training without noise: round-off alone", COLOURS[3]),
+        ("one_layer_step", "one layer", COLOURS[2]),
+    ):
+        height = float(dataset[name])
+        if np.isfinite(height):
+            place: dict[str, Any] = {"xytext": (0, 3), "textcoords": "offset points", "fontsize": 8}
+            ax.axhline(height, color=colour, linewidth=1.4, linestyle="--")
+            ax.annotate(text, (float(noise.min()), height), color=colour, **place)
+    ax.set_ylim(bottom=0.0)
+    ax.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 0.12))
+    return label(ax, x=axis_label(noise), y="steps until half the saddle's loss is left", title=title)

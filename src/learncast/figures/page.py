@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,15 @@ def page(rows: int = 1, columns: int = 1, *, width: float = 4.2, height: float =
     return figure, list(axes.ravel())
 
 
+def sheet(*draws: Callable[[Axes], Any], columns: int = 0, width: float = 4.2, height: float = 3.2) -> Figure:
+    """A page with one axes for each of the draws, `columns` in a row; all in one row by default."""
+    across = columns or len(draws)
+    figure, axes = page(-(-len(draws) // across), across, width=width, height=height)
+    for draw, ax in zip(draws, axes, strict=True):
+        draw(ax)
+    return figure
+
+
 def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
     """Name the axes."""
     ax.set_xlabel(x, fontsize=10)
@@ -39,6 +49,26 @@ def axis_label(variable: Any) -> str:
     name = str(variable.attrs.get("long_name", variable.name)).replace("_", " ")
     units = variable.attrs.get("units", "1")
     return name if units == "1" else f"{name} ({units})"
+
+
+def name_line(ax: Axes, height: float, text: str, *, x: float = 0.01, up: float = 3, size: float = 7.5) -> None:
+    """Write beside a horizontal line what it is."""
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    ax.annotate(text, (x, height), xytext=(0, up), fontsize=size, color="dimgrey", **place)
+
+
+def colour_bar(ax: Axes, drawn: Any, text: str, *, size: float = 9, **options: Any) -> Any:
+    """Draw the scale of the colours and write what it is."""
+    bar = ax.figure.colorbar(drawn, ax=ax, **options)
+    bar.set_label(text, fontsize=size)
+    bar.ax.tick_params(labelsize=8)
+    return bar
+
+
+def shortened(name: object, most: int) -> str:
+    """A name with at most so many letters."""
+    text = str(name)
+    return text if len(text) <= most else text[: most - 2] + "…"
 
 
 def save(figure: Figure, path: str | Path, *, dpi: int = 160) -> Path:

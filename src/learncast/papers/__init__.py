@@ -7,9 +7,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from learncast.files import write_file
 from learncast.papers.paper import Paper, PaperFigure
-from learncast.papers.runs import Compute, PaperRun, within
-from learncast.progress import Progress, silent
+from learncast.papers.printed import printed_time
+from learncast.papers.runs import Compute, PaperRun
+from learncast.progress import Progress, silent, within
 from learncast.validation import one_of
 
 #: Name on the command line and the module that makes the paper.
@@ -20,7 +22,7 @@ PAPERS = {
     "prior-knowledge": "learncast.papers.prior_knowledge",
 }
 
-__all__ = ["PAPERS", "Compute", "Paper", "PaperFigure", "PaperRun", "open_paper", "reproduce"]
+__all__ = ["PAPERS", "Compute", "Paper", "PaperFigure", "PaperRun", "open_paper", "printed_time", "reproduce"]
 
 
 def open_paper(name: str) -> Paper:
@@ -69,5 +71,5 @@ def reproduce(
         made[item.name] = paper.write(item, folder, preset=preset, progress=part, compute=compute)
         progress((k + 1) / len(chosen))
     summary = {"paper": paper.name, "citation": paper.citation, "preset": preset, "figures": made}
-    (folder / "numbers.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    write_file(folder / "numbers.json", json.dumps(summary, indent=2) + "\n")
     return summary

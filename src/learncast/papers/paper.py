@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import xarray as xr
 
 from learncast.errors import InvalidSpec
-from learncast.papers.runs import Compute, PaperRun
+from learncast.files import write_file
+from learncast.papers.runs import Compute, PaperRun, one_by_one, remembered
 from learncast.progress import Progress, silent
 from learncast.trajectory import Provenance, save_dataset, spec_hash
 from learncast.validation import one_of, suggestion
@@ -24,6 +27,14 @@ if TYPE_CHECKING:
 PRESETS = ("smoke", "full")
 
 
+def short(value: Any) -> float | str | None:
+    """Four digits of a number; None for unknown, a word for infinite."""
+    number = float(value)
+    if np.isnan(number):
+        return None
+    return float(f"{number:.4g}") if np.isfinite(number) else "inf"
+
+
 @dataclass(frozen=True)
 class PaperFigure:
     """One figure: data from a spec, a drawing from the data, numbers from the data.
@@ -31,13 +42,13 @@ class PaperFigure:
     Attributes
     ----------
     data : callable
-        Makes the dataset; takes ``preset`` and ``progress`` when the figure is `trained`.
-    trained : bool
-        Whether networks are trained for it.
-    stored : bool
-        Whether the data also take ``folder``, in which trained networks are kept for the next time.
+        Makes the dataset: of nothing, or when the figure is `trained` of the results of its runs and the preset.
     runs : callable, optional
-        From a preset to what must be computed for it; the data then also take ``compute``, which does so.
+        From a preset to what must be computed for it.
+    compute : Compute
+        What computes the runs, unless they are computed elsewhere.
+    stored : bool
+        Whether the runs' functions also take ``folder``, in which trained networks are kept for the next time.
     """
 
     name: str
@@ -45,9 +56,30 @@ class PaperFigure:
     data: Callable[..., xr.Dataset]
     draw: Callable[[xr.Dataset], Figure]
     numbers: Callable[[xr.Dataset], dict[str, Any]]
-    trained: bool = False
-    stored: bool = False
     runs: Callable[[str], Sequence[PaperRun]] | None = None
+    compute: Compute = one_by_one
+    stored: bool = False
+
+    @property
+    def trained(self) -> bool:
+        """Whether networks are trained for it."""
+        return self.runs is not None
+
+    def made(
+        self,
+        *,
+        preset: str = "smoke",
+        folder: Path | None = None,
+        progress: Progress = silent,
+        compute: Compute | None = None,
+    ) -> xr.Dataset:
+        """The data, for which networks are trained if it needs some: here, or wherever `compute` does it."""
+        if self.runs is None:
+            return self.data()
+        here = partial(one_by_one, folder=folder) if self.stored else partial(remembered, self.compute)
+        found = (compute or here)(self.runs(preset), progress=progress)
+        progress(1.0)
+        return self.data(found, preset)
 
 
 @dataclass(frozen=True)
@@ -92,17 +124,13 @@ class Paper:
         compute: Compute | None = None,
     ) -> dict[str, Any]:
         """Make one figure: picture and data to files, caption and numbers returned."""
-        options: dict[str, Any] = {"preset": preset, "progress": progress} if figure.trained else {}
-        if compute is not None and figure.runs is not None:
-            options["compute"] = compute
-        dataset = figure.data(**options, **({"folder": folder} if figure.stored else {}))
+        dataset = figure.made(preset=preset, folder=folder, progress=progress, compute=compute)
         stem = f"figure_{figure.name}"
         numbers, picture = figure.numbers(dataset), BytesIO()
         figure.draw(dataset).savefig(picture, format="png", dpi=160)
         # No figure is written before everything is made.
-        folder.mkdir(parents=True, exist_ok=True)
         kind = "training" if figure.trained else "theory"
         provenance = Provenance(kind, (self.citation,), spec_hash(self.name, figure.name, preset))
         save_dataset(dataset, folder / f"{stem}.nc", kind="figure", provenance=provenance)
-        (folder / f"{stem}.png").write_bytes(picture.getvalue())
+        write_file(folder / f"{stem}.png", picture.getvalue())
         return {"caption": figure.caption, "numbers": numbers, "files": [f"{stem}.png", f"{stem}.nc"]}

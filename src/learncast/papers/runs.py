@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import xarray as xr
 
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, silent, within
 
 #: Settings, and where to report progress, to a result; at the top of a module, so that other processes find it.
-RunFunction = Callable[[Mapping[str, Any], Progress], xr.Dataset]
+RunFunction = Callable[..., xr.Dataset]
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,11 @@ class PaperRun:
         """Where the function is found again."""
         return f"{self.function.__module__}:{self.function.__qualname__}"
 
+    @property
+    def text(self) -> str:
+        """All that decides its result."""
+        return f"{self.name} {dict(self.settings)!r}"
+
 
 class Compute(Protocol):
     """Where runs are computed: here, in other processes, or already."""
@@ -43,20 +47,39 @@ class Compute(Protocol):
         """The results, in the order of the runs."""
         ...
 
-    def __hash__(self) -> int:
-        """Figures remember by it what they share."""
-        ...
+
+def one_by_one(runs: Sequence[PaperRun], *, progress: Progress = silent, **options: Any) -> list[xr.Dataset]:
+    """Compute here, one after another; the functions take the options too."""
+    return [run.function(run.settings, within(progress, k, len(runs)), **options) for k, run in enumerate(runs)]
 
 
-def one_by_one(runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
-    """Compute here, one after another."""
-    return [run.function(run.settings, within(progress, k, len(runs))) for k, run in enumerate(runs)]
+_FOUND: dict[str, xr.Dataset] = {}
 
 
-def within(progress: Progress, done: int, number: int) -> Progress:
-    """Progress of one of several runs."""
-    return partial(_within, progress, done, number)
+def remembered(compute: Compute, runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
+    """Compute once for all the figures of this process that show the same networks."""
+    new = {run.text: run for run in runs if run.text not in _FOUND}
+    _FOUND.update(zip(new, compute(list(new.values()), progress=progress) if new else (), strict=True))
+    return [_FOUND[run.text] for run in runs]
 
 
-def _within(progress: Progress, done: int, number: int, share: float) -> None:
-    progress((done + share) / number)
+def share_of(progress: Progress, done: float, until: float) -> Progress:
+    """Progress of a part of the work."""
+    return lambda share: progress(done + (until - done) * share)
+
+
+def only(found: Sequence[xr.Dataset], preset: str) -> xr.Dataset:
+    """The data of a figure that is one run."""
+    return found[0]
+
+
+def parts_of(number: int, together: int = 10) -> list[dict[str, int]]:
+    """Where each part of so many networks begins and ends: many to train at once, few enough for several runs."""
+    return [{"first": k, "end": min(k + together, number)} for k in range(0, number, together)]
+
+
+def joined(parts: Sequence[xr.Dataset], dim: str) -> xr.Dataset:
+    """Parts side by side; what has no such dimension is the same in all of them."""
+    return xr.concat(
+        parts, dim, data_vars="minimal", coords="minimal", compat="equals", join="exact", combine_attrs="override"
+    )

@@ -10,25 +10,21 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from learncast.papers import prior_knowledge_continual as in_turn
-from learncast.papers import prior_knowledge_learning as single
-from learncast.papers import prior_knowledge_revision as revision
-from learncast.papers import two_layer_continual, two_layer_kingdom, two_layer_learning, two_layer_revision
 from learncast.papers.paper import Paper, PaperFigure
-from learncast.papers.prior_knowledge_sheet import draw_functions, gaps
-from learncast.papers.two_layer_descent import RATE
-from learncast.papers.two_layer_learning import STARTS
-from learncast.papers.two_layer_paths import paths
-from learncast.papers.two_layer_revision import KICK
-from learncast.papers.two_layer_training import architecture_runs, architectures, five_architectures
+from learncast.papers.prior_knowledge import continual, learning, revision
+from learncast.papers.prior_knowledge.descent import RATE
+from learncast.papers.prior_knowledge.kingdom import structure
+from learncast.papers.prior_knowledge.revision import KICK
+from learncast.papers.prior_knowledge.sheet import draw_functions, gaps
+from learncast.papers.runs import only
 
 #: Figures for which networks are trained in torch, with what is run for each.
 TRAINED = {
-    **dict.fromkeys(("2C", "2D"), architecture_runs),
-    **dict.fromkeys(("5B", "5C"), two_layer_continual.pair_runs),
-    **dict.fromkeys(("5D", "5E"), two_layer_continual.five_runs),
-    "6A": two_layer_revision.reversal_runs,
-    **dict.fromkeys(("6E", "6F", "6G", "6H"), two_layer_revision.revision_runs),
+    **dict.fromkeys(("2C", "2D"), learning.architecture_runs),
+    **dict.fromkeys(("5B", "5C"), continual.pair_runs),
+    **dict.fromkeys(("5D", "5E"), continual.five_runs),
+    "6A": revision.reversal_runs,
+    **dict.fromkeys(("6E", "6F", "6G", "6H"), revision.revision_runs),
 }
 
 _KICKED = f"the flow switches when all is learned, and in training every weight then gets noise of {KICK:g}"
@@ -92,68 +88,61 @@ CAPTIONS = {
 def paper() -> Paper:
     """All figures; how many networks are trained is a matter of the preset."""
     made = _learning() | _continual() | _revision()
-    figures = (
-        PaperFigure(name, CAPTIONS[name], *made[name], trained=name in TRAINED, runs=TRAINED.get(name))
-        for name in CAPTIONS
-    )
+    figures = (PaperFigure(name, CAPTIONS[name], *made[name], runs=TRAINED.get(name)) for name in CAPTIONS)
     return Paper("prior-knowledge", "braun2022", tuple(figures))
 
 
 def _learning() -> dict[str, tuple[Any, Any, Any]]:
     """Data, picture and numbers of figures 1 to 4."""
-    outputs, everything = two_layer_learning.outputs_from, two_layer_learning.everything_from
-    both, all_five = gaps("network_function", "loss"), gaps(*single.QUANTITIES)
+    outputs, everything = learning.outputs_from, learning.everything_from
+    both, all_five = gaps("network_function", "loss"), gaps(*learning.QUANTITIES)
     made: dict[str, tuple[Any, Any, Any]] = {
         "1B": (partial(outputs, "1B"), partial(draw_functions, "1B  from small weights"), both),
         "1C": (partial(outputs, "1C"), partial(draw_functions, "1C  from large weights"), both),
         "1D": (partial(outputs, "1D"), partial(draw_functions, "1D  from learned weights"), both),
-        "2A": (partial(everything, "2A"), partial(single.draw_everything, "2A  small start"), all_five),
-        "2B": (partial(everything, "2B"), partial(single.draw_everything, "2B  large start"), all_five),
-        "2C": (architectures, single.draw_deviations, single.deviation_numbers),
-        "2D": (five_architectures, single.draw_five, gaps("loss")),
-        "3B": (_one_kingdom, partial(single.draw_structure, "3B", slice(0, 1)), single.structure_numbers),
-        "3F": (two_layer_learning.regimes, single.draw_regimes, single.regime_numbers),
+        "2A": (partial(everything, "2A"), partial(learning.draw_everything, "2A  small start"), all_five),
+        "2B": (partial(everything, "2B"), partial(learning.draw_everything, "2B  large start"), all_five),
+        "2C": (learning.architectures, learning.draw_deviations, learning.deviation_numbers),
+        "2D": (learning.five_architectures, learning.draw_five, gaps("loss")),
+        "3B": (
+            partial(structure, slice(0, 1)),
+            partial(learning.draw_structure, "3B", slice(0, 1)),
+            learning.structure_numbers,
+        ),
+        "3F": (learning.regimes, learning.draw_regimes, learning.regime_numbers),
     }
-    for name in STARTS:
-        numbers = partial(single.gram_numbers, name)
-        made[name] = (two_layer_learning.regimes, partial(single.draw_gram, name), numbers)
+    for name in learning.STARTS:
+        numbers = partial(learning.gram_numbers, name)
+        made[name] = (learning.regimes, partial(learning.draw_gram, name), numbers)
     for name in ("4A", "4D", "4E", "4F"):
-        data = partial(two_layer_learning.decoupling_from, name)
-        made[name] = (data, partial(single.draw_decoupling, name), single.decoupling_numbers)
+        data = partial(learning.decoupling_from, name)
+        made[name] = (data, partial(learning.draw_decoupling, name), learning.decoupling_numbers)
     return made
-
-
-def _one_kingdom() -> Any:
-    return two_layer_kingdom.structure().isel(task=[0])
 
 
 def _continual() -> dict[str, tuple[Any, Any, Any]]:
     """Data, picture and numbers of figure 5."""
-    pairs, five = two_layer_continual.forgotten, two_layer_continual.five_tasks
+    pairs, five = continual.forgotten, continual.five_tasks
     return {
-        "5A": (two_layer_continual.three_tasks, in_turn.draw_sequence, gaps("network_function", "loss")),
-        "5B": (pairs, in_turn.draw_forgetting, in_turn.forgetting_numbers),
-        "5C": (pairs, in_turn.draw_imbalance, in_turn.imbalance_numbers),
-        "5D": (five, partial(in_turn.draw_table, "5D", "loss"), partial(in_turn.table_numbers, "loss")),
-        "5E": (five, partial(in_turn.draw_table, "5E", "forgetting"), partial(in_turn.table_numbers, "forgetting")),
+        "5A": (continual.three_tasks, continual.draw_sequence, gaps("network_function", "loss")),
+        "5B": (pairs, continual.draw_forgetting, continual.forgetting_numbers),
+        "5C": (pairs, continual.draw_imbalance, continual.imbalance_numbers),
+        "5D": (five, partial(continual.draw_table, "5D", "loss"), partial(continual.table_numbers, "loss")),
+        "5E": (five, partial(continual.draw_table, "5E", "forgetting"), partial(continual.table_numbers, "forgetting")),
     }
 
 
 def _revision() -> dict[str, tuple[Any, Any, Any]]:
     """Data, picture and numbers of figure 6."""
-    structure, revised = two_layer_kingdom.structure, two_layer_revision.revised
+    revised = revision.revised
     starts, ends = ("small weights", "large weights"), ("two fish swapped", "colour hierarchy")
     return {
-        "6A": (two_layer_revision.reversal, revision.draw_reversal, revision.reversal_numbers),
-        "6B": (
-            two_layer_revision.shallow_reversal,
-            partial(draw_functions, "6B  reversal, one layer"),
-            revision.shallow_numbers,
-        ),
-        "6C": (structure, revision.draw_features, single.structure_numbers),
-        "6D": (structure, partial(single.draw_structure, "6D", slice(1, 3)), single.structure_numbers),
+        "6A": (only, revision.draw_reversal, revision.reversal_numbers),
+        "6B": (revision.shallow_reversal, partial(draw_functions, "6B  reversal, one layer"), revision.shallow_numbers),
+        "6C": (structure, revision.draw_features, learning.structure_numbers),
+        "6D": (structure, partial(learning.draw_structure, "6D", slice(1, 3)), learning.structure_numbers),
         "6E": (revised, partial(revision.draw_revision, "6E", "loss_in_training"), revision.revision_numbers),
         "6F": (revised, partial(revision.draw_revision, "6F", "item_output"), revision.item_numbers),
-        "6G": (partial(paths, 0), partial(revision.draw_paths, "6G", starts), revision.path_numbers),
-        "6H": (partial(paths, 1), partial(revision.draw_paths, "6H", ends), revision.path_numbers),
+        "6G": (partial(revision.paths, 0), partial(revision.draw_paths, "6G", starts), revision.path_numbers),
+        "6H": (partial(revision.paths, 1), partial(revision.draw_paths, "6H", ends), revision.path_numbers),
     }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
@@ -14,18 +14,23 @@ from learncast.dynamics.descent import Descent, descend
 from learncast.dynamics.learning_problem import lag_statistics
 from learncast.dynamics.recurrent_mode import mode_trajectory
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.recurrence.feature_learning import at_once, feedforward_control, kernel_change
-from learncast.recurrence.order import half_loss_time, order_reversal
+from learncast.recurrence.feature_learning import feature_learning, kernel_change
+from learncast.recurrence.order import descent_half_loss_time, half_loss_time, order_reversal
 from learncast.recurrence.stability import (
     Optimum,
+    best_mode,
     best_recurrence,
     extrapolation,
     family_extrapolation,
+    largest_kept_rate,
     largest_stable_rate,
+    outlier,
+    reach,
 )
 from learncast.recurrence.tradeoff import (
     basins,
     late_pulse_transition,
+    loss_terms,
     loss_terms_over_time,
     two_pulse_recurrence,
     two_pulse_transition,
@@ -38,7 +43,8 @@ from learncast.validation import FloatArray
 HIDDEN = 64
 STEPS = 10
 TIME = "steps x learning rate"
-ALL = ("input", "recurrent", "output")
+#: What learns when the recurrence does not.
+FROZEN = ("input", "output")
 
 
 def random_network(rng: np.random.Generator, *, gain: float, recurrent_gain: float) -> LinearRNN:
@@ -65,79 +71,39 @@ def filter_strengths(task: Task) -> FloatArray:
     return lag_statistics(task).cross[:, 0, 0]
 
 
-def responses(network: LinearRNN, lags: int) -> FloatArray:
-    """W_y W_h^k W_x by lag."""
-    found, state = np.empty(lags), network.input_weights
-    for k in range(lags):
-        found[k] = (network.output_weights @ state).item()
-        state = network.recurrent_weights @ state
-    return found
-
-
-def outlier(network: LinearRNN) -> float:
-    """Real part of the eigenvalue of W_h that is farthest from 0."""
-    values = np.linalg.eigvals(network.recurrent_weights)
-    return float(values[np.argmax(np.abs(values))].real)
-
-
 def trained(run: Descent) -> LinearRNN:
     """The recurrent network at the end of a descent."""
-    end = run.network_at(run.steps)
-    assert isinstance(end, LinearRNN)
-    return end
-
-
-def half_loss(task: Task, network: LinearRNN, *, learning_rate: float) -> float:
-    """Steps times learning rate until descent has halved the loss."""
-    first = descend(task, network, learning_rate=learning_rate, steps=0).loss[0]
-    accuracy = 1 - math.sqrt(0.5 * first / (0.5 * task.target_power))
-    loss = descend(task, network, learning_rate=learning_rate, until=accuracy).loss
-    beyond = (loss[-2] - 0.5 * first) / (loss[-2] - loss[-1])
-    return float(learning_rate * (len(loss) - 2 + beyond))
-
-
-def largest_kept_rate(network: LinearRNN, task: Task, rng: np.random.Generator, *, halvings: int) -> float:
-    """The learning rate up to which descent stays at a solution that was nudged by 1e-6, by bisection.
-
-    A rate is too large if the loss, instead of falling, grows tenfold within 300 steps.
-    """
-    nudged = LinearRNN(
-        *(
-            W + 1e-6 * rng.standard_normal(W.shape)
-            for W in (network.input_weights, network.recurrent_weights, network.output_weights)
-        )
-    )
-    middle = largest_stable_rate(network, task).learning_rate
-    low, high = 0.5 * middle, 2.2 * middle  # not centred on the prediction, which bisection must not meet by chance
-    for _ in range(halvings):
-        rate = math.sqrt(low * high)
-        loss = descend(task, nudged, learning_rate=rate, steps=300).loss
-        grown = not np.isfinite(loss).all() or loss.max() > 10 * loss[0]
-        low, high = (low, rate) if grown else (rate, high)
-    return math.sqrt(low * high)
-
-
-def best_mode(task: Task) -> Optimum:
-    """The best single mode for a task with one input and one output."""
-    statistics = lag_statistics(task)
-    inputs = statistics.input
-    correlated = None if inputs is None else np.diag(inputs) if inputs.ndim == 1 else inputs[:, 0, :, 0]
-    return best_recurrence(statistics.cross[:, 0, 0], correlated, constant=0.5 * task.target_power).best
-
-
-def fit(task: Task, network: LinearRNN, *, until: float, share: float = 0.5, most_steps: int = 60_000) -> LinearRNN:
-    """Train on a task at a share of the largest stable learning rate of its best single mode, or of the start."""
-    best = best_mode(task)
-    ends = network, mode_network(best.recurrence, best.strength)
-    rate = share * min(largest_stable_rate(n, task).learning_rate for n in ends)
-    return trained(descend(task, network, learning_rate=rate, until=until, most_steps=most_steps))
+    return cast(LinearRNN, run.network_at(run.steps))
 
 
 @cache
 def fitted(name: str, seed: int, accuracy: float, *, recurrent_gain: float = 0.3, **given: float) -> LinearRNN:
-    """Train a 64-unit network, input and output gain 0.3, on a sensory task."""
+    """Train a 64-unit network, input and output gain 0.3, on a sensory task.
+
+    At half of the largest stable learning rate of the task's best single mode, or of the start.
+    """
     start = random_network(np.random.default_rng(seed), gain=0.3, recurrent_gain=recurrent_gain)
-    return fit(getattr(sensory, name)(STEPS, **given), start, until=accuracy)
+    task = getattr(sensory, name)(STEPS, **given)
+    best = best_mode(task)
+    ends = start, mode_network(best.recurrence, best.strength)
+    rate = 0.5 * min(largest_stable_rate(n, task).learning_rate for n in ends)
+    return trained(descend(task, start, learning_rate=rate, until=accuracy, most_steps=60_000))
+
+
+def ending(task: Task, recurrence: float, *, learning_rate: float, steps: int) -> float:
+    """Recurrence with which the network of one weak mode ends."""
+    run = descend(task, mode_network(recurrence, 0.01), learning_rate=learning_rate, steps=steps)
+    return float(trained(run).recurrent_weights[0, 0])
+
+
+def best(sequences: Iterable[FloatArray]) -> FloatArray:
+    """The best recurrence of each of the strengths by lag."""
+    return np.array([best_recurrence(one).best.recurrence for one in sequences])
+
+
+def stable(recurrence: float) -> float:
+    """The largest stable learning rate of one mode."""
+    return largest_stable_rate(mode_network(recurrence), steps=STEPS).learning_rate
 
 
 def order(seeds: int, points: int, starts: Sequence[float], *, initial: float = 0.03) -> xr.Dataset:
@@ -151,15 +117,16 @@ def order(seeds: int, points: int, starts: Sequence[float], *, initial: float = 
     def theory(recurrence: FloatArray) -> FloatArray:
         return half_loss_time(strengths[:, None], recurrence=recurrence, input_weight=initial).steps
 
-    told, found = theory(at), np.empty((len(tasks), len(at), seeds))
-    for (i, task), (j, b) in ((x, y) for x in enumerate(tasks.values()) for y in enumerate(at)):
-        for seed in range(seeds):
-            network = scalar_network(np.random.default_rng(seed), recurrence=b, initial=initial)
-            found[i, j, seed] = half_loss(task, network, learning_rate=min(told[i, j] / 600, 5e-3))
+    told, found, several = theory(at), np.empty((len(tasks), len(at), seeds)), list(tasks.values())
+    for i, j, seed in np.ndindex(found.shape):
+        network = scalar_network(np.random.default_rng(seed), recurrence=starts[j], initial=initial)
+        found[i, j, seed] = descent_half_loss_time(
+            several[i], network, learning_rate=min(float(told[i, j]) / 600, 5e-3)
+        )
     gains, random = np.array([0.3, 0.6, 0.9]), np.empty((2, 3, seeds))
     for i, j, seed in np.ndindex(random.shape):
         network = random_network(np.random.default_rng(seed), gain=0.3, recurrent_gain=float(gains[j]))
-        random[i, j, seed] = half_loss(tasks[list(tasks)[i]], network, learning_rate=3e-3)
+        random[i, j, seed] = descent_half_loss_time(several[i], network, learning_rate=3e-3)
     late, early = strengths[:2]
     return xr.Dataset(
         {
@@ -195,9 +162,6 @@ def recurrences(sequences: int) -> xr.Dataset:
     k = np.arange(STEPS)
     drawn = rng.random((sequences, STEPS)) * np.exp(rng.uniform(-0.3, 0.3, (sequences, 1)) * k)
     known = np.stack([filter_strengths(task) for task in named.values()])
-
-    def best(sig: FloatArray) -> FloatArray:
-        return np.array([best_recurrence(one).best.recurrence for one in sig])
 
     text, lag = described("best recurrence b*", "1"), described("mean lag of the target", "steps")
     return xr.Dataset(
@@ -238,30 +202,24 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
     }
     radii = (0.3, 0.9)
     waiting = [[fitted("evidence_delay", seed, accuracy, recurrent_gain=g) for seed in range(seeds)] for g in radii]
-    text = described("loss", "target^2")
+
+    def table(dim: str, rows: Any, share: bool = False) -> tuple[Any, ...]:
+        """Losses over (dim, horizon), or over (dim, horizon, seed) where every row is one of networks."""
+        text = described("unexplained share", "1") if share else described("loss", "target^2")
+        values = np.array(rows)
+        if values.ndim == 2:
+            return (dim, "horizon"), values, text
+        return (dim, "network_horizon", "seed"), values.transpose(0, 2, 1), text
+
     return xr.Dataset(
         {
-            "end": (("leak", "horizon"), np.array([loss(modes[b], ones, clock, "end") for b in leaks]), text),
-            "start": (
-                ("decay", "horizon"),
-                np.array([loss(modes[r], by_step(r), clock, "start") for r in decays]),
-                text,
-            ),
-            "end_networks": (
-                ("exact", "network_horizon", "seed"),
-                np.array([[loss(n, ones, at, "end") for n in summed]]).transpose(0, 2, 1),
-                text,
-            ),
-            "start_networks": (
-                ("decay", "network_horizon", "seed"),
-                np.array([[loss(n, by_step(r), at, "start") for n in by_decay[r]] for r in decays]).transpose(0, 2, 1),
-                text,
-            ),
+            "end": table("leak", [loss(modes[b], ones, clock, "end") for b in leaks]),
+            "start": table("decay", [loss(modes[r], by_step(r), clock, "start") for r in decays]),
+            "end_networks": table("exact", [[loss(n, ones, at, "end") for n in summed]]),
+            "start_networks": table("decay", [[loss(n, by_step(r), at, "start") for n in by_decay[r]] for r in decays]),
             "delay": ("horizon", loss(delay, delayed, clock, "end", True), described("unexplained share", "1")),
-            "delay_networks": (
-                ("radius", "network_horizon", "seed"),
-                np.array([[loss(n, delayed, at, "end", True) for n in nets] for nets in waiting]).transpose(0, 2, 1),
-                described("unexplained share", "1"),
+            "delay_networks": table(
+                "radius", [[loss(n, delayed, at, "end", True) for n in nets] for nets in waiting], True
             ),
         },
         coords={
@@ -278,18 +236,16 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
 def stable_rates(points: int, networks: Sequence[float]) -> xr.Dataset:
     """S2c: the largest stable learning rate at a zero-loss mode, by sharpness and by bisection on descent."""
     decays = np.linspace(0.3, 1.3, points)
-    told = [largest_stable_rate(mode_network(r), steps=STEPS).learning_rate for r in decays]
     found = [
-        largest_kept_rate(mode_network(r), sensory.leaky(STEPS, decay=r), np.random.default_rng(k), halvings=9)
+        largest_kept_rate(mode_network(r), sensory.leaky(STEPS, decay=r), np.random.default_rng(k))
         for k, r in enumerate(networks)
     ]
-    expected = [largest_stable_rate(mode_network(r), steps=STEPS).learning_rate for r in networks]
     text = described("largest stable learning rate", "1")
     return xr.Dataset(
         {
-            "theory": (("series", "decay"), [told], text),
+            "theory": (("series", "decay"), [[stable(r) for r in decays]], text),
             "networks": (("series", "network_decay"), [found], text),
-            "told": ("network_decay", expected, text),
+            "told": ("network_decay", [stable(r) for r in networks], text),
         },
         coords={
             "series": ["2 / sharpness"],
@@ -307,28 +263,26 @@ def terms(points: int) -> xr.Dataset:
     told = loss_terms_over_time(mode, filter_strengths(task))
     fading = mode_trajectory(clock, 0.03, 0.9, 0.03, filter_strengths(last))
     lags = np.arange(1, 4)
+    past = fading.input * fading.output * fading.recurrence ** lags[:, None]
     rate, at = 4e-3, np.linspace(0, 3000, 31, dtype=int)
     runs = [
         descend(t, scalar_network(np.random.default_rng(0), recurrence=b, initial=a), learning_rate=rate, steps=3000)
         for t, b, a in ((task, 0.5, 0.1), (last, 0.9, 0.03))
     ]
-    filters = [np.array([responses(_recurrent(run, n), STEPS) for n in at]) for run in runs]
+    paths = [cast(list[LinearRNN], run.networks_at(at)) for run in runs]
+    filters = [np.array([(n.output_weights @ reach(n, STEPS))[:, 0, 0] for n in path]) for path in paths]
     data, power = -filters[0] @ filter_strengths(task), 0.5 * (filters[0] ** 2).sum(axis=1)
     whole = 0.5 * task.target_power
-    before, after = (_recurrent(runs[1], n).recurrent_weights for n in (0, 3000))
+    before, after = (paths[1][n].recurrent_weights for n in (0, -1))
     return xr.Dataset(
         {
             "terms": (
                 ("term", "time"),
-                np.stack([told.data, told.regulariser, told.loss]),
+                [told.data, told.regulariser, told.loss],
                 described("part of the loss", "target^2"),
             ),
-            "network_terms": (("term", "network_time"), np.stack([data, power, whole + data + power])),
-            "past": (
-                ("lag", "time"),
-                fading.input * fading.output * fading.recurrence ** lags[:, None],
-                described("response to earlier inputs", "1"),
-            ),
+            "network_terms": (("term", "network_time"), [data, power, whole + data + power]),
+            "past": (("lag", "time"), past, described("response to earlier inputs", "1")),
             "network_past": (("lag", "network_time"), filters[1][:, 1:4].T),
         },
         coords={
@@ -349,30 +303,24 @@ def late_pulses(points: int, backgrounds: Sequence[float]) -> xr.Dataset:
     def pulse(T: int, eps: float) -> FloatArray:
         return np.where(np.arange(T) == 0, 1.0, eps)
 
-    best = np.array([[best_recurrence(pulse(T, e)).best.recurrence for e in grid] for T in lengths])
+    lines = [best(pulse(T, e) for e in grid) for T in lengths]
     shown = np.array([0.08, jumps[-1].parameter, 0.16])
-    powers = b[:, None] ** np.arange(50)
-    explained = [(powers @ pulse(50, e)) ** 2 / (powers**2).sum(axis=1) / (pulse(50, e) ** 2).sum() for e in shown]
+    # At the best strength, where data = -2 regulariser, P² / 2Q of the constant is explained.
+    parts = [loss_terms(1.0, b, 1.0, pulse(50, eps)) for eps in shown]
+    explained = [part.data**2 / (4 * part.regulariser * part.constant) for part in parts]
     starts = (0.1, 0.95)
-    ends = np.empty((len(starts), len(backgrounds)))
-    for i, j in np.ndindex(ends.shape):
-        task = sensory.late_pulse(20, backgrounds[j])
-        run = descend(task, mode_network(starts[i], 0.01), learning_rate=0.008, steps=4000)
-        ends[i, j] = trained(run).recurrent_weights[0, 0]
+    tasks = [sensory.late_pulse(20, eps) for eps in backgrounds]
+    ends = [[ending(task, start, learning_rate=0.008, steps=4000) for task in tasks] for start in starts]
     return xr.Dataset(
         {
-            "best": (("series", "background"), best, described("best recurrence b*", "1")),
+            "best": (("series", "background"), lines, described("best recurrence b*", "1")),
             "networks": (("start", "network_background"), ends, described("recurrence after training", "1")),
-            "unexplained": (
-                ("shown", "recurrence"),
-                1 - np.array(explained),
-                described("unexplained share", "1"),
-            ),
+            "unexplained": (("shown", "recurrence"), 1 - np.array(explained), described("unexplained share", "1")),
             "jump": ("series", [jump.parameter for jump in jumps]),
-            "below": ("series", [jump.below for jump in jumps]),
-            "above": ("series", [jump.above for jump in jumps]),
-            "bistable_from": ("series", [jump.bistable_from for jump in jumps]),
-            "bistable_to": ("series", [jump.bistable_to for jump in jumps]),
+            **{
+                name: ("series", [getattr(jump, name) for jump in jumps])
+                for name in ("below", "above", "bistable_from", "bistable_to")
+            },
         },
         coords={
             "series": [f"T = {T}" for T in lengths],
@@ -393,20 +341,17 @@ def two_pulses(points: int, rows: int, starts: Sequence[float]) -> xr.Dataset:
     def pulses(m: int, r: float) -> FloatArray:
         return np.where(k == 0, 1.0, np.where(k == m, r, 0.0))
 
-    best = np.array([[best_recurrence(pulses(m, r)).best.recurrence for r in grid] for m in lags])
+    lines = [best(pulses(m, r) for r in grid) for m in lags]
     strengths, boundary = np.linspace(0.8, 2.6, rows), np.full(rows, np.nan)
     for n, r in enumerate(strengths):
         found = basins(pulses(3, r), input_weight=0.1, low=0.01, high=0.99, points=5, tolerance=1e-4).boundaries
         boundary[n] = found[0] if len(found) else np.nan
     at = np.linspace(0.9, 2.4, len(starts)).tolist()
-    ends = np.empty((len(at), len(at)))
-    changes = [two_pulse_transition(STEPS, m) for m in lags]
-    for i, j in np.ndindex(ends.shape):
-        run = descend(sensory.two_pulse(STEPS, 3, at[j]), mode_network(starts[i], 0.01), learning_rate=0.03, steps=1600)
-        ends[i, j] = trained(run).recurrent_weights[0, 0]
+    tasks, changes = [sensory.two_pulse(STEPS, 3, r) for r in at], [two_pulse_transition(STEPS, m) for m in lags]
+    ends = [[ending(task, start, learning_rate=0.03, steps=1600) for task in tasks] for start in starts]
     return xr.Dataset(
         {
-            "best": (("series", "pulse"), best, described("best recurrence b*", "1")),
+            "best": (("series", "pulse"), lines, described("best recurrence b*", "1")),
             "endless": ("pulse", two_pulse_recurrence(grid)),
             "boundary": ("strength", boundary),
             "network_end": (("network_start", "network_strength"), ends),
@@ -471,16 +416,18 @@ def turned_kernels(gains: Sequence[float], seeds: int, *, recurrent_gain: float 
     task = sensory.leaky(STEPS, decay=0.8)
     kinds, kernels = ("recurrent", "feedforward control", "recurrence frozen"), ("all weights", "W_y block")
     found, losses = np.empty((3, 2, len(gains), seeds)), np.empty((3, len(gains), seeds))
-    for i, gain in enumerate(gains):
-        for seed in range(seeds):
-            network = random_network(np.random.default_rng(seed), gain=gain, recurrent_gain=recurrent_gain)
-            rates = [largest_stable_rate(n, steps=STEPS).learning_rate for n in (network, mode_network(0.8))]
-            for k, run in enumerate(_three(task, network, 0.25 * min(rates))):
-                before, after = run.network_at(0), run.network_at(run.steps)
-                learn = ("input", "output") if kinds[k] == "recurrence frozen" else ALL
-                change = kernel_change(before, after, steps=1 if k == 1 else STEPS, learn=learn)
-                found[k, :, i, seed] = change.total.misalignment, change.blocks["output"].misalignment
-                losses[k, i, seed] = run.loss[-1] / (0.5 * task.target_power)
+    for i, seed in np.ndindex(len(gains), seeds):
+        network = random_network(np.random.default_rng(seed), gain=gains[i], recurrent_gain=recurrent_gain)
+        rate = 0.25 * min(largest_stable_rate(network, steps=STEPS).learning_rate, stable(0.8))
+        both = feature_learning(task, network, learning_rate=rate)
+        # With frozen recurrence the loss need not be reachable; four times the steps of the others are enough to tell.
+        most = 4 * max(both.steps)
+        run = descend(task, network, learning_rate=rate, until=0.99, learn=FROZEN, most_steps=most)
+        frozen = kernel_change(network, trained(run), steps=STEPS, learn=FROZEN)
+        for k, change in enumerate((both.recurrent, both.feedforward, frozen)):
+            assert change is not None
+            found[k, :, i, seed] = change.total.misalignment, change.blocks["output"].misalignment
+        losses[:, i, seed] = *both.losses, run.loss[-1] / (0.5 * task.target_power)
     return xr.Dataset(
         {
             "misalignment": (("network", "kernel", "gain", "seed"), found),
@@ -492,19 +439,3 @@ def turned_kernels(gains: Sequence[float], seeds: int, *, recurrent_gain: float 
             "gain": ("gain", list(gains), described("gain of input and output weights", "1")),
         },
     )
-
-
-def _three(task: Task, network: LinearRNN, rate: float) -> tuple[Descent, Descent, Descent]:
-    """Recurrent network, feedforward control, and recurrent network with frozen recurrence, to 1e-4 of the loss."""
-    whole = descend(task, network, learning_rate=rate, until=0.99)
-    control = descend(at_once(task), feedforward_control(network, steps=STEPS), learning_rate=rate, until=0.99)
-    # With frozen recurrence the loss need not be reachable; four times the steps of the others are enough to tell.
-    most = 4 * max(whole.steps, control.steps)
-    frozen = descend(task, network, learning_rate=rate, until=0.99, learn=("input", "output"), most_steps=most)
-    return whole, control, frozen
-
-
-def _recurrent(run: Descent, step: int) -> LinearRNN:
-    network = run.network_at(step)
-    assert isinstance(network, LinearRNN)
-    return network

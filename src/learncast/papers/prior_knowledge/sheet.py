@@ -1,46 +1,29 @@
-"""The sheet of a braun2022 figure: axes side by side with curves over training on them, and its numbers."""
+"""The sheet of a braun2022 figure: curves over training, theory over descent, and how far they are apart."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from learncast import figures
-from learncast.papers.two_layer_descent import SOURCES
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from learncast.papers.paper import short
+from learncast.papers.prior_knowledge.descent import SOURCES
 
 
-def sheet(*draws: Callable[[Axes], Any], columns: int = 0, width: float = 4.2, height: float = 3.2) -> Figure:
-    """One axes for each of the draws, `columns` in a row; all in one row by default."""
-    across = columns or len(draws)
-    figure, axes = figures.page(-(-len(draws) // across), across, width=width, height=height)
-    for draw, ax in zip(draws, axes, strict=True):
-        draw(ax)
-    return figure
-
-
-def curves(dataset: xr.Dataset, name: str, **options: Any) -> Callable[[Axes], Axes]:
+def curves(dataset: xr.Dataset, name: str, **options: Any) -> Callable[..., Any]:
     """What draws a quantity over training, with a line at each switch of tasks."""
     stage = dataset["stage"].values if "stage" in dataset.coords else np.zeros(1)
     switches = dataset["time"].values[1:][np.diff(stage) > 0].tolist() if len(stage) > 1 else []
     return partial(figures.learning_curves, dataset[name], switches=switches, **options)
 
 
-def draw_functions(title: str, dataset: xr.Dataset) -> Figure:
+def draw_functions(title: str, dataset: xr.Dataset) -> figures.Figure:
     """The network function over training."""
-    return sheet(curves(dataset, "network_function", title=title), width=4.8)
-
-
-def short(value: Any) -> float:
-    """Four digits of a number."""
-    return float(f"{float(value):.4g}")
+    return figures.sheet(curves(dataset, "network_function", title=title), width=4.8)
 
 
 def gaps(*names: str) -> Callable[[xr.Dataset], dict[str, Any]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ import xarray as xr
 
 from learncast import tasks
 from learncast.errors import UnsupportedModel
-from learncast.papers.learnability_preset import CELLS, OPTIMISERS, PRESETS, Preset, Training
-from learncast.papers.runs import Compute, PaperRun, within
+from learncast.files import draft_of
+from learncast.papers.learnability.preset import CELLS, OPTIMIZERS, PRESETS, Preset, Training
+from learncast.papers.runs import PaperRun, share_of
 from learncast.progress import Progress, silent
 from learncast.trajectory import Provenance, described, load_dataset, save_dataset, spec_hash
 from learncast.validation import FloatArray
@@ -37,7 +39,7 @@ class Run:
     """One network: its cell, its optimiser and its seed, in a preset."""
 
     cell: str
-    optimiser: str
+    optimizer: str
     seed: int
     preset: Preset
     #: Orthogonal weights and a normalised candidate, as in the published runs, or neither.
@@ -45,17 +47,18 @@ class Run:
 
     def described(self) -> dict[str, Any]:
         """The run as plain values."""
-        own = {"cell": self.cell, "optimiser": self.optimiser, "seed": self.seed, "normalised": self.normalised}
-        return {**own, "preset": self.preset.described()}
+        return asdict(self)
 
     @classmethod
     def from_described(cls, stored: Mapping[str, Any]) -> Run:
-        """Read back what `described` gave."""
-        return cls(**{**stored, "preset": Preset.from_described(stored["preset"])})
+        """Read back what `described` gave, also after lists have taken the place of tuples."""
+        preset = _frozen(stored["preset"])
+        trainings = {key: Training(**preset[key]) for key in ("main", "validation")}
+        return cls(**{**stored, "preset": Preset(**{**preset, **trainings})})
 
     def settings(self, training: Training) -> dict[str, Any]:
         """What decides the trained weights."""
-        chosen = OPTIMISERS[self.optimiser] | {"learning_rate": self.preset.rates[self.optimiser]}
+        chosen = OPTIMIZERS[self.optimizer] | {"learning_rate": self.preset.rates[self.optimizer]}
         return {
             "model": {
                 "kind": self.cell,
@@ -68,10 +71,18 @@ class Run:
             "training": {"steps": training.updates, "batch": training.batch, "clip": self.preset.clip},
         }
 
-    def place(self, folder: Path, task: str, *parts: Any) -> Path:
-        """Where its files are: a name to read, and a hash of all that matters."""
-        name = f"{task}_{self.cell}_{self.optimiser.replace(' ', '-').lower()}_{self.seed}"
+    def place(self, folder: Path | None, task: str, *parts: Any) -> Path | None:
+        """Where its files are: a name to read, and a hash of all that matters; None without a folder."""
+        if folder is None:
+            return None
+        name = f"{task}_{self.cell}_{self.optimizer.replace(' ', '-').lower()}_{self.seed}"
         return folder / "runs" / f"{name}_{spec_hash(repr(parts))}"
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _frozen(item) for key, item in value.items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 def trained_model(
@@ -101,128 +112,110 @@ def trained_model(
 
     settings = run.settings(training)
     model = build_model(inputs=inputs, outputs=1, **settings["model"])
-    _move(model, run.preset.device)
-    chosen = dict(settings["optimizer"])
-    optimizer = build_optimizer(chosen.pop("kind"), model, **chosen)
+    try:
+        model.to(run.preset.device)
+    except (AssertionError, RuntimeError) as error:
+        raise UnsupportedModel(
+            required=f"this preset needs the device {run.preset.device!r}",
+            got=" ".join(str(error).split())[:120],
+            why="at the published size one network takes hours even there",
+            remedy='use a machine that has one, or preset="laptop"',
+        ) from error
+    optimizer = build_optimizer(model=model, **settings["optimizer"])
     if place is not None and place.with_name(f"{place.name}.safetensors").is_file():
         return model, optimizer, _restored(model, optimizer, place)
     # The data stay in main memory whatever the device, and visit it in batches.
     to_device = model.register_forward_pre_hook(lambda _, given: (given[0].to(run.preset.device),))
     back = model.register_forward_hook(lambda _, __, answers: answers.cpu())
     rng = np.random.default_rng([run.seed, 2])
-    done = rehearsed(model, optimizer, *data(), rng=rng, progress=progress, **settings["training"])
+    each = rehearsed(model, optimizer, *data(), rng=rng, progress=progress, **settings["training"])
     to_device.remove()
     back.remove()
-    losses = float(done.losses[:_ENDS].mean()), float(done.losses[-_ENDS:].mean())
+    losses = float(each[:_ENDS].mean()), float(each[-_ENDS:].mean())
     if place is not None:
         _store(model, optimizer, losses, place)
     return model, optimizer, losses
 
 
-def diagnosed(run: Run, folder: Path, *, progress: Progress = silent) -> xr.Dataset:
-    """What both methods say about one trained network, from the folder if it is there.
+def diagnose(settings: Mapping[str, Any], progress: Progress = silent, folder: Path | None = None) -> xr.Dataset:
+    """What both methods say about the network of `Run.described`, from the folder if it is there.
 
     Parameters
     ----------
-    run : Run
-    folder : Path
-        Of the figures; runs are in a folder inside.
+    settings : mapping
     progress : callable
+    folder : Path, optional
+        Of the figures; runs are in a folder inside. Left out, nothing is kept.
     """
-    preset = run.preset
-    stored = run.place(folder, "window", run.settings(preset.main), preset)
-    file = stored.with_name(f"{stored.name}.nc")
-    if file.is_file():
-        progress(1.0)
-        return load_dataset(file, kind="run")[0]
-    main = preset.main
+    run = Run.from_described(settings)
+    preset, main = run.preset, run.preset.main
     place = run.place(folder, "lags", run.settings(main), main.steps, main.sequences, preset.task_lags, preset.inputs)
-    found = _diagnosed(run, place, progress)
-    save_dataset(found, file, kind="run", provenance=Provenance("training", ("livi2025",), file.stem, run.seed))
-    progress(1.0)
-    return found
+    file = run.place(folder, "window", run.settings(main), preset)
+    return kept(run, file, lambda: _diagnosed(run, place, progress), progress)
 
 
-def diagnose(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
-    """Train and diagnose the network of `Run.described`, and keep nothing."""
-    found = _diagnosed(Run.from_described(settings), None, progress)
+def kept(run: Run, place: Path | None, make: Callable[[], xr.Dataset], progress: Progress) -> xr.Dataset:
+    """What was made of a run, from its file if that is there; the place is without a suffix, and None keeps nothing."""
+    file = None if place is None else place.with_name(f"{place.name}.nc")
+    if file is not None and file.is_file():
+        found, _ = load_dataset(file, kind="run")
+    else:
+        found = make()
+    if file is not None and not file.is_file():
+        save_dataset(found, file, kind="run", provenance=Provenance("training", ("livi2025",), file.stem, run.seed))
     progress(1.0)
     return found
 
 
 def _diagnosed(run: Run, place: Path | None, progress: Progress) -> xr.Dataset:
-    from learncast.learnability.diagnosis import window
+    from learncast.learnability import Batching, DetectionRule, Measurement, window
 
-    sets, preset = _Trials(run), run.preset
-    model, optimizer, losses = trained_model(
-        run, preset.main, sets.training, place, inputs=preset.inputs, progress=lambda share: progress(TRAINING * share)
-    )
-    options: dict[str, Any] = {"optimizer": optimizer, "lags": preset.main.lags, "sample_sizes": preset.sample_sizes}
-    options |= {"nulls": preset.nulls, "memory": preset.memory, "seed": run.seed}
-    sound = window(model, *sets.held_out(), **options).dataset.isel(layer=0, drop=True)[_KEPT]
+    preset, during = run.preset, share_of(progress, 0, TRAINING)
+    known = partial(_trials, run, preset.main.sequences, 3)
+    model, optimizer, losses = trained_model(run, preset.main, known, place, inputs=preset.inputs, progress=during)
+    held_out = partial(_trials, run, preset.diagnosed, 4)
+    measurement, batching = Measurement(lags=preset.main.lags), Batching(memory=preset.memory)
+    rule = DetectionRule(nulls=preset.nulls, sample_sizes=preset.sample_sizes, seed=run.seed)
+    options: dict[str, Any] = {"optimizer": optimizer, "batching": batching}
+    sound = window(model, *held_out(), measurement=measurement, rule=rule, **options)
     progress((1 + TRAINING) / 2)
     # The published rule projects on one direction.
-    published = window(model, *sets.held_out(), method="paper", directions=1, **options).dataset
-    told = published.isel(layer=0, drop=True)[_PUBLISHED].rename({name: f"published_{name}" for name in _PUBLISHED})
-    found = xr.merge([sound, told], combine_attrs="override")
+    measurement, rule = replace(measurement, directions=1), replace(rule, method="paper")
+    published = window(model, *held_out(), measurement=measurement, rule=rule, **options)
+    ours, told = (one.dataset.isel(layer=0, drop=True) for one in (sound, published))
+    renamed = told[_PUBLISHED].rename({name: f"published_{name}" for name in _PUBLISHED})
+    found = xr.merge([ours[_KEPT], renamed], combine_attrs="override")
     for name, value in zip(("first", "last"), losses, strict=True):
         found[f"loss_{name}"] = ((), value, described(f"mean loss of the {name} {_ENDS} steps", "target^2"))
     return found
 
 
-def runs_under(optimiser: str, preset: Preset) -> list[Run]:
+def diagnosis_runs(optimizer: str, preset: str) -> list[PaperRun]:
     """Every cell and seed under one optimiser."""
-    return [Run(cell, optimiser, seed, preset) for cell in preset.cells for seed in preset.seeds]
-
-
-def diagnosis_runs(optimiser: str, preset: str) -> list[PaperRun]:
-    """What `all_diagnosed` needs."""
-    return [PaperRun(diagnose, run.described()) for run in runs_under(optimiser, PRESETS[preset])]
-
-
-def all_diagnosed(
-    optimiser: str, preset: str, folder: Path, *, progress: Progress = silent, compute: Compute | None = None
-) -> xr.Dataset:
-    """Every cell and seed under one optimiser, over (cell, seed); in the folder unless they are computed elsewhere."""
     size = PRESETS[preset]
-    if compute is None:
-        runs = runs_under(optimiser, size)
-        found = [diagnosed(run, folder, progress=within(progress, k, len(runs))) for k, run in enumerate(runs)]
-    else:
-        found = compute(diagnosis_runs(optimiser, preset), progress=progress)
-    return _tabled(found, optimiser, size)
+    pairs = product(size.cells, size.seeds)
+    return [PaperRun(diagnose, Run(cell, optimizer, seed, size).described()) for cell, seed in pairs]
 
 
-def _tabled(found: list[xr.Dataset], optimiser: str, preset: Preset) -> xr.Dataset:
-    each = len(preset.seeds)
+def all_diagnosed(optimizer: str, found: list[xr.Dataset], preset: str) -> xr.Dataset:
+    """Every cell and seed under one optimiser, over (cell, seed)."""
+    size = PRESETS[preset]
+    each = len(size.seeds)
     rows = [
         xr.concat(found[k : k + each], "seed", combine_attrs="override", join="exact")
         for k in range(0, len(found), each)
     ]
     whole = xr.concat(rows, "cell", combine_attrs="override", join="exact")
-    whole = whole.assign_coords(cell=[CELLS[cell] for cell in preset.cells], seed=list(preset.seeds))
-    whole.attrs = {"optimiser": optimiser, "learning_rate": preset.rates[optimiser]}
+    whole = whole.assign_coords(cell=[CELLS[cell] for cell in size.cells], seed=list(size.seeds))
+    whole.attrs = {"optimizer": optimizer, "learning_rate": size.rates[optimizer]}
     return whole
 
 
-class _Trials:
-    """Sequences of the multi-lag task: to train on, then to diagnose; made when they are asked for."""
-
-    def __init__(self, run: Run) -> None:
-        self._preset, self._seed = run.preset, run.seed
-
-    def _drawn(self, number: int, stream: int) -> Pair:
-        u = tasks.random_direction(self._preset.inputs, np.random.default_rng([self._seed, 0]))
-        rng = np.random.default_rng([self._seed, stream])
-        return tasks.multi_lag_trials(
-            number, rng, steps=self._preset.main.steps, direction=u, lags=self._preset.task_lags
-        )
-
-    def training(self) -> Pair:
-        return self._drawn(self._preset.main.sequences, 3)
-
-    def held_out(self) -> Pair:
-        return self._drawn(self._preset.diagnosed, 4)
+def _trials(run: Run, number: int, stream: int) -> Pair:
+    """Sequences of the multi-lag task."""
+    preset, rng = run.preset, np.random.default_rng([run.seed, stream])
+    u = tasks.random_direction(preset.inputs, np.random.default_rng([run.seed, 0]))
+    return tasks.multi_lag_trials(number, rng, steps=preset.main.steps, direction=u, lags=preset.task_lags)
 
 
 def _store(model: Any, optimizer: Any, losses: tuple[float, float], place: Path) -> None:
@@ -231,15 +224,12 @@ def _store(model: Any, optimizer: Any, losses: tuple[float, float], place: Path)
 
     from learncast.learnability.stored_model import optimizer_tensors
 
-    place.parent.mkdir(parents=True, exist_ok=True)
     metadata = dict(zip(("first", "last"), map(repr, losses), strict=True))
     weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     state = {name: value.cpu() for name, value in optimizer_tensors(optimizer, model).items()}
     for suffix, tensors in ((".optimizer.safetensors", state), (".safetensors", weights)):
-        target = place.with_name(f"{place.name}{suffix}")
-        draft = target.with_name(f".{target.name}.part")
-        save_file(tensors, draft, metadata=metadata)
-        os.replace(draft, target)
+        with draft_of(place.with_name(f"{place.name}{suffix}"), sole=True) as draft:
+            save_file(tensors, draft, metadata=metadata)
 
 
 def _restored(model: Any, optimizer: Any, place: Path) -> tuple[float, float]:
@@ -252,15 +242,3 @@ def _restored(model: Any, optimizer: Any, place: Path) -> tuple[float, float]:
     with safe_open(place.with_name(f"{place.name}.safetensors"), framework="numpy") as stored:
         told = stored.metadata()
     return float(told["first"]), float(told["last"])
-
-
-def _move(model: Any, device: str) -> None:
-    try:
-        model.to(device)
-    except (AssertionError, RuntimeError) as error:
-        raise UnsupportedModel(
-            required=f"this preset needs the device {device!r}",
-            got=" ".join(str(error).split())[:120],
-            why="at the published size one network takes hours even there",
-            remedy='use a machine that has one, or preset="laptop"',
-        ) from error

@@ -1,4 +1,4 @@
-"""Pictures of training beside theory."""
+"""Pictures of courses: quantities over training, or over a trial."""
 
 from __future__ import annotations
 
@@ -10,7 +10,67 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from learncast.figures.page import COLOURS, THEORY, axis_label, label
+from learncast.figures.page import COLOURS, THEORY, axis_label, label, shortened
+
+
+def mode_strengths(
+    dataset: xr.Dataset,
+    ax: Axes,
+    *,
+    optimum: xr.DataArray | None = None,
+    simulated: xr.Dataset | None = None,
+    title: str = "",
+) -> Axes:
+    """Strength of each mode over training, theory dotted black over coloured simulation.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        With ``strength`` over (time, mode), as `Trajectory.dataset` has.
+    ax : Axes
+    optimum : DataArray over mode, optional
+        Drawn as thin lines.
+    simulated : Dataset, optional
+        The same from training.
+    title : str
+    """
+    several = dataset.sizes["mode"] > 1
+    for k in range(dataset.sizes["mode"]):
+        colour, name = COLOURS[k % len(COLOURS)], f"mode {k}" if several else None
+        look: dict[str, Any] = {"color": colour, "linewidth": 2, "label": name}
+        if simulated is not None:
+            series = simulated["strength"].isel(mode=k)
+            ax.plot(series["time"], series, color=colour, linewidth=3, alpha=0.7, label=name or "descent")
+            look = THEORY | {"label": None if k else "theory"}
+        series = dataset["strength"].isel(mode=k)
+        ax.plot(series["time"], series, **look)
+        if optimum is not None:
+            ax.axhline(float(optimum[k]), color=colour, linewidth=0.8, linestyle="--", alpha=0.7)
+    if several or simulated is not None:
+        ax.legend(frameon=False, fontsize=8)
+    return label(ax, x="training time (gradient steps)", y="strength u", title=title)
+
+
+def forgetting_curves(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Loss of every task over training: solid while it is trained, dotted while another is.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        ``loss`` over (time, task) with ``stage``, as `ContinualLearning.curves` gives.
+    ax : Axes
+    title : str
+    """
+    times, stage = dataset["time"].values, dataset["stage"].values
+    for k, name in enumerate(dataset["task"].values):
+        colour = COLOURS[k % len(COLOURS)]
+        losses = dataset["loss"].values[:, k]
+        ax.plot(times, losses, color=colour, linewidth=1.4, linestyle=":")
+        ax.plot(times, np.where(stage == k, losses, np.nan), color=colour, linewidth=2.4, label=shortened(name, 20))
+    for k in range(1, int(stage.max()) + 1):
+        ax.axvline(times[np.argmax(stage == k)], color="grey", linewidth=0.8)
+    ax.legend(frameon=False, fontsize=8)
+    return label(ax, x="training time (gradient steps)", y="loss (solid: in training)", title=title)
 
 
 def learning_curves(
@@ -108,60 +168,13 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
     """
     rates, gaps = dataset["learning_rate"], dataset["deviation"]
     for k, gap in enumerate(gaps.values):
-        shown = k < marked
-        ax.loglog(
-            rates,
-            gap,
-            color=COLOURS[k % len(COLOURS)] if shown else "#AAAAAA",
-            marker="x" if shown else None,
-            linewidth=1.4 if shown else 0.8,
-            zorder=3 if shown else 2,
-        )
+        plain: dict[str, Any] = {"color": "#AAAAAA", "linewidth": 0.8, "zorder": 2}
+        seen: dict[str, Any] = {"color": COLOURS[k % len(COLOURS)], "marker": "x", "linewidth": 1.4, "zorder": 3}
+        ax.loglog(rates, gap, **(seen if k < marked else plain))
     middle = float(np.median(gaps.isel(learning_rate=0)))
     ax.loglog(rates, 4 * middle * rates / float(rates[0]), **THEORY, label="slope 1")
     ax.legend(frameon=False, fontsize=8)
     return label(ax, x=axis_label(rates), y=axis_label(gaps), title=title)
-
-
-def agreement(predicted: xr.DataArray, measured: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
-    """Measured against predicted, with the line on which they are equal.
-
-    Parameters
-    ----------
-    predicted, measured : DataArray
-        Of one shape.
-    ax : Axes
-    title : str
-    """
-    low, high = float(min(predicted.min(), measured.min())), float(max(predicted.max(), measured.max()))
-    margin = 0.05 * (high - low)
-    ends = [low - margin, high + margin]
-    ax.plot(predicted.values.ravel(), measured.values.ravel(), "o", color=COLOURS[1], markersize=5, alpha=0.7)
-    ax.plot(ends, ends, **THEORY, label="equal")
-    ax.legend(frameon=False, fontsize=8, loc="upper left")
-    return label(ax, x=axis_label(predicted), y=axis_label(measured), title=title)
-
-
-def spread(values: xr.DataArray, ax: Axes, *, ceiling: float | None = None, title: str = "") -> Axes:
-    """Every network's value at a few moments, on a logarithmic axis, joined by lines.
-
-    Parameters
-    ----------
-    values : DataArray over (when, network)
-    ax : Axes
-    ceiling : float, optional
-        The largest value there can be, a thin line.
-    title : str
-    """
-    places = np.arange(values.sizes["when"])
-    ax.semilogy(places, values.values, "o-", color=COLOURS[1], markersize=4, linewidth=0.6, alpha=0.5)
-    ax.set_xticks(places, [str(name) for name in values["when"].values])
-    ax.margins(x=0.15)
-    if ceiling is not None:
-        ax.axhline(ceiling, color="grey", linewidth=0.8)
-        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        ax.annotate("largest possible", (0.02, ceiling), xytext=(0, -11), fontsize=8, color="dimgrey", **place)
-    return label(ax, x="", y=axis_label(values), title=title)
 
 
 def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], title: str = "") -> Axes:
@@ -190,16 +203,45 @@ def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], title: s
         if np.abs(theory[:, -1] - descent[:, -1]).max() > 0.02 * np.ptp(ends):
             ax.plot(*theory[:, -1], "x", color="black", markersize=8, markeredgewidth=2, zorder=4)
         right = named[k, 0] >= named[:, 0].mean()
-        ax.annotate(
-            name,
-            (named[k, 0], named[k, 1]),
-            xytext=(7 if right else -7, 3),
-            textcoords="offset points",
-            ha="left" if right else "right",
-            fontsize=8,
-            color=colour,
-        )
+        place: dict[str, Any] = {"xytext": (7 if right else -7, 3), "textcoords": "offset points"}
+        ax.annotate(name, named[k], ha="left" if right else "right", fontsize=8, color=colour, **place)
     ax.margins(0.22, 0.08)
     ax.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1.02, 0.98), ncols=2, borderpad=0.2)
     first, second = (f"scaled {points.attrs['long_name']}, axis {k} ({points.attrs['units']})" for k in (1, 2))
     return label(ax, x=first, y=second, title=title)
+
+
+def lag_covariances(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Input covariance against lag, one line per correlation.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        ``covariance`` over (correlation, lag).
+    ax : Axes
+    title : str
+    """
+    _one_line_each(dataset["covariance"], ax, "K = {:g}")
+    ax.legend(frameon=False, fontsize=8)
+    return label(ax, x="lag (steps)", y="input covariance with the last step", title=title)
+
+
+def integration_profiles(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Weight of each input step in the target, one line per timescale.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        ``weight`` over (timescale, step).
+    ax : Axes
+    title : str
+    """
+    _one_line_each(dataset["weight"], ax, "{:g} steps")
+    ax.legend(frameon=False, fontsize=8, title="timescale", title_fontsize=8)
+    return label(ax, x="step of the trial", y="weight in the target", title=title)
+
+
+def _one_line_each(lines: xr.DataArray, ax: Axes, name: str) -> None:
+    each, along = lines.dims
+    for k, value in enumerate(lines[each].values):
+        ax.plot(lines[along], lines[k], color=COLOURS[k % len(COLOURS)], linewidth=2, label=name.format(value))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ CELLS = {
     "paper-lstm": "LSTM",
 }
 #: Kind and settings, other than the learning rate, of each optimiser.
-OPTIMISERS: dict[str, dict[str, Any]] = {
+OPTIMIZERS: dict[str, dict[str, Any]] = {
     "AdamW": {"kind": "adamw", "weight_decay": 1e-4},
     "SGD": {"kind": "sgd"},
     "SGD with momentum": {"kind": "sgd", "momentum": 0.9},
@@ -76,23 +75,6 @@ class Preset:
     clip: float = 1.0
     device: str = "cpu"
     memory: int = 2**28
-
-    def described(self) -> dict[str, Any]:
-        """The preset as plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_described(cls, stored: Mapping[str, Any]) -> Preset:
-        """Read back what `described` gave, also after lists have taken the place of tuples."""
-        values = {key: _frozen(value) for key, value in stored.items()}
-        trainings = {key: Training(**values[key]) for key in ("main", "validation")}
-        return cls(**{**values, **trainings})
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _frozen(item) for key, item in value.items()}
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _spaced(first: int, last: int, number: int) -> tuple[int, ...]:

@@ -4,43 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
 
-from learncast import tasks
+from learncast import figures
 from learncast.dynamics.descent import descend
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.papers.curriculum_runs import ACCURACY, BATCH, LEARNING_RATE, network
-from learncast.papers.runs import Compute, PaperRun, one_by_one
-from learncast.planning.curricula.curriculum import Curriculum, Stage, follow
+from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, network, pools, settings_of
+from learncast.papers.runs import PaperRun
+from learncast.planning.curriculum import Curriculum, follow
+from learncast.practice.stage import Stage
 from learncast.progress import Progress, silent
 from learncast.trajectory import STEPS, described
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-#: First-task settings of the sample trajectories, a weaker and a stronger one for each portrait (ours).
+#: The pool of a portrait and of its samples, and value and stop of a weaker and a stronger first task (ours).
 SAMPLES = {
-    "2A": ("target_strength", ((0.75, 0.9), (1.5, 0.8))),
-    "2D": ("input_strength", ((0.5, 0.4), (1.5, 0.9))),
-    "3B": ("correlation", ((0.3, 0.9), (0.7, 0.7))),
-    "3D": ("timescale", ((5.0, 0.9), (20.0, 0.7))),
+    "2A": ("4A", ((0.75, 0.9), (1.5, 0.8))),
+    "2D": ("4B", ((0.5, 0.4), (1.5, 0.9))),
+    "3B": ("4C", ((0.3, 0.9), (0.7, 0.7))),
+    "3D": ("4D", ((5.0, 0.9), (20.0, 0.7))),
 }
 #: Training runs of a sample.
 SEEDS = {"smoke": 1, "full": 3}
 
 
-def sample_target(panel: str) -> tasks.Task:
-    """The target of a portrait and of its samples."""
-    if panel in ("2A", "2D"):
-        return tasks.integration(steps=50, name="target")
-    return tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.5 if panel == "3B" else 0.0, name="target")
-
-
 def sample_runs(panel: str, index: int, preset: str) -> list[PaperRun]:
-    """What `sample` needs."""
+    """One sample of linear units."""
     return [_run(panel, index, "linear", preset)]
 
 
@@ -50,27 +41,19 @@ def supplement_runs(preset: str) -> list[PaperRun]:
 
 
 def _run(panel: str, index: int, activation: str, preset: str) -> PaperRun:
-    own = {"panel": panel, "index": index, "activation": activation}
-    return PaperRun(train_sample, {**own, "seeds": SEEDS[preset]})
-
-
-def sample(
-    panel: str, index: int, *, preset: str = "smoke", progress: Progress = silent, compute: Compute = one_by_one
-) -> xr.Dataset:
-    """Curriculum and direct training of linear units: theory, training, and descent on the same statistics."""
-    [found] = compute(sample_runs(panel, index, preset), progress=progress)
-    return found
+    settings = {"panel": panel, "index": index, "activation": activation, "seeds": SEEDS[preset]}
+    return PaperRun(train_sample, settings)
 
 
 def train_sample(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
     """Curriculum and direct training: theory, training, and for linear units descent on the same statistics."""
     panel, activation = settings["panel"], settings["activation"]
-    vary, choices = SAMPLES[panel]
+    name, choices = SAMPLES[panel]
     value, accuracy = choices[settings["index"]]
-    target, net = sample_target(panel), network(activation)
-    first = target.varied(**{vary: value, "name": f"{vary} {value:g}"})
+    pool, net = pools()[name], network(activation)
+    vary, target = pool.vary, pool.target
     forecast = partial(follow, network=net, learning_rate=LEARNING_RATE)
-    staged = forecast([Stage(first, accuracy=accuracy), Stage(target, accuracy=ACCURACY)])
+    staged = forecast([Stage(pool.first(value), accuracy=accuracy), Stage(target, accuracy=ACCURACY)])
     alone = forecast([Stage(target, accuracy=ACCURACY)])
     assert staged.direct is not None
     horizon = int(1.15 * max(staged.flow_steps, staged.direct.flow_steps)) + 20
@@ -82,11 +65,8 @@ def train_sample(settings: Mapping[str, Any], progress: Progress = silent) -> xr
         trained = _trained(curriculum, net, horizon, settings["seeds"])
         variables[f"trained_{name}"] = (("seed", "time"), trained, described(f"training, {name}", "1"))
         if isinstance(net, LinearRNN):
-            variables[f"descent_{name}"] = (
-                "time",
-                _descended(curriculum, net, horizon),
-                described(f"descent, {name}", "1"),
-            )
+            descent = _descended(curriculum, net, horizon)
+            variables[f"descent_{name}"] = ("time", descent, described(f"descent, {name}", "1"))
         progress((k + 1) / 2)
     return xr.Dataset(
         variables,
@@ -123,9 +103,8 @@ def _trained(curriculum: Curriculum, net: Any, horizon: int, seeds: int) -> np.n
     """Strength at every step of real training, (seeds, steps)."""
     from learncast import simulate
 
-    settings = simulate.Training(LEARNING_RATE, batch=BATCH, learn=("input", "output"), record=("strength",))
     stages = _schedule(curriculum, horizon)
-    runs = [simulate.train(stages, net, settings.with_(seed=seed)) for seed in range(seeds)]
+    runs = [simulate.train(stages, net, settings_of(seed, record=("strength",))) for seed in range(seeds)]
     return np.stack([run["strength"].values[:, 0] for run in runs])
 
 
@@ -136,24 +115,17 @@ def _descended(curriculum: Curriculum, net: LinearRNN, horizon: int) -> np.ndarr
         assert stage.steps is not None
         run = descend(stage.task, net, learning_rate=LEARNING_RATE, steps=int(stage.steps), learn=("input", "output"))
         parts.append(run.strength[:, 0])
-        end = run.network_at(stage.steps)
-        assert isinstance(end, LinearRNN)
-        net = end
+        net = cast(LinearRNN, run.network_at(stage.steps))
     return np.concatenate([*(part[:-1] for part in parts[:-1]), parts[-1]])
 
 
-def draw_sample(dataset: xr.Dataset) -> Figure:
+def draw_sample(dataset: xr.Dataset) -> figures.Figure:
     """One sample."""
-    from learncast.figures import page
-
-    figure, (ax,) = page(width=4.8, height=3.6)
-    draw_paths(dataset, ax)
-    return figure
+    return figures.sheet(partial(draw_paths, dataset), width=4.8, height=3.6)
 
 
 def draw_paths(dataset: xr.Dataset, ax: Any) -> None:
     """Curriculum and direct, theory dotted over training."""
-    from learncast.figures import curriculum_paths
 
     def path(name: str) -> xr.Dataset:
         series = dataset[name].isel(seed=0) if "seed" in dataset[name].dims else dataset[name]
@@ -162,7 +134,7 @@ def draw_paths(dataset: xr.Dataset, ax: Any) -> None:
     a = dataset.attrs
     first = f"{str(a['vary']).replace('_', ' ')} {a['value']:g} to {a['stop_accuracy']:g}"
     units = "" if a["activation"] == "linear" else ", ReLU"
-    curriculum_paths(
+    figures.curriculum_paths(
         path("theory_curriculum"),
         path("theory_direct"),
         ax,
@@ -195,15 +167,10 @@ def sample_numbers(dataset: xr.Dataset) -> dict[str, Any]:
     return found
 
 
-def supplement(*, preset: str = "smoke", progress: Progress = silent, compute: Compute = one_by_one) -> xr.Dataset:
+def supplement(found: list[xr.Dataset], preset: str) -> xr.Dataset:
     """All sixteen sample trajectories, linear and ReLU, side by side along a `sample` axis."""
-    found = compute(supplement_runs(preset), progress=progress)
     parts = [part.drop_vars([v for v in part.data_vars if str(v).startswith("descent")]) for part in found]
-    longest = max(part.sizes["time"] for part in parts)
-    padded = [
-        part.pad(time=(0, longest - part.sizes["time"])).assign_coords(time=np.arange(float(longest))) for part in parts
-    ]
-    joined = xr.concat([p.drop_attrs() for p in padded], dim="sample")
+    joined = xr.concat([part.drop_attrs() for part in parts], dim="sample", join="outer")  # nan beyond a sample's end
     return joined.assign_coords({key: ("sample", [part.attrs[key] for part in parts]) for key in parts[0].attrs})
 
 
@@ -213,14 +180,10 @@ def _one(dataset: xr.Dataset, k: int) -> xr.Dataset:
     return one.reset_coords(drop=True).dropna("time").assign_attrs(attrs)
 
 
-def draw_supplement(dataset: xr.Dataset) -> Figure:
+def draw_supplement(dataset: xr.Dataset) -> figures.Figure:
     """Four rows of a weaker and a stronger first task, each with linear and with ReLU units."""
-    from learncast.figures import page
-
-    figure, axes = page(4, 4, width=4.4, height=2.8)
-    for k, ax in enumerate(axes):
-        draw_paths(_one(dataset, k), ax)
-    return figure
+    draws = (partial(draw_paths, _one(dataset, k)) for k in range(dataset.sizes["sample"]))
+    return figures.sheet(*draws, columns=4, width=4.4, height=2.8)
 
 
 def supplement_numbers(dataset: xr.Dataset) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import numpy as np
 import xarray as xr
 
 from learncast import tasks
-from learncast.papers.two_layer_descent import Pairs
 from learncast.trajectory import described
 
 ITEMS = ("salmon", "trout", "robin", "canary", "oak", "pine", "rose", "daisy")
@@ -25,12 +24,7 @@ def revisions() -> tuple[tasks.Hierarchy, tasks.Hierarchy]:
     return tree.swapped(0, 1), tree.shuffled(BY_COLOUR, name="colour hierarchy")
 
 
-def item_pairs(tree: tasks.Hierarchy) -> Pairs:
-    """One trial for each item: its input and its features."""
-    return tree.items, tree.features.T
-
-
-def structure() -> xr.Dataset:
+def structure(shown: slice = slice(None)) -> xr.Dataset:
     """Features, singular value decomposition and similarity matrices of the living kingdom and its revisions."""
     features = np.stack([tree.features for tree in (living_kingdom(), *revisions())])
     cross = features / np.sqrt(len(ITEMS))
@@ -45,7 +39,8 @@ def structure() -> xr.Dataset:
         "input_similarity": (np.swapaxes(Vt, 1, 2) @ (s[:, :, None] * Vt), "V S V^T"),
         "output_similarity": (U @ (s[:, :, None] * np.swapaxes(U, 1, 2)), "U S U^T"),
     }
-    return xr.Dataset(
+    found = xr.Dataset(
         {name: (("task", "row", "column"), m, described(text, "1")) for name, (m, text) in matrices.items()},
         coords={"task": ["living kingdom", "two fish swapped", "colour hierarchy"]},
     )
+    return found.isel(task=shown)

@@ -1,0 +1,184 @@
+"""Two-layer linear networks trained by gradient descent beside their exact flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import xarray as xr
+
+from learncast import tasks
+from learncast.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
+from learncast.dynamics.descent import descend
+from learncast.networks.two_layer import TwoLayer
+from learncast.papers.runs import share_of
+from learncast.planning.solving import solve
+from learncast.progress import Progress, silent
+from learncast.trajectory import STEPS, described
+from learncast.validation import FloatArray
+
+#: The order along the ``source`` dimension of everything that is both trained and predicted.
+SOURCES = ("descent", "theory")
+#: What is compared, as `TwoLayerSolution.at` names it.
+QUANTITIES = ("network_function", "input_gram", "output_gram")
+#: Learning rate, where a figure does not vary it.
+RATE = 0.002
+#: Inputs (trials, inputs) and targets (trials, outputs).
+Pairs = tuple[FloatArray, FloatArray]
+#: From the number of a task and a start to the network at every recorded step.
+Learn = Callable[[int, TwoLayer], Sequence[TwoLayer]]
+
+
+def solved(task: tasks.Task, network: TwoLayer, learning_rate: float) -> TwoLayerSolution:
+    """The exact flow."""
+    return checked_two_layer(solve(task, network, learning_rate=learning_rate))
+
+
+def learned(task: tasks.Task, network: TwoLayer, learning_rate: float) -> TwoLayer:
+    """The network at the end of the exact flow."""
+    return cast(TwoLayer, solved(task, network, learning_rate).network_at(np.inf))
+
+
+def descended(task: tasks.Task, network: TwoLayer, learning_rate: float, steps: Any) -> list[TwoLayer]:
+    """The network after each of these steps of descent on the task's statistics, the last step last."""
+    run = descend(task, network, learning_rate=learning_rate, steps=int(steps[-1]))
+    return cast(list[TwoLayer], run.networks_at(steps))
+
+
+def training(
+    in_turn: Sequence[tasks.Task],
+    network: TwoLayer,
+    *,
+    learning_rate: float,
+    steps: int,
+    every: int = 1,
+    settled: bool = False,
+    kick: float = 0.0,
+    rng: np.random.Generator | None = None,
+    learn: Learn | None = None,
+) -> xr.Dataset:
+    """Learn white tasks one after another, by descent and by the exact flow.
+
+    Parameters
+    ----------
+    in_turn : sequence of Task
+    network : TwoLayer
+        Balanced.
+    learning_rate : float
+    steps, every : int
+        Of each task.
+    settled : bool
+        The flow goes on to the next task from infinite time, so that it sees a switch from a task wholly learned.
+    kick : float
+        Standard deviation of the noise that every weight of the descent gets at each switch.
+    rng : numpy Generator
+        For the kick.
+    learn : callable, optional
+        What trains the network on the task of that number, for so many steps; descent on its statistics by default.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``network_function``, ``input_gram``, ``output_gram`` and the ``loss`` of every task over (source, time, ...);
+        the instant of a switch is there twice.
+    """
+    expected = actual = network
+    stages, problems, times = [], [], np.arange(0, steps + 1, every)
+    for k, task in enumerate(in_turn):
+        if k and kick:
+            assert rng is not None, "a kick needs its generator"
+            actual = TwoLayer(*(w + kick * rng.standard_normal(w.shape) for w in (actual.first, actual.second)))
+        path = learn(k, actual) if learn is not None else descended(task, actual, learning_rate, times)
+        exact = solved(task, expected, learning_rate)
+        theory = exact.at(times).dataset[list(QUANTITIES)]
+        grams = ([n.function for n in path], [n.first.T @ n.first for n in path], [n.second @ n.second.T for n in path])
+        trained = theory.copy(data={name: np.array(v) for name, v in zip(QUANTITIES, grams, strict=True)})
+        stage = xr.concat([trained, theory], dim="source")
+        stages.append(stage.assign_coords(time=stage["time"] + k * steps, stage=("time", [k] * len(times))))
+        problems.append(exact.problem)
+        actual, expected = path[-1], cast(TwoLayer, exact.network_at(np.inf if settled else float(steps)))
+    joined = xr.concat(stages, dim="time").assign_coords(source=list(SOURCES), task=[task.name for task in in_turn])
+    joined["time"].attrs = described("training time", STEPS)
+    losses = np.stack([problem.loss(joined["network_function"].values) for problem in problems], axis=-1)
+    joined["loss"] = (("source", "time", "task"), losses, described("loss", "target^2"))
+    return joined.drop_attrs(deep=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Trainer:
+    """Trains one linear network on the trials of one task after another, in torch; a `learn` of `training`."""
+
+    pairs: Sequence[Pairs]
+    learning_rate: float
+    steps: int
+    every: int
+    progress: Progress = silent
+    starts: list[TwoLayer] = field(default_factory=list)
+
+    def __call__(self, stage: int, network: TwoLayer) -> list[TwoLayer]:
+        """Networks along the way; the start of every stage is kept in `starts`."""
+        from learncast.simulate.ensembles import train_ensemble
+
+        self.starts.append(network)
+        run = train_ensemble(
+            self.pairs[stage],
+            [network],
+            learning_rate=self.learning_rate,
+            steps=self.steps,
+            every=self.every,
+            record=("weights",),
+            progress=share_of(self.progress, stage / len(self.pairs), (stage + 1) / len(self.pairs)),
+        )
+        layers = (run[f"{name}_weights"].values[:, 0] for name in ("input", "output"))
+        return [TwoLayer(*pair) for pair in zip(*layers, strict=True)]
+
+
+def random_pairs(inputs: int, outputs: int, rng: np.random.Generator) -> Pairs:
+    """40 pairs with exactly white inputs; a linear teacher with singular values from 0.5 to 1.5, and noise of 0.2."""
+    rank = min(inputs, outputs)
+    x = np.sqrt(40) * np.linalg.qr(rng.standard_normal((40, inputs)))[0]
+    right, left = (np.linalg.qr(rng.standard_normal((size, rank)))[0] for size in (inputs, outputs))
+    return x, x @ (right * rng.uniform(0.5, 1.5, rank)) @ left.T + 0.2 * rng.standard_normal((40, outputs))
+
+
+def random_task(inputs: int, outputs: int, rng: np.random.Generator, *, name: str = "random") -> tasks.Task:
+    """The task of `random_pairs`."""
+    return tasks.from_pairs(*random_pairs(inputs, outputs, rng), name=name)
+
+
+def learns_all(
+    in_turn: Sequence[tasks.Task],
+    network: TwoLayer,
+    *,
+    learning_rate: float,
+    steps: float = np.inf,
+    tolerance: float = 1e-8,
+) -> bool:
+    """Whether the exact flow learns every task in turn, to the tolerance and in time.
+
+    From half of all balanced square starts it does not: it ends on the saddle without the weakest mode. What the hidden
+    layer has no room for is not counted.
+    """
+    for task in in_turn:
+        solution = solved(task, network, learning_rate)
+        if solution.orientation_margin == 0 or solution.time_to_loss(solution.flow.final_loss + tolerance) > steps:
+            return False
+        network = cast(TwoLayer, solution.network_at(np.inf))
+    return True
+
+
+def regular_start(
+    in_turn: Sequence[tasks.Task], hidden: int, rng: np.random.Generator, *, scale: float, learning_rate: float
+) -> TwoLayer:
+    """The first of random balanced starts from which the flow learns all the tasks in turn."""
+    while True:
+        network = TwoLayer.balanced(in_turn[0].inputs, hidden, in_turn[0].outputs, scale=scale, rng=rng)
+        if learns_all(in_turn, network, learning_rate=learning_rate):
+            return network
+
+
+def over_steps(values: Any) -> dict[str, Any]:
+    """Coordinates of what is trained and predicted over time."""
+    return {"source": list(SOURCES), "time": ("time", np.asarray(values, float), described("training time", STEPS))}

@@ -1,0 +1,300 @@
+"""Knowledge reversed and revised, and the saddle on the way: braun2022's figure 6."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from learncast import figures, tasks
+from learncast.dynamics.balanced.two_layer import TwoLayerSolution, shallow
+from learncast.dynamics.gradient_flow import gradient_flow
+from learncast.dynamics.pooled import PooledProblem
+from learncast.figures.page import COLOURS
+from learncast.networks.two_layer import TwoLayer
+from learncast.papers.paper import short
+from learncast.papers.prior_knowledge.descent import (
+    RATE,
+    SOURCES,
+    Pairs,
+    Trainer,
+    learned,
+    over_steps,
+    random_pairs,
+    regular_start,
+    training,
+)
+from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom, revisions
+from learncast.papers.prior_knowledge.sheet import curves, gaps, stage_of
+from learncast.papers.runs import PaperRun, share_of
+from learncast.progress import Progress, silent
+from learncast.representation.similarity import scaled_to_plane
+from learncast.trajectory import STEPS, Status, described
+
+#: Noise on every weight when the task is switched: it decides when training leaves the saddle.
+KICK = 1e-6
+#: Learning rate of the reversal.
+SLOW = 0.01
+#: Sizes of the noise and draws of it in 6A, by preset.
+SIZES, DRAWS = {"smoke": 4, "full": 10}, {"smoke": 2, "full": 5}
+#: The most steps after which a network may leave the saddle.
+PATIENCE = 12000
+
+
+def reversal_runs(preset: str) -> list[PaperRun]:
+    """Figure 6A: a task wholly learned, then its opposite; and how long the saddle holds after noise of any size."""
+    return [PaperRun(train_reversal, {"sizes": SIZES[preset], "draws": DRAWS[preset]})]
+
+
+def train_reversal(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """The reversal, with so many sizes of noise and draws of each."""
+    rng = np.random.default_rng(8)
+    x, y = random_pairs(3, 2, rng)
+    task = tasks.from_pairs(x, y, name="task")
+    start = TwoLayer.balanced(3, 5, 2, scale=0.02, rng=rng)
+    both = [task, tasks.reversed(task, name="reversed")]
+    plan: dict[str, Any] = {"learning_rate": SLOW, "steps": 3000, "every": 10}
+    learn = Trainer([(x, y), (x, -y)], **plan, progress=share_of(progress, 0, 0.3))
+    found = training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
+    held = _escapes((x, -y), both[1], learned(task, start, SLOW), settings, rng, share_of(progress, 0.3, 1))
+    return found.assign(escape_step=_escape(found, found["loss"].isel(task=1))).merge(held)
+
+
+def _escapes(
+    pairs: Pairs,
+    task: tasks.Task,
+    start: TwoLayer,
+    settings: Mapping[str, Any],
+    rng: np.random.Generator,
+    progress: Progress,
+) -> xr.Dataset:
+    """Steps from the switch until half of the saddle's loss is left, after noise on the weights that were learned."""
+    from learncast.simulate.ensembles import train_ensemble
+
+    sizes, draws = np.geomspace(1e-2, 1e-8, settings["sizes"]), settings["draws"]
+    first, second = (rng.standard_normal((draws, *w.shape)) for w in (start.first, start.second))
+    noisy = [
+        TwoLayer(start.first + size * a, start.second + size * b)
+        for a, b in zip(first, second, strict=True)
+        for size in sizes
+    ]
+    least = PooledProblem.of(task, start).least_loss
+    # The saddle of the reversal is at weights of 0, where all of the task's loss is left.
+    half = 0.5 * (0.5 * task.target_power - least)
+    plan: dict[str, Any] = {"learning_rate": SLOW, "steps": PATIENCE, "until": least + half, "every": PATIENCE}
+    run = train_ensemble(pairs, [*noisy, start], **plan, progress=progress)
+    measured = [float(n) if s is Status.ok else np.inf for n, s in zip(run.steps, run.status, strict=True)]
+    # The closed form takes weights that noise has put out of balance for balanced ones.
+    balanced = [TwoLayerSolution(PooledProblem.of(task, n), n, SLOW, separatrix_tolerance=0) for n in noisy]
+    steps = {
+        "measured": (measured[:-1], "training"),
+        "integrated": ([flow_step(task, n, half, SLOW) for n in noisy], "flow, integrated"),
+        "balanced": ([solution.time_to_loss(half) for solution in balanced], "flow, as if balanced"),
+    }
+    variables: dict[str, Any] = {}
+    for key, (values, text) in steps.items():
+        table = np.reshape(np.asarray(values), (draws, len(sizes)))
+        variables[f"{key}_escape"] = (("draw", "noise"), table, described(f"time on the saddle, {text}", STEPS))
+    variables["unkicked_escape"] = ((), measured[-1], described("time on the saddle without noise", STEPS))
+    variables["one_layer_step"] = ((), _one_layer(), described("time of one layer to the same loss", STEPS))
+    return xr.Dataset(variables, coords={"noise": ("noise", sizes, described("noise on every weight", "1"))})
+
+
+def flow_step(task: tasks.Task, network: TwoLayer, excess: float, rate: float) -> float:
+    """First whole step at which the integrated flow's excess loss is at most so large; infinite beyond `PATIENCE`."""
+    step = float(np.ceil(gradient_flow(task, network, learning_rate=rate).time_to_loss(excess)))
+    return step if step <= PATIENCE else float("inf")
+
+
+def _escape(found: xr.Dataset, loss: xr.DataArray) -> xr.DataArray:
+    """First step of the last stage at which training has left half of the loss on which the flow ends; nan for none."""
+    saddle = float(loss.sel(source="theory")[-1])
+    left = (loss.sel(source="descent") < saddle / 2) & (found["stage"] == 1)
+    step = float(found["time"][left.values.argmax()]) if saddle > 1e-3 and bool(left.any()) else np.nan
+    return xr.DataArray(step, attrs=described("time at which training leaves the saddle", STEPS))
+
+
+def shallow_reversal() -> xr.Dataset:
+    """Figure 6B: the same by one layer, W += rate (S - W)."""
+    task, rate, every, steps = tasks.from_pairs(*random_pairs(3, 2, np.random.default_rng(8))), SLOW, 5, 1000
+    weights, stages = np.zeros((2, 3)), []
+    for k, goal in enumerate((task, tasks.reversed(task, name="reversed"))):
+        exact = shallow(goal, weights, np.arange(0, steps + 1, every), learning_rate=rate)["network_function"]
+        S = goal.cross_covariance.dense()[0, :, 0, :].T
+        path = S + (weights - S) * (1 - rate) ** exact["time"].values[:, None, None]
+        weights = path[-1]
+        both = xr.concat([exact.copy(data=path), exact], dim="source")
+        stages.append(both.assign_coords(time=both["time"] + k * steps, stage=("time", [k] * both.sizes["time"])))
+    joined = xr.concat(stages, dim="time")
+    named = joined.assign_coords(over_steps(joined["time"])).assign_attrs(described("network function W", "1"))
+    return named.to_dataset(name="network_function").assign(
+        one_layer_step=((), _one_layer(), described("time to half of the loss without weights", STEPS))
+    )
+
+
+def _one_layer() -> float:
+    """Steps after the switch in which one layer, from S to -S, has half of the loss at 0: |2 S r^n|^2 <= |S|^2 / 2."""
+    return float(np.ceil(np.log(8) / (-2 * np.log1p(-SLOW))))
+
+
+def revision_runs(preset: str) -> list[PaperRun]:
+    """What `revised` needs, the same in every preset."""
+    return [PaperRun(train_revision, {"panel": k}) for k in range(2)]
+
+
+def revised(found: list[xr.Dataset], preset: str) -> xr.Dataset:
+    """Figure 6E to H: small weights, the living kingdom, then the swap; large weights, then the colours (`panel`)."""
+    joined = xr.concat(found, dim="panel").assign_coords(panel=["two fish swapped", "colour hierarchy"])
+    return joined.assign_coords(over_steps(joined["time"]))
+
+
+def train_revision(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """One panel: the living kingdom learned, then its revision."""
+    k, tree = settings["panel"], living_kingdom()
+    rate, scale, revision = (0.01, RATE)[k], (0.003, 0.25)[k], revisions()[k]
+    rng, both = np.random.default_rng(9 + k), [tree, revision]
+    start = regular_start([tree], 16, rng, scale=scale, learning_rate=rate)
+    plan: dict[str, Any] = {"learning_rate": rate, "steps": 6000, "every": 20}
+    learn = Trainer([(t.items, t.features.T) for t in both], **plan, progress=progress)
+    found = training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
+    current = found["loss"].values[:, np.arange(found.sizes["time"]), found["stage"].values]
+    found["loss_in_training"] = (("source", "time"), current, described("loss in training", "target^2"))
+    outputs = np.sqrt(len(ITEMS)) * found["network_function"].isel(column=k).drop_attrs()
+    found["item_output"] = outputs.assign_attrs(described("output for one item", "target"))
+    found["escape_step"] = _escape(found, found["loss_in_training"])
+    half = float(found["loss_in_training"].sel(source="theory")[-1]) / 2
+    told = flow_step(revision, learn.starts[1], half, rate) if np.isfinite(found["escape_step"]) else np.nan
+    found["told_escape_step"] = ((), told + 6000, described("the same, told by the integrated flow", STEPS))
+    return found.drop_vars("task")
+
+
+def paths(stage: int, found: list[xr.Dataset], preset: str, points: int = 25) -> xr.Dataset:
+    """Outputs for all items at times equally far along the way, scaled to a plane."""
+    runs, panels = revised(found, preset), []
+    for k in (0, 1):
+        functions = runs["network_function"].isel(panel=k, time=runs["stage"].values == stage).values
+        way = np.linalg.norm(np.diff(functions[0], axis=0), axis=(1, 2)).cumsum()
+        chosen = np.searchsorted(way, np.linspace(0, 0.9999 * way[-1], points))
+        outputs = np.sqrt(len(ITEMS)) * np.swapaxes(functions[:, chosen], 2, 3)
+        plane, stress = scaled_to_plane(outputs.reshape(-1, outputs.shape[-1]), np.random.default_rng(0))
+        over = ("source", "time", "item")
+        variables = {
+            "points": ((*over, "axis"), plane.reshape(*outputs.shape[:3], 2), described("output", "target")),
+            "outputs": ((*over, "feature"), outputs, described("network output", "target")),
+            "stress": ((), stress, described("share of squared distances that the plane misses", "1")),
+        }
+        panels.append(xr.Dataset(variables))
+    return xr.concat(panels, dim="panel").assign_coords(source=list(SOURCES), item=list(ITEMS))
+
+
+def draw_features(dataset: xr.Dataset) -> figures.Figure:
+    """Features of the items, task by task."""
+    named = ((task, dataset["features"].sel(task=task)) for task in dataset["task"].values)
+    return figures.sheet(
+        *(partial(figures.matrix, m, columns=ITEMS, title=f"6C  {task}") for task, m in named), width=3.4, height=3.6
+    )
+
+
+def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
+    """A quantity over learning the living kingdom and then its revision, two panels."""
+
+    def draw(k: int, ax: Any) -> None:
+        one, what = dataset.isel(panel=k), f": {ITEMS[k]}" if name == "item_output" else ""
+        curves(one, name, title=f"{panel}  living kingdom, then {dataset['panel'].values[k]}{what}")(ax)
+        escape = float(one["escape_step"])
+        if np.isfinite(escape) and name == "loss_in_training":
+            height = float(one[name].sel(source="descent", time=escape))
+            ring: dict[str, Any] = {"markerfacecolor": "none", "markersize": 11, "markeredgewidth": 1.8}
+            ax.plot(escape, height, "o", color=COLOURS[2], **ring)
+
+    return figures.sheet(partial(draw, 0), partial(draw, 1), columns=1, width=6.4, height=2.9)
+
+
+def draw_paths(panel: str, titles: Sequence[str], dataset: xr.Dataset) -> figures.Figure:
+    """Paths of the items in a plane, two panels."""
+    draws = (
+        partial(figures.item_paths, dataset["points"].isel(panel=k), names=ITEMS, title=f"{panel}  {title}")
+        for k, title in enumerate(titles)
+    )
+    return figures.sheet(*draws, width=4.6, height=4.2)
+
+
+def draw_reversal(dataset: xr.Dataset) -> figures.Figure:
+    """Network function over the reversal, and the time on the saddle against noise."""
+    function = curves(dataset, "network_function", title="6A  reversal, two layers")
+    return figures.sheet(function, partial(figures.escapes, dataset, title="time on the saddle"), width=4.8, height=3.4)
+
+
+def reversal_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+    """What is left on the saddle, and how long it holds training of many networks."""
+    first, last = stage_of(dataset, 0), dataset.isel(time=-1)
+    learned = first.isel(time=-1).sel(source="theory")
+    least = float(learned["loss"].isel(task=0))
+    found: dict[str, Any] = {
+        "half the squared norm of the task": short(0.5 * (learned["network_function"] ** 2).sum()),
+        "excess loss, flow at its end": short(last["loss"].sel(source="theory").isel(task=1) - least),
+        "excess loss, training at its end": short(np.round(last["loss"].sel(source="descent")[1] - least, 12)),
+        "training leaves the saddle, steps after the switch": int(dataset["escape_step"] - first["time"][-1]),
+    }
+    measured = dataset["measured_escape"]
+    found["networks pushed off the saddle by noise"] = int(measured.size)
+    for size in (0, -1):
+        steps = [short(v) for v in measured.isel(noise=size).values]
+        found[f"noise of {float(dataset['noise'][size]):g}: measured steps on the saddle"] = steps
+    for name, words in (("integrated", "integrated flow"), ("balanced", "closed form, as if balanced")):
+        gap = np.abs(dataset[f"{name}_escape"] / measured - 1)
+        found[f"steps on the saddle, largest gap of {words} and training, share"] = short(gap.max())
+    found["without noise: steps on the saddle until round-off ends it"] = short(dataset["unkicked_escape"])
+    found["one layer: steps to the same loss"] = int(dataset["one_layer_step"])
+    return found | gaps("network_function")(first)
+
+
+def shallow_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+    """Steps of one layer through the reversal."""
+    steps = {"steps after the switch to half of the loss without weights": int(dataset["one_layer_step"])}
+    return gaps("network_function")(dataset) | steps
+
+
+def revision_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+    """Steps to learn and losses at the end, stage by stage."""
+    found: dict[str, Any] = {}
+    for k, name in enumerate(dataset["panel"].values):
+        for stage, words in enumerate((f"living kingdom before {name}", f"then {name}")):
+            part = stage_of(dataset.isel(panel=k), stage)
+            for source in SOURCES:
+                loss = part["loss_in_training"].sel(source=source).values
+                learned = np.flatnonzero(loss < 0.01)
+                steps = int(part["time"][learned[0]] - part["time"][0]) if learned.size else None
+                found[f"{words}: steps to a loss of 0.01, {source}"] = steps
+                if stage:
+                    found[f"{words}: final loss, {source}"] = short(np.round(loss[-1], 9))
+        told, switch = float(dataset["told_escape_step"][k]), float(stage_of(dataset, 1)["time"][0])
+        if np.isfinite(told):
+            escape = int(float(dataset["escape_step"][k]) - switch)
+            found[f"then {name}: training leaves the saddle, steps after the switch"] = escape
+            found[f"then {name}: the same, told by the flow from the same weights"] = int(told - switch)
+    return found
+
+
+def item_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+    """Gaps of theory and training in the outputs for one item."""
+    ends = np.ptp(dataset["item_output"].isel(time=-1).transpose("source", "panel", "row").values, axis=0).max(axis=1)
+    found = {
+        f"then {name}: largest gap at the end": short(v) for name, v in zip(dataset["panel"].values, ends, strict=True)
+    }
+    return gaps("item_output")(stage_of(dataset, 0)) | found
+
+
+def path_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+    """What the planes miss, and how far apart the fish end."""
+    fish = dataset["outputs"].isel(item=0, time=-1) - dataset["outputs"].isel(item=1, time=-1)
+    apart = np.sqrt((fish**2).sum("feature"))
+    found: dict[str, Any] = {}
+    for k in (0, 1):
+        found[f"panel {k + 1}: share of squared distances missed"] = short(dataset["stress"][k])
+        for i, source in enumerate(SOURCES):
+            found[f"panel {k + 1}: distance of the two fish at the end, {source}"] = short(np.round(apart[k, i], 9))
+    return found
