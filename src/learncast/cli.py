@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from learncast.exits import plain_errors
+from learncast.errors import InvalidSpec
 from learncast.explore_cli import explore
-from learncast.sweep_cli import Workers, sweep_app
+from learncast.sweep_cli import AsJson, Workers, command, sweep_app
 
 if TYPE_CHECKING:
     from learncast.answers.answer import Answer
@@ -32,11 +32,12 @@ app = typer.Typer(
 app.add_typer(sweep_app)
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (TOML).", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Write JSON, NetCDF, PNG and report.html there.")
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 when a condition of the theory does not hold.")]
+
+By = Annotated[str, typer.Option("--by", help="auto, modes, two-layer, pooled, flow or responses.")]
 
 #: Numbers in one range of an option.
 MOST_NUMBERS = 10**6
@@ -45,79 +46,77 @@ MOST_NUMBERS = 10**6
 PATIENCE = 2.0
 
 
-@app.command()
+@command(app)
 def forecast(
     study: StudyFile,
     task: Annotated[str | None, typer.Option("--task", help="Forecast this candidate instead of the target.")] = None,
     times: Annotated[
         str | None, typer.Option("--times", help="Steps to report, e.g. 0,100,300 or 0:500:11 (first:last:count).")
     ] = None,
+    by: By = "auto",
     as_json: AsJson = False,
     out: Out = None,
     strict: Strict = False,
 ) -> None:
     """How many steps until this network has learned this task, mode by mode?"""
-    with plain_errors():
-        from learncast.answers.forecast import forecast as answer
-        from learncast.study import Study
+    from learncast.answers.forecast import forecast as answer
+    from learncast.study import Study
 
-        steps = None if times is None else _numbers("--times", times)
-        _deliver(answer(Study.load(study), task=task, times=steps), as_json, out, strict)
+    steps = None if times is None else _numbers("--times", times)
+    _deliver(answer(Study.load(study), task=task, times=steps, by=by), as_json, out, strict)
 
 
-@app.command()
+@command(app)
 def plan(
     study: StudyFile,
     remember: Annotated[
         str | None, typer.Option("--remember", help="Candidate not to forget: add what remembering it costs.")
     ] = None,
-    by: Annotated[str, typer.Option("--by", help="auto, modes, two-layer or flow.")] = "auto",
+    by: By = "auto",
     as_json: AsJson = False,
     out: Out = None,
     strict: Strict = False,
 ) -> None:
     """Which pretraining tasks help, in what order, and when do I stop them?"""
-    with plain_errors(), _progress("weighing candidates") as progress:
+    with _progress("weighing candidates") as progress:
         from learncast.answers.plan import planned
         from learncast.study import Study
 
         answer = planned(Study.load(study), remember=remember, by=by, progress=progress)
-    with plain_errors():
-        _deliver(answer, as_json, out, strict)
+    _deliver(answer, as_json, out, strict)
 
 
-@app.command()
+@command(app)
 def phase(
     study: StudyFile,
     vary: Annotated[str, typer.Option("--vary", help="Keyword of the target's family, e.g. target_strength.")],
     values: Annotated[str, typer.Option("--values", help="What it takes: 0.5,0.75 or 0.1:2.0:200 (first:last:count).")],
     accuracies: Annotated[str, typer.Option("--accuracies", help="Stops of the first task: 0.1,0.3 or 0.01:0.99:99.")],
+    by: By = "auto",
     as_json: AsJson = False,
     out: Out = None,
     strict: Strict = False,
 ) -> None:
     """Where in parameter space does pretraining pay?"""
-    with plain_errors(), _progress("timing curricula") as progress:
+    with _progress("timing curricula") as progress:
         from learncast.answers.phase import portrayed
         from learncast.study import Study
 
         grid = {"values": _numbers("--values", values), "accuracies": _numbers("--accuracies", accuracies)}
-        answer = portrayed(Study.load(study), vary=vary, **grid, progress=progress)
-    with plain_errors():
-        _deliver(answer, as_json, out, strict)
+        answer = portrayed(Study.load(study), vary=vary, by=by, **grid, progress=progress)
+    _deliver(answer, as_json, out, strict)
 
 
-@app.command()
-def forget(study: StudyFile, as_json: AsJson = False, out: Out = None, strict: Strict = False) -> None:
+@command(app)
+def forget(study: StudyFile, by: By = "auto", as_json: AsJson = False, out: Out = None, strict: Strict = False) -> None:
     """What will be forgotten when I train on the next task?"""
-    with plain_errors():
-        from learncast.answers.forget import forgotten
-        from learncast.study import Study
+    from learncast.answers.forget import forgotten
+    from learncast.study import Study
 
-        _deliver(forgotten(Study.load(study)), as_json, out, strict)
+    _deliver(forgotten(Study.load(study), by=by), as_json, out, strict)
 
 
-@app.command()
+@command(app)
 def check(
     study: StudyFile,
     seeds: Annotated[int, typer.Option("--seeds", help="Training runs of every plan.")] = 5,
@@ -133,7 +132,7 @@ def check(
     strict: Strict = False,
 ) -> None:
     """Is the theory right here? Train for real beside the forecast; exit 1 when they differ."""
-    with plain_errors(), _progress("training") as progress:
+    with _progress("training") as progress:
         from learncast.answers.check import checked
         from learncast.study import Study
         from learncast.validation import one_of
@@ -144,14 +143,13 @@ def check(
                 one_of("--network", network, ("linear", "relu", "tanh"), why="units do one of these")
             )
         answer = checked(asked, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
-    with plain_errors():
-        _deliver(answer, as_json, out, strict)
+    _deliver(answer, as_json, out, strict)
     if not answer.passed:
         print("learncast: training differs from the forecast", file=sys.stderr)
         raise typer.Exit(1)
 
 
-@app.command()
+@command(app)
 def window(
     study: Annotated[
         Path | None, typer.Argument(metavar="[STUDY]", help="Study of a built-in cell (TOML).", show_default=False)
@@ -179,27 +177,26 @@ def window(
     own: dict[str, Any] = {"weights": weights, "data": data, "optimizer_state": optimizer_state}
     own |= {"optimizer": optimizer, "learning_rate": learning_rate}
     options: dict[str, Any] = {"method": method}
-    with plain_errors():
-        for key, text in (("lags", lags), ("sample_sizes", sample_sizes)):
-            options[key] = None if text is None else _whole_numbers(f"--{key.replace('_', '-')}", text)
-        _check_window_source(study, model, own, options)
-    with plain_errors(), _progress("diagnosing") as progress:
+    for key, text in (("lags", lags), ("sample_sizes", sample_sizes)):
+        options[key] = None if text is None else _whole_numbers(f"--{key.replace('_', '-')}", text)
+    _check_window_source(study, model, own, options)
+    with _progress("diagnosing") as progress:
         if model is not None:
-            answer = _stored_window(model, own, options, progress)
+            from learncast.answers.window import stored_window
+
+            print(f"learncast: executing {model.rpartition(':')[0] or model}, with all your rights", file=sys.stderr)
+            answer = stored_window(model, **own, options=options, progress=progress)
         else:
             from learncast.answers.window import rehearsed_window
-            from learncast.study.window_study import WindowStudy
+            from learncast.study import WindowStudy
 
             assert study is not None
             answer = rehearsed_window(WindowStudy.load(study), progress=progress)
-    with plain_errors():
-        _deliver(answer, as_json, out, strict)
+    _deliver(answer, as_json, out, strict)
 
 
 def _check_window_source(study: Path | None, model: str | None, own: dict[str, Any], options: dict[str, Any]) -> None:
     """Exactly one of a study and a model, and nothing that would be ignored."""
-    from learncast.errors import InvalidSpec
-
     given = [key for key, value in {**own, **options}.items() if value is not None]
     if (study is None) == (model is None):
         raise InvalidSpec(
@@ -225,19 +222,9 @@ def _check_window_source(study: Path | None, model: str | None, own: dict[str, A
         )
 
 
-def _stored_window(model: str, own: dict[str, Any], options: dict[str, Any], progress: Progress) -> Answer:
-    from learncast.answers.window import stored_window
-
-    file = model.rpartition(":")[0] or model
-    print(f"learncast: executing {file}, with all your rights", file=sys.stderr)
-    return stored_window(model, **own, options=options, progress=progress)
-
-
 def _whole_numbers(option: str, text: str) -> Any:
     """Distinct whole numbers near those of a list or range."""
     import numpy as np
-
-    from learncast.errors import InvalidSpec
 
     numbers = _numbers(option, text)
     found = numbers.round() if ":" in text else numbers
@@ -251,7 +238,7 @@ def _whole_numbers(option: str, text: str) -> Any:
     return np.unique(found).astype(np.int64)
 
 
-@app.command()
+@command(app)
 def reproduce(
     paper: Annotated[str, typer.Argument(help="Which paper: curriculum, linear-rnn, prior-knowledge or learnability.")],
     figure: Annotated[
@@ -271,12 +258,19 @@ def reproduce(
     as_json: AsJson = False,
 ) -> None:
     """Show me the paper's figure, with its numbers."""
-    with plain_errors():
-        chosen = {"figure": figure, "preset": preset}
-        if store is None:
-            _check_unstored(workers)
-        draw = _drawing(paper, chosen) if store is None else _stored_drawing(paper, chosen, store, workers)
-    with plain_errors(), _progress("drawing") as progress:
+    from learncast.papers import reproduce as drawn
+
+    draw: Callable[..., dict[str, Any]] = partial(drawn, paper, figure=figure, preset=preset)
+    if store is not None:
+        draw = _stored_drawing(paper, {"figure": figure, "preset": preset}, store, workers)
+    elif workers is not None:
+        raise InvalidSpec(
+            required="--workers must come with --store",
+            got="no --store",
+            why="it would be ignored",
+            remedy="add --store DIR, where finished runs are kept",
+        )
+    with _progress("drawing") as progress:
         made = draw(out=out, progress=progress)
     if as_json:
         import json
@@ -288,25 +282,6 @@ def reproduce(
         for key, value in entry["numbers"].items():
             print(f"    {key}: {value}")
     print(f"Figures and numbers are in {out}")
-
-
-def _drawing(paper: str, chosen: dict[str, Any]) -> Callable[..., dict[str, Any]]:
-    """Makes the figures, runs and all, in this process."""
-    from learncast.papers import reproduce as draw
-
-    return partial(draw, paper, **chosen)
-
-
-def _check_unstored(workers: int | None) -> None:
-    from learncast.errors import InvalidSpec
-
-    if workers is not None:
-        raise InvalidSpec(
-            required="--workers must come with --store",
-            got="no --store",
-            why="it would be ignored",
-            remedy="add --store DIR, where finished runs are kept",
-        )
 
 
 def _stored_drawing(
@@ -331,7 +306,7 @@ def _stored_drawing(
 app.command()(explore)
 
 
-@app.command()
+@command(app)
 def version() -> None:
     """Print the version."""
     from learncast import __version__
@@ -349,8 +324,8 @@ def _deliver(answer: Answer, as_json: bool, out: Path | None, strict: bool) -> N
             print(
                 f"\nReport: {out}/report.html  (with {', '.join(p.name for p in written if p.name != 'report.html')})"
             )
-    if strict and not answer.holds:
-        failed = ", ".join(a.name for a in answer.assumptions if not a.holds and a.condition.binding)
+    if strict and not answer.trust.holds:
+        failed = ", ".join(a.name for a in answer.trust.failed)
         print(f"learncast: the theory does not hold here: {failed}", file=sys.stderr)
         raise typer.Exit(1)
 
@@ -359,19 +334,14 @@ def _print_answer(answer: Answer) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from learncast.report import validity_table
-    from learncast.trajectory import FORECAST_CLASSES
-
     console = _console()
     console.print(Text(answer.title, style="bold"))
     console.print(Padding(Text(answer.lead), (0, 0, 1, 0)))
-    validity = [validity_table(answer.assumptions)] if answer.assumptions else []
-    for table in [*answer.tables, *validity]:
+    for table in answer.every_table:
         _print_table(console, table)
-    console.print(Text(f"{answer.forecast_class}: {FORECAST_CLASSES[answer.forecast_class]}"))
-    for assumption in answer.assumptions:
-        if not assumption.holds and assumption.condition.binding:
-            console.print(Text(str(assumption.violation()), style="bold red"))
+    console.print(Text(answer.footer))
+    for assumption in answer.trust.failed:
+        console.print(Text(str(assumption.violation()), style="bold red"))
 
 
 def _console() -> Any:
@@ -416,8 +386,6 @@ def _print_table(console: Any, table: Any) -> None:
 def _numbers(option: str, text: str) -> Any:
     """Read 0.5,0.75 or first:last:count."""
     import numpy as np
-
-    from learncast.errors import InvalidSpec
 
     try:
         if ":" in text:

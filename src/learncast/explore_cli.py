@@ -14,12 +14,14 @@ from typing import Annotated
 
 import typer
 
+from learncast.errors import InvalidSpec
 from learncast.exits import plain_errors
 
 #: What the page needs beyond the package's own requirements.
 PACKAGES = ("fastapi", "uvicorn", "plotly")
 
 
+@plain_errors()
 def explore(
     port: Annotated[int, typer.Option("--port", help="Port to listen on; 0 takes any that is free.")] = 8765,
     host: Annotated[
@@ -31,29 +33,26 @@ def explore(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open nothing.")] = False,
 ) -> None:
     """What would this network do, if I moved this slider?"""
-    with plain_errors():
-        _check_packages()
-        from learncast.web.app import LOOPBACK, application
+    _check_packages()
+    from learncast.web.app import LOOPBACK, application
 
-        opened = None
-        if window is not None:
-            from learncast.learnability.learnability_window import LearnabilityWindow
+    opened = None
+    if window is not None:
+        from learncast.learnability.learnability_window import LearnabilityWindow
 
-            opened = LearnabilityWindow.load(window)
-        with _listening(host, port) as listener:
-            names = LOOPBACK if is_loopback(host) else (*LOOPBACK, *_names(host))
-            app = application(opened, (*names, _bracketed(host)))
-            address = f"http://{_bracketed(host)}:{listener.getsockname()[1]}/"
-            if not is_loopback(host):
-                warning = (
-                    f"learncast: {host} can be reached from other machines; anyone who reaches it may compute here"
-                )
-                print(warning, file=sys.stderr, flush=True)
-            print(f"learncast explorer at {address} (Ctrl-C ends it)", flush=True)
-            if not no_browser:
-                # The socket listens already, so that the browser waits for the first answer instead of failing.
-                threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-            _serve(app, listener)
+        opened = LearnabilityWindow.load(window)
+    with _listening(host, port) as listener:
+        names = LOOPBACK if is_loopback(host) else (*LOOPBACK, *_names(host))
+        app = application(opened, (*names, _bracketed(host)))
+        address = f"http://{_bracketed(host)}:{listener.getsockname()[1]}/"
+        if not is_loopback(host):
+            warning = f"learncast: {host} can be reached from other machines; anyone who reaches it may compute here"
+            print(warning, file=sys.stderr, flush=True)
+        print(f"learncast explorer at {address} (Ctrl-C ends it)", flush=True)
+        if not no_browser:
+            # The socket listens already, so that the browser waits for the first answer instead of failing.
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        _serve(app, listener)
 
 
 def _serve(app: object, listener: socket.socket) -> None:
@@ -78,8 +77,6 @@ def _serve(app: object, listener: socket.socket) -> None:
 
 
 def _check_packages() -> None:
-    from learncast.errors import InvalidSpec
-
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise InvalidSpec(
@@ -92,15 +89,9 @@ def _check_packages() -> None:
 
 def _listening(host: str, port: int) -> socket.socket:
     """A socket that listens there; a sentence where it cannot."""
-    from learncast.errors import InvalidSpec
+    from learncast.validation import between
 
-    if not 0 <= port <= 65535:
-        raise InvalidSpec(
-            required="--port must be from 0 to 65535",
-            got=f"{port}",
-            why="there are no other ports",
-            remedy="choose one, or 0 for any that is free",
-        )
+    between("--port", port, 0, 65535, why="there are no other ports")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import math
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from learncast.errors import InvalidSpec
 from learncast.exits import plain_errors
 
 if TYPE_CHECKING:
@@ -26,97 +28,141 @@ sweep_app = typer.Typer(
 
 StoreFolder = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of the sweep.", show_default=False)]
 Workers = Annotated[int | None, typer.Option("--workers", help="Tasks at a time; one for each processor by default.")]
-ClusterKind = Annotated[str | None, typer.Option("--cluster", help="local: start a dask cluster here.")]
-Scheduler = Annotated[str | None, typer.Option("--scheduler", help="Use a running dask cluster, tcp://host:port.")]
-Alone = Annotated[bool, typer.Option("--in-process", help="Compute here, one task after another.")]
-FailFast = Annotated[bool, typer.Option("--fail-fast", help="Begin no more tasks once one has failed.")]
-Retry = Annotated[bool, typer.Option("--retry", help="Try again what failed before.")]
-Batch = Annotated[
-    int | None, typer.Option("--batch", help="Tasks handed out at a time; 1, or on a cluster by their cost.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 #: Seconds between lines of progress where there is no terminal.
 QUIET = 60.0
 
 
-@sweep_app.command("run")
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """How a sweep is carried out, as the options of `run` and `resume` say it."""
+
+    workers: Workers = None
+    cluster: Annotated[str | None, typer.Option("--cluster", help="local: start a dask cluster here.")] = None
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", help="Use a running dask cluster, tcp://host:port.")
+    ] = None
+    in_process: Annotated[bool, typer.Option("--in-process", help="Compute here, one task after another.")] = False
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Begin no more tasks once one has failed.")] = False
+    retry: Annotated[bool, typer.Option("--retry", help="Try again what failed before.")] = False
+    batch: Annotated[
+        int | None, typer.Option("--batch", help="Tasks handed out at a time; 1, or on a cluster by their cost.")
+    ] = None
+    as_json: AsJson = False
+
+    def executor(self) -> Executor:
+        """Where tasks are computed."""
+        from learncast.sweep.sweeping import executor_of
+        from learncast.validation import one_of
+
+        if sum((self.cluster is not None, self.scheduler is not None, self.in_process)) > 1:
+            raise InvalidSpec(
+                required="at most one of --cluster, --scheduler and --in-process must be given",
+                got="several",
+                why="tasks are computed in one place",
+                remedy="choose one",
+            )
+        if self.cluster is not None:
+            one_of("--cluster", self.cluster, ("local",), why="others are reached by --scheduler")
+        clustered = self.cluster is not None or self.scheduler is not None
+        kind = "dask" if clustered else "in-process" if self.in_process else "processes"
+        return executor_of(kind, self.workers, self.scheduler)
+
+    def drive(self, sweep: Sweep, store: Path) -> None:
+        """Carry it out, and say how it ended."""
+        from learncast.sweep.sweeping import carry_out
+
+        executor, options = self.executor(), {"fail_fast": self.fail_fast, "batch": self.batch}
+        with watching() as watcher:
+            made = carry_out(sweep, store, executor, retry=self.retry, watcher=watcher, **options)
+        if self.as_json:
+            print(json.dumps({"store": str(store), **dataclasses.asdict(made)}))
+        else:
+            words = f"{made.done:,} of {made.total:,} tasks done, {made.failed:,} failed, in {made.seconds:,.1f} s"
+            print(f"{store}: {words}")
+        if made.interrupted:
+            print(f"learncast: stopped; go on with `learncast sweep resume {store}`", file=sys.stderr)
+            raise typer.Exit(130)
+        if made.failed:
+            print(f"learncast: {made.failed} tasks failed; see `learncast sweep status {store}`", file=sys.stderr)
+            raise typer.Exit(1)
+
+
+def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a function; bad input to it is one sentence, never a traceback."""
+    return lambda run: app.command(name)(plain_errors()(run))
+
+
+def by_some_way(run: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `Way` in the place of its last parameter, `way`."""
+    own, shared = (list(inspect.signature(one, eval_str=True).parameters.values()) for one in (run, Way))
+
+    def told(**given: Any) -> None:
+        way = Way(**{one.name: given.pop(one.name) for one in shared})
+        run(**given, way=way)
+
+    told.__name__, told.__doc__ = run.__name__, run.__doc__
+    every = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own[:-1], *shared)]
+    told.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    told.__annotations__ = {one.name: one.annotation for one in every}
+    return told
+
+
+@command(sweep_app, "run")
+@by_some_way
 def begin(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file with a [sweep].", show_default=False)],
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file with a sweep table.", show_default=False)],
     store: Annotated[
         Path | None, typer.Option("--store", metavar="DIR", help="Where results go; STUDY.sweep by default.")
     ] = None,
-    workers: Workers = None,
-    cluster: ClusterKind = None,
-    scheduler: Scheduler = None,
-    in_process: Alone = False,
-    fail_fast: FailFast = False,
-    retry: Retry = False,
-    batch: Batch = None,
     shard: Annotated[str | None, typer.Option("--shard", metavar="K/N", help="Only the K-th of N shares.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Try a few tasks and say what all would take.")] = False,
-    as_json: AsJson = False,
+    *,
+    way: Way,
 ) -> None:
     """Begin a sweep, or go on with it."""
-    with plain_errors():
-        from learncast.sweep.studies import sweep_of
+    from learncast.sweep.studies import sweep_of
 
-        sweep = dataclasses.replace(sweep_of(study), shard=_share(shard))
-        if dry_run:
-            _print_outlook(sweep, workers, as_json)
-            return
-        executor = _executor(workers, cluster, scheduler, in_process)
-        _drive(
-            sweep,
-            store or study.with_suffix(".sweep"),
-            executor,
-            as_json,
-            fail_fast=fail_fast,
-            retry=retry,
-            batch=batch,
-        )
+    sweep = dataclasses.replace(sweep_of(study), shard=_share(shard))
+    if dry_run:
+        _print_outlook(sweep, way.workers, way.as_json)
+    else:
+        way.drive(sweep, store or study.with_suffix(".sweep"))
 
 
-@sweep_app.command()
+@command(sweep_app)
+@by_some_way
 def resume(
     store: StoreFolder,
     study: Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Its study file, to be compared.")] = None,
-    workers: Workers = None,
-    cluster: ClusterKind = None,
-    scheduler: Scheduler = None,
-    in_process: Alone = False,
-    fail_fast: FailFast = False,
-    retry: Retry = False,
-    batch: Batch = None,
-    as_json: AsJson = False,
+    *,
+    way: Way,
 ) -> None:
     """Go on with a sweep that was stopped."""
-    with plain_errors():
-        from learncast.sweep.studies import sweep_of
-        from learncast.sweep.sweeping import stored_sweep
+    from learncast.sweep.studies import sweep_of
+    from learncast.sweep.sweeping import stored_sweep
 
-        sweep = stored_sweep(store)
-        if study is not None:
-            sweep = dataclasses.replace(sweep_of(study), shard=sweep.shard)
-        executor = _executor(workers, cluster, scheduler, in_process)
-        _drive(sweep, store, executor, as_json, fail_fast=fail_fast, retry=retry, batch=batch)
+    sweep = stored_sweep(store)
+    if study is not None:
+        sweep = dataclasses.replace(sweep_of(study), shard=sweep.shard)
+    way.drive(sweep, store)
 
 
-@sweep_app.command()
+@command(sweep_app)
 def status(
     store: StoreFolder,
     errors: Annotated[int, typer.Option("--errors", help="Tracebacks of failed tasks to print.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """How far is it, and what failed?"""
-    with plain_errors():
-        from itertools import islice
+    from itertools import islice
 
-        from learncast.sweep import failures
-        from learncast.sweep import status as look
+    from learncast.sweep import failures
+    from learncast.sweep import status as look
 
-        found = look(store)
-        failed = list(islice(failures(store), max(errors, 0)))
+    found = look(store)
+    failed = list(islice(failures(store), max(errors, 0)))
     if as_json:
         print(json.dumps({**dataclasses.asdict(found), "failures": [dataclasses.asdict(one) for one in failed]}))
         return
@@ -129,13 +175,12 @@ def status(
         print(f"\nfailed: {', '.join(f'{key} = {value}' for key, value in one.cell.items())}\n{one.error.strip()}")
 
 
-@sweep_app.command()
+@command(sweep_app)
 def verify(store: StoreFolder, as_json: AsJson = False) -> None:
     """Are all result files what was written? Damaged ones are set apart; exit 1 when there are any."""
-    with plain_errors():
-        from learncast.sweep import verify as check
+    from learncast.sweep import verify as check
 
-        found = check(store)
+    found = check(store)
     if as_json:
         print(json.dumps({"damaged": [dataclasses.asdict(one) for one in found]}))
     else:
@@ -146,7 +191,7 @@ def verify(store: StoreFolder, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-@sweep_app.command()
+@command(sweep_app)
 def gather(
     stores: Annotated[
         list[Path],
@@ -159,32 +204,28 @@ def gather(
     variables: Annotated[str | None, typer.Option("--variables", help="Only these, separated by commas.")] = None,
 ) -> None:
     """Put all results into one dataset over the grid."""
-    with plain_errors():
-        from learncast.sweep import gather as collect
+    from learncast.sweep import gather as collect
 
-        wanted = None if variables is None else [word.strip() for word in variables.split(",")]
-        found = collect(stores, out=out, table=table, variables=wanted)
+    wanted = None if variables is None else [word.strip() for word in variables.split(",")]
+    found = collect(stores, out=out, table=table, variables=wanted)
     print(found)
 
 
-@sweep_app.command()
+@command(sweep_app)
 def prune(
     store: StoreFolder,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and keep it.")] = False,
 ) -> None:
     """Remove drafts, files that no task needs, and quarantine."""
-    with plain_errors():
-        from learncast.sweep import prune as remove
+    from learncast.sweep import prune as remove
 
-        found = remove(store, dry_run=dry_run)
+    found = remove(store, dry_run=dry_run)
     for path in found:
         print(path)
     print(f"{len(found)} files {'would be ' if dry_run else ''}removed.")
 
 
 def _share(words: str | None) -> tuple[int, int] | None:
-    from learncast.errors import InvalidSpec
-
     if words is None:
         return None
     share, _, shares = words.partition("/")
@@ -198,48 +239,9 @@ def _share(words: str | None) -> tuple[int, int] | None:
     return int(share), int(shares)
 
 
-def _executor(workers: int | None, cluster: str | None, scheduler: str | None, alone: bool) -> Executor:
-    from learncast.errors import InvalidSpec
-    from learncast.sweep.cluster import Cluster
-    from learncast.sweep.executors import InProcess
-    from learncast.sweep.processes import Processes
-    from learncast.validation import one_of
-
-    if sum((cluster is not None, scheduler is not None, alone)) > 1:
-        raise InvalidSpec(
-            required="at most one of --cluster, --scheduler and --in-process must be given",
-            got="several",
-            why="tasks are computed in one place",
-            remedy="choose one",
-        )
-    if cluster is not None:
-        one_of("--cluster", cluster, ("local",), why="others are reached by --scheduler")
-    if cluster is not None or scheduler is not None:
-        return Cluster(scheduler, workers=workers)
-    return InProcess() if alone else Processes(workers)
-
-
-def _drive(sweep: Sweep, store: Path, executor: Executor, as_json: bool, **options: Any) -> None:
-    from learncast.sweep.sweeping import carry_out
-
-    with watching() as watcher:
-        made = carry_out(sweep, store, executor, watcher=watcher, **options)
-    if as_json:
-        print(json.dumps({"store": str(store), **dataclasses.asdict(made)}))
-    else:
-        words = f"{made.done:,} of {made.total:,} tasks done, {made.failed:,} failed, in {made.seconds:,.1f} s"
-        print(f"{store}: {words}")
-    if made.interrupted:
-        print(f"learncast: stopped; go on with `learncast sweep resume {store}`", file=sys.stderr)
-        raise typer.Exit(130)
-    if made.failed:
-        print(f"learncast: {made.failed} tasks failed; see `learncast sweep status {store}`", file=sys.stderr)
-        raise typer.Exit(1)
-
-
 def _print_outlook(sweep: Sweep, workers: int | None, as_json: bool) -> None:
-    from learncast.sweep.pilot import outlook
-    from learncast.sweep.processes import Processes
+    from learncast.sweep.executors.processes import Processes
+    from learncast.sweep.sweeping import outlook
 
     number = Processes(workers).workers
     found = outlook(sweep, workers=number)

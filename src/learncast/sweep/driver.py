@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from learncast.sweep.executors import Executor
+from learncast.sweep.executors import STOPS, Executor, Fate, Job, Outcome, Work
 from learncast.sweep.grid import Grid
-from learncast.sweep.ledger import Ledger, Row, TaskStatus
-from learncast.sweep.processes import STOPS
+from learncast.sweep.ledger import OPEN, Ledger, Row, TaskStatus
 from learncast.sweep.store import Store
-from learncast.sweep.work import Fate, Job, Outcome, Work
+from learncast.validation import count
 
 #: Workers that may die over one task before it is given up: more than its attempts, for most such deaths are not its
 #: fault, but not without end, for some are.
@@ -81,29 +80,23 @@ class _Queue:
 
     def take(self, number: int) -> list[Row]:
         found: list[Row] = []
-        # One over which a worker died goes alone: the next death shows whether it is to blame.
-        if self.again and self.again[0].deaths:
-            return [self.again.popleft()]
         while len(found) < number:
+            # One over which a worker died goes alone: the next death shows whether it is to blame.
             if self.again and self.again[0].deaths:
+                return found or [self.again.popleft()]
+            row = self.again.popleft() if self.again else next(self.rows, None)
+            if row is None:
                 break
-            if self.again:
-                found.append(self.again.popleft())
-            elif (row := next(self.rows, None)) is not None:
-                found.append(row)
-            else:
-                break
+            found.append(row)
         return found
 
 
-class Driver:
-    """Computes the open tasks of a store; the caller holds its lock.
+@dataclass(frozen=True)
+class Driving:
+    """How a sweep is driven.
 
-    Parameters
+    Attributes
     ----------
-    store : Store
-    grid : Grid
-    executor : Executor
     attempts : int
         Times a task may raise before it is given up.
     fail_fast : bool
@@ -115,19 +108,22 @@ class Driver:
         Called with a `Summary` whenever something came back, and twice a second.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        grid: Grid,
-        executor: Executor,
-        *,
-        attempts: int = 3,
-        fail_fast: bool = False,
-        batch: int | None = None,
-        watcher: Watcher = unwatched,
-    ) -> None:
-        self.store, self.grid, self.executor = store, grid, executor
-        self.attempts, self.fail_fast, self.batch, self.watcher = attempts, fail_fast, batch, watcher
+    attempts: int = 3
+    fail_fast: bool = False
+    batch: int | None = None
+    watcher: Watcher = unwatched
+
+    def __post_init__(self) -> None:
+        count("attempts", self.attempts, why="a task must be tried")
+        if self.batch is not None:
+            count("batch", self.batch, why="tasks are handed out in batches")
+
+
+class Driver:
+    """Computes the open tasks of a store; the caller holds its lock."""
+
+    def __init__(self, store: Store, grid: Grid, executor: Executor, how: Driving) -> None:
+        self.store, self.grid, self.executor, self.how = store, grid, executor, how
         self._ledger: Ledger = store.ledger(write=True)
         self._rows: dict[int, Row] = {}
         self._pace = math.nan
@@ -162,9 +158,8 @@ class Driver:
 
     def _loop(self) -> None:
         # A ledger of its own: rows are read while others are written.
-        reader = self.store.ledger()
-        queue = _Queue(reader.rows(TaskStatus.missing), deque())
-        try:
+        with self.store.ledger() as reader:
+            queue = _Queue(reader.rows(TaskStatus.missing), deque())
             while True:
                 if not self._stopping:
                     self._hand_out(queue)
@@ -174,9 +169,7 @@ class Driver:
                 if outcomes:
                     queue.again.extend(self._enter(outcomes))
                 self.summary = replace(self.summary, seconds=time.monotonic() - self._begun)
-                self.watcher(self.summary)
-        finally:
-            reader.close()
+                self.how.watcher(self.summary)
 
     def _hand_out(self, queue: _Queue) -> None:
         for _ in range(self.executor.idle()):
@@ -187,8 +180,8 @@ class Driver:
             self.executor.submit([Job(row.position, row.digest, self.grid.cell(row.position)) for row in rows])
 
     def _batch_size(self) -> int:
-        if self.batch is not None:
-            return self.batch
+        if self.how.batch is not None:
+            return self.how.batch
         if math.isnan(self._pace) or not self.executor.batch_seconds:
             return 1
         # Near the end batches shrink, so that no worker waits for another's.
@@ -212,29 +205,20 @@ class Driver:
         done = failed = 0
         for one in outcomes:
             row = self._rows.pop(one.job.position)
+            written: dict[str, object] = {}
             if one.fate is Fate.done:
                 done += 1
                 self._pace = one.seconds if math.isnan(self._pace) else 0.9 * self._pace + 0.1 * one.seconds
-                changes.append(
-                    {
-                        "position": row.position,
-                        "status": TaskStatus.done.code,
-                        "attempts": row.attempts + 1,
-                        "seconds": one.seconds,
-                        "bytes": len(one.content),
-                        "sha256": hashes[row.digest],
-                        "error": None,
-                    }
-                )
-            elif one.fate is Fate.unstarted:
-                again.append(row)
-            else:
+                row = replace(row, status=TaskStatus.done, attempts=row.attempts + 1, error=None)
+                written = {"seconds": one.seconds, "bytes": len(one.content), "sha256": hashes[row.digest]}
+            elif one.fate is not Fate.unstarted:
                 row = self._blamed(row, one)
-                changes.append(_change(row))
-                if row.status is TaskStatus.failed:
-                    failed += 1
-                else:
-                    again.append(row)
+                failed += row.status is TaskStatus.failed
+            if row.status is TaskStatus.missing:
+                again.append(row)
+            if one.fate is not Fate.unstarted:
+                told = {key: getattr(row, key) for key in ("position", "attempts", "deaths", "error")}
+                changes.append({**told, "status": row.status.code, **written})
         self._ledger.record(changes)
         self.summary = replace(
             self.summary,
@@ -243,23 +227,19 @@ class Driver:
             computed=self.summary.computed + done,
         )
         # Failures of this run: what an earlier one gave up is known already.
-        self._stopping = self._stopping or (self.fail_fast and failed > 0)
+        self._stopping = self._stopping or (self.how.fail_fast and failed > 0)
         return again
 
     def _blamed(self, row: Row, outcome: Outcome) -> Row:
         """The row after one more failure."""
         died = outcome.fate is Fate.death
         attempts, deaths = row.attempts + (not died), row.deaths + died
-        given_up = attempts >= self.attempts or deaths >= MOST_DEATHS
+        given_up = attempts >= self.how.attempts or deaths >= MOST_DEATHS
         status = TaskStatus.failed if given_up else TaskStatus.missing
         return replace(row, attempts=attempts, deaths=deaths, status=status, error=outcome.error)
 
     def _reopen(self) -> None:
-        reopened: list[dict[str, object]] = [
-            {"position": row.position, "status": TaskStatus.missing.code, "attempts": 0, "deaths": 0}
-            for row in self._ledger.rows(TaskStatus.failed)
-        ]
-        self._ledger.record(reopened)
+        self._ledger.record([{"position": row.position, **OPEN} for row in self._ledger.rows(TaskStatus.failed)])
         self.summary = replace(self.summary, failed=0)
 
     @contextmanager
@@ -281,13 +261,3 @@ class Driver:
             for number, handler in before.items():
                 with contextlib.suppress(TypeError):  # a handler that was not set from Python cannot be put back
                     signal.signal(number, handler)
-
-
-def _change(row: Row) -> dict[str, object]:
-    return {
-        "position": row.position,
-        "status": row.status.code,
-        "attempts": row.attempts,
-        "deaths": row.deaths,
-        "error": row.error,
-    }

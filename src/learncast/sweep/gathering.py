@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import secrets
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from learncast.errors import InvalidSpec, SchemaMismatch
-from learncast.netcdf import unpacked
-from learncast.progress import Progress, silent
+from learncast.files import draft_of
+from learncast.netcdf import write
+from learncast.packages import package
+from learncast.progress import Progress, silent, within
 from learncast.sweep.grid import Grid
-from learncast.sweep.ledger import Row, TaskStatus
-from learncast.sweep.pile import CHUNK, STATUS, Pile
+from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.spec import text_of
 from learncast.sweep.store import Store, changed
 from learncast.trajectory import described
@@ -57,20 +58,17 @@ def gather(
     grid = Grid.from_described(study["grid"])
     pile, statuses = Pile(grid.size, variables), _unknown(grid, study)
     for k, place in enumerate(stores):
-        _pour(place, pile, statuses, _after(progress, k, len(stores)))
+        _pour(place, pile, statuses, within(progress, k, len(stores)))
     pile.check_named()
     pile.settle()
     found = _assembled(grid, pile, statuses)
     if out is not None:
-        _write_whole(Path(out), lambda draft: found.to_netcdf(draft, engine="h5netcdf"))
+        with draft_of(out) as draft:
+            write(found, draft)
     if table is not None:
-        _write_whole(Path(table), lambda draft: _write_table(found, _dimensions(grid, pile), draft))
+        with draft_of(table) as draft:
+            _write_table(found, _dimensions(grid, pile), draft)
     return found
-
-
-def _after(progress: Progress, stores: int, total: int) -> Progress:
-    """The progress of one store among several."""
-    return lambda share: progress((stores + share) / total)
 
 
 def _common_study(stores: Sequence[Store]) -> dict[str, Any]:
@@ -95,7 +93,7 @@ def _common_study(stores: Sequence[Store]) -> dict[str, Any]:
             why="each cell has one result",
             remedy="name each store once, and begin shares with --shard 1/n to n/n",
         )
-    if len({share[1] for share in shares if share}) > 1 or (any(shares) and not all(shares)):
+    if len({share[1:] for share in shares}) > 1:
         raise InvalidSpec(
             required="stores that are gathered together must be shares of one cut",
             got=", ".join("/".join(map(str, share)) or "all tasks" for share in shares),
@@ -116,8 +114,7 @@ def _unknown(grid: Grid, study: dict[str, Any]) -> NDArray[np.str_]:
 
 def _pour(place: Store, pile: Pile, statuses: NDArray[np.str_], progress: Progress) -> None:
     """Add the results of one store."""
-    ledger = place.ledger()
-    try:
+    with place.ledger() as ledger:
         copies: dict[int, list[int]] = {}
         for position, original in ledger.copies():
             copies.setdefault(original, []).append(position)
@@ -126,30 +123,14 @@ def _pour(place: Store, pile: Pile, statuses: NDArray[np.str_], progress: Progre
             cells = [row.position, *copies.get(row.position, ())]
             statuses[cells] = row.status.name
             if row.status is TaskStatus.done:
-                pile.add(cells, _read(place, row))
+                pile.add(cells, place.result(row))
             progress((k + 1) / total)
-    finally:
-        ledger.close()
-
-
-def _read(place: Store, row: Row) -> xr.Dataset:
-    """A result, opened only if it is what was written: HDF5 is not made for files that somebody else changed."""
-    content, wrong = place.examined(row)
-    if wrong:
-        raise SchemaMismatch(
-            required=f"{place.path(row.digest)} must be the file that was written",
-            got=f"one that {wrong}",
-            why="a damaged result must not be gathered",
-            remedy="run `learncast sweep verify`, then `learncast sweep resume`",
-        )
-    return unpacked(content)
 
 
 def _dimensions(grid: Grid, pile: Pile) -> dict[str, str]:
     """The name of each key in the dataset: its last word, or all of it where that is taken."""
-    own = {str(dim) for column in pile.columns.values() for dim in column.dims} | set(pile.columns) | set(pile.shared)
     last = [key.rpartition(".")[2] for key in grid.keys]
-    taken = own | {STATUS}
+    taken = {*pile.dims, *pile.columns, *pile.shared, STATUS}
     return {
         key: word if last.count(word) == 1 and word not in taken else (key if key not in taken else f"grid.{key}")
         for key, word in zip(grid.keys, last, strict=True)
@@ -160,7 +141,7 @@ def _assembled(grid: Grid, pile: Pile, statuses: NDArray[np.str_]) -> xr.Dataset
     names = _dimensions(grid, pile)
     dims = [names[axis.keys[0]] for axis in grid.axes]
     coords: dict[str, Any] = {names[k]: (names[a.keys[0]], _labels(a.values(k))) for a in grid.axes for k in a.keys}
-    coords |= {key: variable for key, variable in pile.shared.items() if set(variable.dims) <= _used(pile)}
+    coords |= {key: variable for key, variable in pile.shared.items() if set(variable.dims) <= pile.dims}
     data: dict[str, Any] = {}
     lengths, taken = pile.lengths(), {*coords, *pile.columns, *pile.shared, *names.values(), STATUS}
     for key, column in pile.columns.items():
@@ -181,10 +162,6 @@ def _free(name: str, taken: set[str]) -> str:
     return name
 
 
-def _used(pile: Pile) -> set[Any]:
-    return {dim for column in pile.columns.values() for dim in column.dims}
-
-
 def _labels(values: Iterable[Any]) -> NDArray[Any]:
     """Values of a key along its axis: numbers or words as they are, anything else as text."""
     listed = list(values)
@@ -195,28 +172,9 @@ def _labels(values: Iterable[Any]) -> NDArray[Any]:
     return np.array([value if isinstance(value, str) else text_of(value) for value in listed])
 
 
-def _write_whole(target: Path, write: Any) -> None:
-    """Let `write` fill a draft beside the target, then rename it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        write(draft)
-        os.replace(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def _write_table(dataset: xr.Dataset, names: Mapping[str, str], draft: Path) -> None:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise InvalidSpec(
-            required="pyarrow must be installed to write Parquet",
-            got="no such package",
-            why="it is part of the tables extra",
-            remedy="pip install 'learncast[tables]'",
-        ) from error
+    told = {"why": "it is part of the tables extra", "remedy": "pip install 'learncast[tables]'"}
+    pa, pq = (package(name, "to write Parquet", **told) for name in ("pyarrow", "pyarrow.parquet"))
     shape, dims = dataset[STATUS].shape, dataset[STATUS].dims
     columns = {name: dataset[name] for name in names.values()}
     columns |= {str(name): v for name, v in dataset.data_vars.items() if v.dims == dims}
@@ -230,3 +188,166 @@ def _write_table(dataset: xr.Dataset, names: Mapping[str, str], draft: Path) -> 
             index = dict(zip(dims, np.unravel_index(places, shape), strict=True)) if dims else {}
             rows = {name: v.values[tuple(index[dim] for dim in v.dims)].reshape(-1) for name, v in columns.items()}
             writer.write_table(pa.table(rows, schema=schema))
+
+
+#: Bytes above which an array lives in a temporary file instead of memory.
+MOST_MEMORY = 2**28
+#: The variable that says what became of each cell.
+STATUS = "task_status"
+_KINDS = {"O": "words", "M": "dates", "m": "durations"}
+#: Cells that are filled or written at a time.
+CHUNK = 10_000
+
+
+class _Column:
+    """One variable over all cells, growing with the largest result."""
+
+    def __init__(self, cells: int, variable: xr.Variable) -> None:
+        self.dims, self.attrs = tuple(map(str, variable.dims)), dict(variable.attrs)
+        self.values: NDArray[Any] = _blank((cells, *variable.shape), _kept(variable.dtype))
+        self.known: NDArray[np.bool_] = _blank((cells, *variable.shape), np.dtype(bool))
+
+    def put(self, cells: Sequence[int], name: str, variable: xr.Variable) -> None:
+        if tuple(variable.dims) != self.dims:
+            raise SchemaMismatch(
+                required=f"{name} must have the dimensions {self.dims} in every cell",
+                got=f"{variable.dims}",
+                why="cells are laid side by side",
+                remedy="return the same dimensions from every task",
+            )
+        largest = tuple(np.maximum(self.values.shape[1:], variable.shape))
+        self._grow(largest, _joined(name, self.values.dtype, _kept(variable.dtype)))
+        for cell in cells:
+            where: Any = (cell, *(slice(0, n) for n in variable.shape))
+            # Indexed, since an array of no dimensions would be stored as an object.
+            self.values[where] = variable.values[()]
+            self.known[where] = True
+
+    def _grow(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        if shape != self.values.shape[1:]:
+            self.known = _regrown(self.known, shape, np.dtype(bool))
+        if shape != self.values.shape[1:] or dtype != self.values.dtype:
+            self.values = _regrown(self.values, shape, dtype)
+
+    def filled(self, lengths: Mapping[str, int]) -> NDArray[Any]:
+        """The values as long as their dimensions, unknown ones as nan, not a time or the empty word."""
+        shape = tuple(lengths[dim] for dim in self.dims)
+        self._grow(shape, self.values.dtype)
+        if self.known.all():
+            return self.values
+        if self.values.dtype.kind in "biu":
+            self._grow(shape, np.dtype(np.float64))
+        dtype = self.values.dtype
+        blank: Any = np.array("NaT", dtype) if dtype.kind in "Mm" else "" if dtype.kind == "O" else np.nan
+        for begin in range(0, len(self.values), CHUNK):
+            some = slice(begin, begin + CHUNK)
+            self.values[some][~self.known[some]] = blank
+        return self.values
+
+
+class Pile:
+    """Everything that results hold, variable by variable."""
+
+    def __init__(self, cells: int, variables: Sequence[str] | None) -> None:
+        self.cells, self.wanted, self.seen = cells, variables, set[str]()
+        self.columns: dict[str, _Column] = {}
+        self.shared: dict[str, xr.Variable] = {}
+        self.filled: list[int] = []
+
+    def add(self, cells: Sequence[int], dataset: xr.Dataset) -> None:
+        self.seen |= set(map(str, dataset.variables))
+        for name, variable in dataset.variables.items():
+            key = str(name)
+            # A coordinate is kept while all cells share it; one that differs becomes a column.
+            if key in dataset.coords and key not in self.columns:
+                known = self.shared.setdefault(key, variable)
+                if not np.array_equal(known.values, variable.values):
+                    self._lay_out(key)
+            if key in self.columns or (key not in dataset.coords and (self.wanted is None or key in self.wanted)):
+                if key not in self.columns:
+                    self.columns[key] = _Column(self.cells, variable)
+                self.columns[key].put(cells, key, variable)
+        self.filled += cells
+
+    def _lay_out(self, key: str) -> None:
+        """Make a column of what was shared."""
+        variable = self.shared.pop(key)
+        self.columns[key] = _Column(self.cells, variable)
+        self.columns[key].put(self.filled, key, variable)
+
+    @property
+    def dims(self) -> set[Any]:
+        """Dimensions of the columns."""
+        return {dim for column in self.columns.values() for dim in column.dims}
+
+    def lengths(self) -> dict[str, int]:
+        """How long each dimension of the results is: as long as in the largest."""
+        found: dict[str, int] = {}
+        columns = [(column.dims, column.values.shape[1:]) for column in self.columns.values()]
+        for dims, shape in (*columns, *((v.dims, v.shape) for v in self.shared.values())):
+            for dim, size in zip(dims, shape, strict=True):
+                found[str(dim)] = max(size, found.get(str(dim), 0))
+        return found
+
+    def settle(self) -> None:
+        """Make columns of what is shared but shorter than its dimensions, or not an index of one."""
+        lengths = self.lengths()
+        for key, variable in list(self.shared.items()):
+            short = any(size < lengths[str(dim)] for dim, size in zip(variable.dims, variable.shape, strict=True))
+            if short or (key in variable.dims and variable.ndim > 1):
+                self._lay_out(key)
+
+    def check_named(self) -> None:
+        if STATUS in self.seen:
+            raise SchemaMismatch(
+                required=f"results must have no variable called {STATUS}",
+                got="one",
+                why="it says what became of each cell",
+                remedy="give it another name",
+            )
+        unknown = [name for name in self.wanted or () if self.filled and name not in self.seen]
+        if unknown:
+            raise InvalidSpec(
+                required="variables must be among those of the results",
+                got=repr(unknown[0]),
+                why="there is nothing to gather",
+                remedy=f"use {', '.join(sorted(self.seen))}",
+            )
+
+
+def _kept(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Words of any length are kept as objects."""
+    return np.dtype(object) if dtype.kind in "UST" else dtype
+
+
+def _joined(name: str, one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any]:
+    """The kind that holds both; a word and a number, or a number and a date, have none."""
+    if one == other:
+        return one
+    try:
+        if "O" not in (one.kind, other.kind):
+            return np.result_type(one, other)
+    except TypeError:
+        pass
+    raise SchemaMismatch(
+        required=f"{name} must hold values of one kind in every cell",
+        got=f"{_KINDS.get(one.kind, 'numbers')} here and {_KINDS.get(other.kind, 'numbers')} there",
+        why="cells are laid side by side",
+        remedy="return one kind from every task, or gather other variables",
+    )
+
+
+def _blank(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    size = int(np.prod(shape)) * dtype.itemsize
+    if dtype.kind == "O":
+        return np.full(shape, "", dtype)
+    if size <= MOST_MEMORY:
+        return np.zeros(shape, dtype)
+    with tempfile.TemporaryFile() as file:
+        return np.memmap(file, dtype=dtype, mode="w+", shape=shape)
+
+
+def _regrown(array: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    grown = _blank((len(array), *shape), dtype)
+    grown[(slice(None), *(slice(0, n) for n in array.shape[1:]))] = array
+    return grown

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import operator
 import re
@@ -140,11 +142,8 @@ class Grid:
 
     def cell(self, position: int) -> dict[str, Any]:
         """What the keys take in the cell at a position; the last axis varies fastest."""
-        found: dict[str, Any] = {}
-        for axis in reversed(self.axes):
-            position, place = divmod(position, len(axis.points))
-            found.update(zip(axis.keys, axis.points[place], strict=True))
-        return {key: found[key] for key in self.keys}
+        points = (axis.points[k] for axis, k in zip(self.axes, np.unravel_index(position, self.shape), strict=True))
+        return dict(zip(self.keys, itertools.chain.from_iterable(points), strict=True))
 
     def cells(self, base: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         """Positions and assignments of the cells that meet every condition; `base` holds what does not vary."""
@@ -322,11 +321,7 @@ def _valued(word: str, cell: Mapping[str, Any], base: Mapping[str, Any], *, must
         )
     if word in ("true", "false"):
         return word == "true"
-    try:
-        return int(word)
-    except ValueError:
-        pass
-    try:
-        return float(word)
-    except ValueError:
-        return word.strip("'\"")
+    for number in (int, float):
+        with contextlib.suppress(ValueError):
+            return number(word)
+    return word.strip("'\"")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from learncast.errors import InvalidSpec, SchemaMismatch
 
@@ -46,6 +47,10 @@ class TaskStatus(enum.Enum):
     def code(self) -> int:
         """Its number in the ledger."""
         return list(TaskStatus).index(self)
+
+
+#: What is entered of a task that is to be computed afresh.
+OPEN: dict[str, object] = {"status": TaskStatus.missing.code, "attempts": 0, "deaths": 0}
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,12 @@ class Ledger:
         """Let go of the file."""
         self._connection.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def meta(self, key: str) -> str | None:
         """A word about the whole sweep."""
         try:
@@ -120,10 +131,7 @@ class Ledger:
             for position, digest in tasks:
                 if run("INSERT OR IGNORE INTO tasks (position, digest) VALUES (?, ?)", (position, digest)).rowcount:
                     continue
-                run(
-                    "INSERT INTO copies SELECT ?, position FROM tasks WHERE digest = ?",
-                    (position, digest),
-                )
+                run("INSERT INTO copies SELECT ?, position FROM tasks WHERE digest = ?", (position, digest))
             self._connection.executemany("INSERT INTO meta VALUES (?, ?)", {**meta, "format": FORMAT}.items())
 
     def record(self, changes: Iterable[dict[str, object]]) -> None:
@@ -133,10 +141,8 @@ class Ledger:
         """
         with self._transaction() as run:
             for change in changes:
-                columns = [key for key in change if key != "position"]
-                setting = ", ".join(f"{column} = ?" for column in columns)
-                values = [change[column] for column in columns]
-                run(f"UPDATE tasks SET {setting} WHERE position = ?", (*values, change["position"]))
+                setting = ", ".join(f"{column} = :{column}" for column in change)
+                run(f"UPDATE tasks SET {setting} WHERE position = :position", change)
 
     @contextmanager
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
@@ -196,8 +202,8 @@ def _connected(path: Path, *, write: bool) -> sqlite3.Connection:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
         connection.close()
-        code = error.sqlite_errorcode & 0xFF
-        if code not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or _journal(path).exists():
+        refused = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        if not refused or path.with_name(f"{path.name}-wal").exists():
             raise
         # A store that nobody may write to, such as an archive: SQLite cannot make its journal there, and needs none.
         return _opened(path, "mode=ro&immutable=1")
@@ -206,10 +212,6 @@ def _connected(path: Path, *, write: bool) -> sqlite3.Connection:
 
 def _opened(path: Path, how: str) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None, timeout=30.0)
-
-
-def _journal(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,9 @@ from typing import Any
 import xarray as xr
 
 from learncast.errors import InvalidSpec, SchemaMismatch
-from learncast.netcdf import unpacked
 from learncast.papers import Paper, PaperRun, open_paper, reproduce
 from learncast.progress import Progress, silent
-from learncast.sweep.driver import Summary, Watcher, unwatched
-from learncast.sweep.executors import Executor
+from learncast.sweep.driver import Summary
 from learncast.sweep.grid import Axis, Grid
 from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.spec import canonical, digest_of, text_of
@@ -74,13 +73,7 @@ class Reproduction:
         paper = open_paper(self.paper)
         return _distinct(paper, [figure.name for figure in paper.selected(self.figure, self.preset)], self.preset)
 
-    def train(
-        self,
-        *,
-        executor: str | Executor = "processes",
-        workers: int | None = None,
-        watcher: Watcher = unwatched,
-    ) -> Summary:
+    def train(self, **options: Any) -> Summary:
         """Compute the runs that the store has not got; what an earlier call gave up is tried again.
 
         Parameters
@@ -88,22 +81,12 @@ class Reproduction:
         executor, workers, watcher
             As for `sweep.run`.
         """
-        return run(
-            computed_run,
-            self._grid(),
-            store=self.store,
-            base=self._base(),
-            executor=executor,
-            workers=workers,
-            retry=True,
-            # Runs are long, and some much longer than others.
-            batch=1,
-            watcher=watcher,
-        )
+        # One at a time: runs are long, and some much longer than others.
+        return run(computed_run, self._grid(), store=self.store, base=self._base(), retry=True, batch=1, **options)
 
     def draw(self, *, out: str | os.PathLike[str] = "reproduced", progress: Progress = silent) -> dict[str, Any]:
         """Make the figures from the stored runs; the rest is as for `papers.reproduce`."""
-        results = StoredRuns(self.store)
+        results = partial(stored_runs, self.store)
         return reproduce(
             self.paper, figure=self.figure, preset=self.preset, out=Path(out), progress=progress, compute=results
         )
@@ -133,13 +116,9 @@ class Reproduction:
         place = Store(self.store)
         if not (self.store / "ledger.sqlite").is_file():
             return None
-        ledger = place.ledger()
-        try:
-            if ledger.meta("study") is None:  # killed before its tasks were entered
-                return None
-        finally:
-            ledger.close()
-        return place.study()
+        with place.ledger() as ledger:
+            begun = ledger.meta("study") is not None
+        return place.study() if begun else None  # killed before its tasks were entered
 
     def _base(self) -> dict[str, Any]:
         """What all runs share; the text of their modules too, since results of two versions must not be mixed."""
@@ -150,37 +129,25 @@ class Reproduction:
         return {"paper": self.paper, "preset": self.preset, "sources": sources}
 
 
-@dataclass(frozen=True, eq=False)
-class StoredRuns:
-    """Results of runs, read from a store: the `Compute` of figures whose runs are done.
-
-    Attributes
-    ----------
-    store : Path
-    """
-
-    store: Path
-
-    def __call__(self, runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
-        """The results, in the order of the runs."""
-        place = Store(self.store)
-        grid = Grid.from_described(place.study()["grid"])
-        ledger = place.ledger()
-        try:
-            done = {text_of(grid.cell(row.position)): row for row in ledger.rows(TaskStatus.done)}
-        finally:
-            ledger.close()
-        found = []
-        for k, one in enumerate(runs):
-            row = done.get(text_of(dict(zip(_KEYS, _point(one), strict=True))))
-            if row is None:
-                raise _unavailable(self.store, f"no result of {one.name} with {dict(one.settings)!r}"[:200])
-            content, wrong = place.examined(row)
-            if wrong:
-                raise _unavailable(place.path(row.digest), f"a file that {wrong}")
-            found.append(unpacked(content))
-            progress((k + 1) / len(runs))
-        return found
+def stored_runs(store: Path, runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
+    """Results of runs in their order, read from a store: the `Compute` of figures whose runs are done."""
+    place = Store(store)
+    grid = place.grid()
+    with place.ledger() as ledger:
+        done = {text_of(grid.cell(row.position)): row for row in ledger.rows(TaskStatus.done)}
+    found = []
+    for k, one in enumerate(runs):
+        row = done.get(text_of(dict(zip(_KEYS, _point(one), strict=True))))
+        if row is None:
+            raise SchemaMismatch(
+                required=f"{store} must hold the results of these runs",
+                got=f"no result of {one.name} with {dict(one.settings)!r}"[:200],
+                why="a figure needs all of them",
+                remedy="run `learncast sweep verify` on the store, then the same command again",
+            )
+        found.append(place.result(row))
+        progress((k + 1) / len(runs))
+    return found
 
 
 def _distinct(paper: Paper, names: Sequence[str], preset: str) -> list[PaperRun]:
@@ -194,12 +161,3 @@ def _distinct(paper: Paper, names: Sequence[str], preset: str) -> list[PaperRun]
 
 def _point(one: PaperRun) -> tuple[str, Any]:
     return one.name, canonical(one.settings, "settings")
-
-
-def _unavailable(place: Path, got: str) -> SchemaMismatch:
-    return SchemaMismatch(
-        required=f"{place} must hold the results of these runs",
-        got=got,
-        why="a figure needs all of them",
-        remedy="run `learncast sweep verify` on the store, then the same command again",
-    )

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,3 +149,15 @@ def _place(key: str, word: str, items: list[Any]) -> int:
             remedy="write the number of the entry, the first being 0",
         )
     return int(word)
+
+
+def file_hashes(tables: Any) -> dict[str, str]:
+    """Hashes of all files that a study names: other trials under the same name are another study."""
+    found: dict[str, str] = {}
+    if isinstance(tables, str) and tables.startswith("/") and Path(tables).is_file():
+        with Path(tables).open("rb") as file:
+            found[tables] = hashlib.file_digest(file, "sha256").hexdigest()
+    elif isinstance(tables, Mapping | list):
+        for item in tables.values() if isinstance(tables, Mapping) else tables:
+            found |= file_hashes(item)
+    return found

@@ -12,7 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from learncast.errors import InvalidSpec
+import xarray as xr
+
+from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast.files import draft_of, sync, write_file
+from learncast.netcdf import read
+from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import FORMAT, Ledger, Row
 from learncast.sweep.spec import digest_of
 
@@ -51,18 +56,11 @@ class Store:
         """
         folders = set()
         for digest, content in results.items():
-            target = self.path(digest)
-            if target.parent not in folders:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                folders.add(target.parent)
-            draft = target.with_name(f".{target.name}.part")
-            with draft.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, target)
+            folders.add(self.path(digest).parent)
+            with draft_of(self.path(digest), sole=True, durable=True) as draft:
+                draft.write_bytes(content)
         for folder in folders:
-            _sync_folder(folder)
+            sync(folder)
         return {digest: hashlib.sha256(content).hexdigest() for digest, content in results.items()}
 
     def examined(self, row: Row) -> tuple[bytes, str]:
@@ -76,13 +74,26 @@ class Store:
         whole = hashlib.sha256(content).hexdigest() == row.sha256
         return (content, "") if whole else (b"", "has other content than was written")
 
+    def result(self, row: Row) -> xr.Dataset:
+        """A result, opened only if it is what was written: HDF5 is not made for files that somebody else changed."""
+        content, wrong = self.examined(row)
+        if wrong:
+            raise SchemaMismatch(
+                required=f"{self.path(row.digest)} must be the file that was written",
+                got=f"one that {wrong}",
+                why="a damaged result must not be gathered",
+                remedy="run `learncast sweep verify`, then `learncast sweep resume`",
+            )
+        return read(content)
+
+    def grid(self) -> Grid:
+        """What was varied."""
+        return Grid.from_described(self.study()["grid"])
+
     def study(self) -> dict[str, Any]:
         """What was swept, as `begin` was told."""
-        ledger = self.ledger()
-        try:
+        with self.ledger() as ledger:
             stored, kind = ledger.meta("study"), ledger.meta("format")
-        finally:
-            ledger.close()
         if stored is None or kind != FORMAT:
             raise InvalidSpec(
                 required=f"{self.folder} must hold a sweep of the format {FORMAT}",
@@ -97,22 +108,17 @@ class Store:
 
         The caller holds the lock.
         """
-        ledger = self.ledger(write=True)
-        try:
+        with self.ledger(write=True) as ledger:
             stored = ledger.meta("study")
             if stored is None:
                 text = json.dumps(study, sort_keys=True, ensure_ascii=False)
                 ledger.fill(tasks, {"study": text, "fingerprint": digest_of(study)})
             elif ledger.meta("fingerprint") != digest_of(study):
                 raise changed(self.folder, json.loads(stored), study)
-        finally:
-            ledger.close()
         page = self.folder / "study.json"
         if not page.exists():
             content = {"fingerprint": digest_of(study), **study}
-            draft = page.with_name(".study.json.part")
-            draft.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-            os.replace(draft, page)
+            write_file(page, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -179,17 +185,6 @@ def changed(folder: Path, stored: dict[str, Any], given: dict[str, Any]) -> Inva
 def _shown(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename is on the disk only when its folder is."""
-    if os.name == "nt":  # folders cannot be opened there
-        return
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def _take(file: IO[str], *, patience: float) -> bool:

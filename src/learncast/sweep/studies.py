@@ -7,22 +7,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+import xarray as xr
+from pydantic import Field
 
-from learncast.errors import InvalidSpec, LearncastError
-from learncast.study import Study
-from learncast.study.files import tables_from
+from learncast.answers.answer import Answer
+from learncast.answers.check import checked as checked_forecast
+from learncast.answers.forecast import forecast
+from learncast.answers.plan import planned
+from learncast.answers.window import rehearsed_window
+from learncast.errors import InvalidSpec
+from learncast.planning.grounds.choice import ground_for
+from learncast.practice.stage import Stage
+from learncast.study import Study, WindowStudy
+from learncast.study.files import absolute, tables_from
 from learncast.study.sections import Section
-from learncast.study.window_study import WindowStudy
-from learncast.sweep.files import file_hashes
+from learncast.study.study_file import checked, located
 from learncast.sweep.grid import SEED, Axis, Grid
-from learncast.sweep.questions import OPTIONS, asked, repeatable, seeded
-from learncast.sweep.spec import canonical, placed
+from learncast.sweep.spec import Spec, canonical, file_hashes, placed
 from learncast.sweep.sweeping import Sweep
-from learncast.validation import one_of, suggestion
-
-#: Keys of a study whose values name files.
-FILES = ("data", "weights")
+from learncast.trajectory import STEPS, described
+from learncast.validation import one_of
 
 
 class SweepSection(Section):
@@ -47,7 +51,7 @@ def sweep_of(path: str | Path) -> Sweep:
             why="it says what varies",
             remedy='add [sweep] with command = "forecast" and [sweep.grid] with what varies',
         )
-    section = _section(raw.pop("sweep"), str(source))
+    section = checked(SweepSection, raw.pop("sweep"), str(source), "sweep")
     for key in section.options:
         one_of(f"an option of {section.command}", key, OPTIONS[section.command], why="it would be ignored")
     folder = source.parent.resolve()
@@ -58,27 +62,10 @@ def sweep_of(path: str | Path) -> Sweep:
         options, seeds = {**options, "runs": seeds}, None
     grid = Grid.of(section.grid, zips=section.zips, conditions=section.conditions, seeds=seeds)
     grid = Grid(tuple(_absolute_axis(axis, folder) for axis in grid.axes), grid.conditions)
-    base = canonical(_absolute(raw, folder), "the study")
+    base = canonical(absolute(raw, folder), "the study")
     whole = {**base, "sweep": {"command": section.command, "options": options}}
     first = _check_cells(grid, base, section, str(source))
     return Sweep(asked, grid, whole, {"files": file_hashes([base, grid.described()]), "first_cell": first})
-
-
-def _section(raw: Any, source: str) -> SweepSection:
-    try:
-        return SweepSection.model_validate(raw)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        words = [str(part) for part in problem["loc"]]
-        key = ".".join(["sweep", *words])
-        known = tuple(SweepSection.model_fields)
-        unknown = problem["type"] == "extra_forbidden"
-        raise InvalidSpec(
-            required=f"{source}: {key} must be {'a known key' if unknown else 'valid'}",
-            got=repr(problem.get("input"))[:60],
-            why="a misspelt key would be ignored silently" if unknown else str(problem["msg"]).lower(),
-            remedy=(suggestion(words[-1], known) if unknown else "") or f"use {', '.join(known)}",
-        ) from error
 
 
 def _check_cells(grid: Grid, base: dict[str, Any], section: SweepSection, source: str) -> dict[str, Any]:
@@ -106,35 +93,126 @@ def _check_cells(grid: Grid, base: dict[str, Any], section: SweepSection, source
                 )
             whole = seeded(section.command, whole, [0, 1, 2, 3])
         shown = ", ".join(f"{key} = {value!r}" for key, value in cell.items())
-        try:
-            text = _checked(whole, section.command)
-        except LearncastError as error:
-            raise InvalidSpec(
-                required=f"{source}, cell {shown or 'of no keys'}: {error.required}",
-                got=error.got,
-                why=error.why,
-                remedy=error.remedy,
-            ) from error
+        with located(source, f"cell {shown or 'of no keys'}"):
+            kind = WindowStudy if section.command == "window" else Study
+            text = kind.from_dict(whole, folder=Path("/"), source="the study").resolved()
         resolved = resolved or tomllib.loads(text)
     return resolved
-
-
-def _checked(whole: dict[str, Any], command: str) -> str:
-    kind: Any = WindowStudy if command == "window" else Study
-    return str(kind.from_dict(whole, folder=Path("/"), source="the study").resolved())
-
-
-def _absolute(value: Any, folder: Path, key: str = "") -> Any:
-    if isinstance(value, Mapping):
-        return {word: _absolute(item, folder, word) for word, item in value.items()}
-    if isinstance(value, list):
-        return [_absolute(item, folder, key) for item in value]
-    return str((folder / value).resolve()) if key in FILES and isinstance(value, str) else value
 
 
 def _absolute_axis(axis: Axis, folder: Path) -> Axis:
     last = [key.rpartition(".")[2] for key in axis.keys]
     points = [
-        tuple(_absolute(value, folder, word) for word, value in zip(last, point, strict=True)) for point in axis.points
+        tuple(absolute(value, folder, word) for word, value in zip(last, point, strict=True)) for point in axis.points
     ]
     return Axis(axis.keys, tuple(points))
+
+
+#: What a question may be told beside the study.
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "forecast": ("task",),
+    "plan": ("by", "remember"),
+    "check": ("runs", "tolerance"),
+    "train": ("most_steps", "every"),
+    "window": (),
+}
+#: What an answer only repeats from the study.
+_ECHOES = {"learning_rate", "accuracy", "batch", "seeds", "tolerance", "target", "task"}
+
+
+def asked(spec: Spec) -> xr.Dataset:
+    """Ask the sweep's question of one cell; the numbers of the answer join its dataset."""
+    raw = {key: spec[key] for key in spec if key not in ("sweep", SEED)}
+    command, options = spec["sweep.command"], spec["sweep.options"]
+    if SEED in spec:
+        raw = seeded(command, raw, spec.seeds(len(_SEEDS["window"])))
+    kind = WindowStudy if command == "window" else Study
+    # Files were made absolute when the sweep began.
+    study: Any = kind.from_dict(raw, folder=Path("/"), source="this cell")
+    return _train(study, options, spec) if command == "train" else _labelled(_answered(command, study, options))
+
+
+#: Seeds that a study holds, by command; what is trained for real takes its own from the task's stream.
+_SEEDS = {
+    "forecast": ("network",),
+    "plan": ("network",),
+    "window": ("model", "training", "task", "window"),
+}
+
+
+def seeded(command: str, raw: Mapping[str, Any], seeds: list[int]) -> dict[str, Any]:
+    """The study with its seeds taken from the task's own stream."""
+    found = dict(raw)
+    for section, seed in zip(_SEEDS.get(command, ()), seeds, strict=False):
+        table = dict(found.get(section, {}))
+        if "seed" in table:
+            raise InvalidSpec(
+                required=f"either seeds in [sweep] or seed in [{section}] must be given",
+                got="both",
+                why="each repetition draws its own",
+                remedy="leave one of them out, or vary the seed in the grid",
+            )
+        recorded = section == "task" and "data" in table
+        if not recorded:
+            found[section] = {**table, "seed": seed}
+    return found
+
+
+def repeatable(command: str, raw: Mapping[str, Any]) -> bool:
+    """Whether the answer depends on a seed at all."""
+    if command in ("forecast", "plan"):
+        network = raw.get("network", {})
+        return isinstance(network, Mapping) and network.get("kind") == "two-layer" and "weights" not in network
+    return command != "check"
+
+
+def _answered(command: str, study: Any, options: dict[str, Any]) -> Answer:
+    if command == "forecast":
+        return forecast(study, **options)
+    if command == "plan":
+        return planned(study, **options)
+    if command == "window":
+        return rehearsed_window(study)
+    # One process: the sweep's workers are the others.
+    return checked_forecast(study, processes=1, seeds=options.pop("runs", 5), **options)
+
+
+def _train(study: Study, options: dict[str, Any], spec: Spec) -> xr.Dataset:
+    """Train on the target until the study's accuracy is reached, on batches of the task's own stream."""
+    from learncast import simulate
+
+    settings = simulate.Training(
+        study.learning_rate,
+        batch=study.batch,
+        learn=study.learn,
+        seed=spec.seeds(1)[0],
+        most_steps=options.get("most_steps", 200_000),
+        every=options.get("every", 10),
+    )
+    ground = ground_for(
+        [study.target], study.network, learning_rate=study.learning_rate, learn=study.named_learn
+    ).precise
+    if ground.goal == "modes":
+        stages = [Stage(study.target, accuracy=study.accuracy)]
+        run = simulate.train(stages, study.network, settings, optima=[ground.modes[0].optimum])
+    else:
+        goal = simulate.LossBelow(ground.goal_loss(0, study.accuracy))
+        run = simulate.train(study.target, study.network, settings.with_(until=goal))
+    reached = run.status.name == "ok"
+    steps = ((), float(run.steps) if reached else float("inf"), described("steps until it was learned", STEPS))
+    return run.dataset.assign({"steps": steps, "training_status": run.status.name})
+
+
+def _labelled(answer: Any) -> xr.Dataset:
+    """An answer's dataset with its single numbers and words beside it."""
+    dataset: xr.Dataset = answer.dataset
+    found: dict[str, Any] = {
+        "forecast_class": answer.forecast_class,
+        "holds": answer.trust.holds,
+        "passed": answer.passed,
+    }
+    for key, value in answer.values.items():
+        parts = {f"{key}_{word}": item for word, item in value.items()} if isinstance(value, dict) else {key: value}
+        found |= {name: item for name, item in parts.items() if isinstance(item, bool | int | float | str)}
+    kept = {key: item for key, item in found.items() if key not in _ECHOES and key not in dataset.variables}
+    return dataset.assign({key: ((), item) for key, item in kept.items() if key not in dataset.dims})

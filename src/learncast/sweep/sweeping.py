@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import inspect
 import os
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,17 +14,17 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from learncast import __version__
 from learncast.errors import InvalidSpec
-from learncast.sweep.driver import Driver, Summary, Watcher, unwatched
-from learncast.sweep.executors import Executor, InProcess
-from learncast.sweep.files import file_hashes
+from learncast.sweep.driver import Driver, Driving, Summary
+from learncast.sweep.executors import Executor, Fate, InProcess, Job, Outcome, Processes, Work
 from learncast.sweep.grid import Grid
-from learncast.sweep.processes import Processes
-from learncast.sweep.spec import Spec, canonical, digest_of, placed
+from learncast.sweep.ledger import TaskStatus
+from learncast.sweep.spec import Spec, canonical, digest_of, file_hashes, placed
 from learncast.sweep.store import Store
-from learncast.sweep.work import Work
-from learncast.validation import count, one_of
+from learncast.validation import one_of
 
 Function = Callable[[Spec], Any]
 #: How the system says that a disk takes no more.
@@ -97,12 +99,8 @@ def run(
     conditions: Sequence[str] = (),
     executor: str | Executor = "processes",
     workers: int | None = None,
-    attempts: int = 3,
-    fail_fast: bool = False,
-    retry: bool = False,
-    batch: int | None = None,
     shard: tuple[int, int] | None = None,
-    watcher: Watcher = unwatched,
+    **options: Any,
 ) -> Summary:
     """Compute a function over a grid into a store; run again, it goes on where it was stopped.
 
@@ -151,9 +149,7 @@ def run(
             remedy="give them to Grid.of",
         )
     sweep = Sweep(function, grid, canonical(base or {}, "base"), {}, shard)
-    place = _executor(executor, workers)
-    options: dict[str, Any] = {"attempts": attempts, "fail_fast": fail_fast, "batch": batch, "watcher": watcher}
-    return carry_out(sweep, store, place, retry=retry, **options)
+    return carry_out(sweep, store, executor_of(executor, workers), **options)
 
 
 def resume(
@@ -161,14 +157,13 @@ def resume(
     *,
     executor: str | Executor = "processes",
     workers: int | None = None,
-    retry: bool = False,
     **options: Any,
 ) -> Summary:
     """Go on with the sweep of a store; what it computes is read from there.
 
     The keywords are those of `run`.
     """
-    return carry_out(stored_sweep(store), store, _executor(executor, workers), retry=retry, **options)
+    return carry_out(stored_sweep(store), store, executor_of(executor, workers), **options)
 
 
 def carry_out(
@@ -177,21 +172,14 @@ def carry_out(
     executor: Executor,
     *,
     retry: bool = False,
-    attempts: int = 3,
-    fail_fast: bool = False,
-    batch: int | None = None,
-    watcher: Watcher = unwatched,
+    **options: Any,
 ) -> Summary:
     """Compute what a plan's store has not got; the keywords are those of `run`."""
-    count("attempts", attempts, why="a task must be tried")
-    if batch is not None:
-        count("batch", batch, why="tasks are handed out in batches")
+    driving = Driving(**options)
     place = Store(store)
     with place.locked(), _room_on_disk(place):
         place.begin(sweep.study(), sweep.tasks())
-        driver = Driver(
-            place, sweep.grid, executor, attempts=attempts, fail_fast=fail_fast, batch=batch, watcher=watcher
-        )
+        driver = Driver(place, sweep.grid, executor, driving)
         return driver.drive(Work(sweep.function, sweep.base), retry=retry)
 
 
@@ -262,14 +250,107 @@ def _source(function: Function) -> str:
         return ""
 
 
-def _executor(executor: str | Executor, workers: int | None) -> Executor:
+def executor_of(executor: str | Executor, workers: int | None, scheduler: str | None = None) -> Executor:
+    """The executor of that name with so many workers, or the one that is given."""
     if not isinstance(executor, str):
         return executor
     kind = one_of("executor", executor, EXECUTORS, why="tasks are computed there")
-    if kind == "in-process":
-        return InProcess()
     if kind == "dask":
-        from learncast.sweep.cluster import Cluster
+        from learncast.sweep.executors.cluster import Cluster
 
-        return Cluster(workers=workers)
-    return Processes(workers)
+        return Cluster(scheduler, workers=workers)
+    return InProcess() if kind == "in-process" else Processes(workers)
+
+
+#: Tasks of a pilot, beside the first: that one pays for imports and is not counted.
+PILOT = 4
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a sweep will take.
+
+    Attributes
+    ----------
+    cells, tasks : int
+        Cells that meet every condition, and different tasks among them.
+    pilot : int
+        Tasks that were tried.
+    failed : int
+        How many of these raised.
+    task_seconds, entry_seconds : float
+        Of computing one task on average, and of putting its result on the disk, which one process does for all
+        workers; nan when the whole pilot failed.
+    seconds : float
+        Of all with this many workers: whichever of the two takes longer.
+    bytes : float
+        Disk needed for the results, likewise.
+    error : str
+        The first traceback of the pilot.
+    """
+
+    cells: int
+    tasks: int
+    pilot: int
+    failed: int
+    task_seconds: float
+    entry_seconds: float
+    seconds: float
+    bytes: float
+    error: str
+
+
+def outlook(sweep: Sweep, *, workers: int) -> Outlook:
+    """Try a few tasks, spread over the grid, in one process and without storing anything."""
+    places: dict[str, int] = {}
+    cells = 0
+    for position, digest in sweep.tasks():
+        cells += 1
+        places.setdefault(digest, position)
+    tasks = list(places.items())
+    picks = sorted({int(k) for k in np.linspace(0, len(tasks) - 1, PILOT)}) if tasks else []
+    jobs = [Job(tasks[k][1], tasks[k][0], sweep.grid.cell(tasks[k][1])) for k in picks]
+    outcomes = []
+    executor = Processes(1)
+    executor.start(Work(sweep.function, sweep.base))
+    try:
+        # The first twice: its first time loads what all tasks need.
+        for job in jobs[:1] + jobs:
+            executor.submit([job])
+            while not (found := executor.wait(0.5)):
+                pass
+            outcomes += found
+    finally:
+        executor.close(now=True)
+    counted = outcomes[1:]
+    done = [one for one in counted if one.fate is Fate.done]
+    mean = float(np.mean([one.seconds for one in done])) if done else float("nan")
+    entry = _entering(done)
+    size = float(np.mean([len(one.content) for one in done])) if done else float("nan")
+    return Outlook(
+        cells=cells,
+        tasks=len(tasks),
+        pilot=len(counted),
+        failed=len(counted) - len(done),
+        task_seconds=mean,
+        entry_seconds=entry,
+        seconds=max(mean / workers, entry) * len(tasks),
+        bytes=size * len(tasks),
+        error=next((one.error for one in counted if one.fate is not Fate.done), ""),
+    )
+
+
+def _entering(outcomes: list[Outcome]) -> float:
+    """Seconds that putting one of these results on the disk takes."""
+    if not outcomes:
+        return float("nan")
+    rows = [(k, f"{k:032x}") for k in range(len(outcomes))]
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(folder)
+        with store.ledger(write=True) as ledger:
+            ledger.fill(rows, {})
+            begun = time.perf_counter()
+            for (position, digest), outcome in zip(rows, outcomes, strict=True):
+                hashes = store.write({digest: outcome.content})
+                ledger.record([{"position": position, "status": TaskStatus.done.code, "sha256": hashes[digest]}])
+            return (time.perf_counter() - begun) / len(outcomes)

@@ -10,7 +10,7 @@ from typing import Any
 
 from learncast.progress import Progress, silent
 from learncast.sweep.grid import Grid
-from learncast.sweep.ledger import Ledger, TaskStatus
+from learncast.sweep.ledger import OPEN, TaskStatus
 from learncast.sweep.store import Store
 
 
@@ -49,23 +49,18 @@ def status(store: str | os.PathLike[str]) -> StoreStatus:
     """How a sweep stands; a driver may be at work meanwhile."""
     place = Store(store)
     study, driven = place.study(), place.driven()
-    ledger = place.ledger()
-    try:
+    with place.ledger() as ledger:
         totals, fingerprint, copies = ledger.totals(), ledger.meta("fingerprint") or "", ledger.copied()
-    finally:
-        ledger.close()
-    done, failed, missing = (totals[kind] for kind in (TaskStatus.done, TaskStatus.failed, TaskStatus.missing))
+    tasks = {kind.name: totals[kind].tasks for kind in totals}
     return StoreStatus(
         function=study["function"],
         fingerprint=fingerprint,
         cells=Grid.from_described(study["grid"]).size,
-        total=done.tasks + failed.tasks + missing.tasks,
-        done=done.tasks,
-        failed=failed.tasks,
-        missing=missing.tasks,
+        total=sum(tasks.values()),
+        **tasks,
         copies=copies,
-        seconds=done.seconds,
-        bytes=done.bytes,
+        seconds=totals[TaskStatus.done].seconds,
+        bytes=totals[TaskStatus.done].bytes,
         driven=driven,
     )
 
@@ -83,13 +78,10 @@ class Failure:
 def failures(store: str | os.PathLike[str]) -> Iterator[Failure]:
     """Tasks that were given up."""
     place = Store(store)
-    grid = Grid.from_described(place.study()["grid"])
-    ledger = place.ledger()
-    try:
+    grid = place.grid()
+    with place.ledger() as ledger:
         for row in ledger.rows(TaskStatus.failed):
             yield Failure(grid.cell(row.position), row.attempts, row.deaths, row.error or "")
-    finally:
-        ledger.close()
 
 
 @dataclass(frozen=True)
@@ -111,31 +103,17 @@ def verify(store: str | os.PathLike[str], *, progress: Progress = silent) -> lis
     place = Store(store)
     place.study()
     found: list[Damage] = []
-    with place.locked():
-        ledger = place.ledger(write=True)
-        try:
-            total, changes = max(ledger.totals()[TaskStatus.done].tasks, 1), []
-            for k, row in enumerate(ledger.rows(TaskStatus.done)):
-                _, what = place.examined(row)
-                if what:
-                    found.append(Damage(row.digest, what))
-                    _set_apart(place, row.digest)
-                    changes.append({"position": row.position, **_OPEN})
-                progress((k + 1) / total)
-            ledger.record(changes)
-        finally:
-            ledger.close()
+    with place.locked(), place.ledger(write=True) as ledger:
+        total, changes = max(ledger.totals()[TaskStatus.done].tasks, 1), []
+        for k, row in enumerate(ledger.rows(TaskStatus.done)):
+            _, what = place.examined(row)
+            if what:
+                found.append(Damage(row.digest, what))
+                _set_apart(place, row.digest)
+                changes.append({"position": row.position, **OPEN, "seconds": None, "bytes": None, "sha256": None})
+            progress((k + 1) / total)
+        ledger.record(changes)
     return found
-
-
-_OPEN: dict[str, object] = {
-    "status": TaskStatus.missing.code,
-    "attempts": 0,
-    "deaths": 0,
-    "seconds": None,
-    "bytes": None,
-    "sha256": None,
-}
 
 
 def _set_apart(place: Store, digest: str) -> None:
@@ -155,22 +133,11 @@ def prune(store: str | os.PathLike[str], *, dry_run: bool = False) -> list[Path]
     """
     place = Store(store)
     place.study()
-    with place.locked():
-        ledger = place.ledger()
-        try:
-            found = [path for path in _files(place) if not _needed(place, ledger, path)]
-        finally:
-            ledger.close()
+    with place.locked(), place.ledger() as ledger:
+        files = (path for folder in (place.results, place.quarantine) for path in sorted(folder.rglob("*")))
+        known = (path for path in files if path.is_file())
+        found = [path for path in known if path != place.path(path.stem) or not ledger.knows(path.stem)]
         if not dry_run:
             for path in found:
                 path.unlink()
     return found
-
-
-def _files(place: Store) -> Iterator[Path]:
-    for folder in (place.results, place.quarantine):
-        yield from sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _needed(place: Store, ledger: Ledger, path: Path) -> bool:
-    return path == place.path(path.stem) and ledger.knows(path.stem)

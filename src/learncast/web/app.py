@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +16,19 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
-from learncast.errors import InvalidSpec, LearncastError
-from learncast.web.complaint import complaint
-from learncast.web.guard import Guard
-from learncast.web.panel import plain
-from learncast.web.room import Room
-from learncast.web.rooms.catalogue import rooms
-from learncast.web.sheet import csv_of
+from learncast.errors import LearncastError
+from learncast.packages import package
+from learncast.web.panel import csv_of, plain
+from learncast.web.room import Room, complaint
+from learncast.web.rooms import rooms
 
 if TYPE_CHECKING:
     from learncast.learnability.learnability_window import LearnabilityWindow
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: Names by which a browser on this machine calls it.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -100,8 +102,15 @@ class _Desk:
             try:
                 state = room.state.model_validate_json(await request.body() or b"{}", strict=True)
                 if self.present >= AT_ONCE + WAITING:
-                    return _busy()
-                text = await self._worked_out(work, state, self.slow if room.slow(state) else self.quick)
+                    sentence = f"{AT_ONCE} computations run and {WAITING} more wait: ask again in a moment"
+                    return JSONResponse({"error": sentence}, 503, headers={"Retry-After": "1"})
+                limiter = self.slow if room.slow(state) else self.quick
+                # Counted here: the limiter itself counts a request only some turns of the event loop after it came.
+                self.present += 1
+                try:
+                    text = await anyio.to_thread.run_sync(work, state, limiter=limiter)
+                finally:
+                    self.present -= 1
             except ValidationError as error:
                 return JSONResponse({"error": str(complaint(error, room.state))}, 422)
             except LearncastError as error:
@@ -109,21 +118,6 @@ class _Desk:
             return Response(text, media_type=kind)
 
         return answer
-
-    async def _worked_out(
-        self, work: Callable[[Any], str | bytes], state: Any, limiter: anyio.CapacityLimiter
-    ) -> str | bytes:
-        # Counted here: the limiter itself counts a request only some turns of the event loop after it came.
-        self.present += 1
-        try:
-            return await anyio.to_thread.run_sync(work, state, limiter=limiter)
-        finally:
-            self.present -= 1
-
-
-def _busy() -> Response:
-    sentence = f"{AT_ONCE} computations run and {WAITING} more wait: ask again in a moment"
-    return JSONResponse({"error": sentence}, 503, headers={"Retry-After": "1"})
 
 
 def _shown(room: Room, part: str) -> Callable[[Any], bytes]:
@@ -149,25 +143,158 @@ def _described(room: Room) -> dict[str, Any]:
 def _assets() -> dict[str, Path]:
     """The files that may be asked for, by name: the page's own, and plotly's."""
     found = {path.name: path for path in sorted(_PAGE.iterdir()) if path.suffix in _KINDS}
-    spec = find_spec("plotly")
-    if spec is None or not spec.submodule_search_locations:
-        raise InvalidSpec(
-            required="plotly must be installed for the explorer",
-            got="no such package",
-            why="it draws the page's pictures",
-            remedy="pip install 'learncast[web]'",
-        )
-    found["plotly.min.js"] = Path(spec.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
-    return found
+    told = {"why": "it draws the page's pictures", "remedy": "pip install 'learncast[web]'"}
+    plotly = package("plotly", "for the explorer", **told)
+    return {**found, "plotly.min.js": Path(plotly.__file__).parent / "package_data" / "plotly.min.js"}
 
 
 async def _unknown(_: Request, error: Exception) -> Response:
     """What the router refuses, as a sentence."""
     assert isinstance(error, HTTPException)
-    said = {404: "nothing has this address", 405: "this address does not answer to this method"}
-    sentence = said.get(error.status_code, str(error.detail)) if error.detail in _PHRASES else str(error.detail)
-    return JSONResponse({"error": sentence}, error.status_code, headers=error.headers)
+    said = {
+        "Not Found": "nothing has this address",
+        "Method Not Allowed": "this address does not answer to this method",
+    }
+    return JSONResponse({"error": said.get(error.detail, error.detail)}, error.status_code, headers=error.headers)
 
 
-#: What the router says by itself.
-_PHRASES = ("Not Found", "Method Not Allowed")
+#: Bytes that a request's body may have.
+MOST_BYTES = 64 * 1024
+
+#: What the page may load: its own files, and the inline style and data images that plotly draws with.
+CONTENT_POLICY = (
+    "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; object-src 'none'; "
+    "base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
+)
+
+_HEADERS = (
+    (b"content-security-policy", CONTENT_POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+class Refused(Exception):
+    """A request that is not let in: the status it gets, and why in a sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
+
+
+class Guard:
+    """ASGI middleware that lets in requests addressed to this server by its own page, with small JSON bodies.
+
+    A page from elsewhere can make a browser send requests here, under another name (DNS rebinding) or across origins.
+    The Host header tells the first, Origin and the content type the second.
+
+    Parameters
+    ----------
+    app : ASGI application
+    hosts : iterable of str
+        Names in the Host header that are this server's, whatever the port.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
+        self.app = app
+        self.hosts = frozenset(host.lower() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or refuse it."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # nothing here speaks over sockets
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        begun = False
+
+        async def answer(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                kept = [(k, v) for k, v in message.get("headers", ()) if k.lower() != b"cache-control"]
+                caching = b"no-store" if scope["path"].startswith("/api") else b"no-cache"
+                message = {**message, "headers": [*kept, *_HEADERS, (b"cache-control", caching)]}
+            await send(message)
+
+        try:
+            self._check(scope)
+            body = await _whole_body(scope, receive)
+            await self.app(scope, body, answer)
+        except Refused as refusal:
+            await JSONResponse({"error": refusal.sentence}, refusal.status)(scope, receive, answer)
+        except Exception:
+            # The server logs it; a reader is told no more than that it happened.
+            if not begun:
+                sentence = "the server failed on this request; what it was doing is in its log"
+                await JSONResponse({"error": sentence}, 500)(scope, receive, answer)
+            raise
+
+    def _check(self, scope: Scope) -> None:
+        host = _only(scope, "host")
+        if host is None or _name(host) not in self.hosts:
+            raise Refused(421, f"requests must be addressed to {', '.join(sorted(self.hosts))}, not to {host!r}")
+        if scope["method"] != "POST":
+            return
+        origin = _only(scope, "origin")
+        if origin is not None and not _same(origin, host):
+            raise Refused(403, f"requests must come from this server's own page, not from {origin[:100]!r}")
+        kind = (_only(scope, "content-type") or "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise Refused(415, f"the content type must be application/json, not {kind[:100]!r}")
+
+
+def _only(scope: Scope, name: str) -> str | None:
+    """A header that may be given once; None where it is not, refused where there are several."""
+    found = Headers(scope=scope).getlist(name)
+    if len(found) > 1:
+        raise Refused(400, f"the header {name} must be given once, not {len(found)} times")
+    return found[0] if found else None
+
+
+def _name(host: str) -> str:
+    """A Host header without its port."""
+    end = host.find("]")
+    if host.startswith("[") and end > 0:
+        name, port = host[: end + 1], host[end + 1 :]
+    else:
+        name, _, number = host.partition(":")
+        port = f":{number}" if number else ""
+    return name.lower() if not port or (port[0] == ":" and port[1:].isdecimal()) else ""
+
+
+def _same(origin: str, host: str) -> bool:
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+
+
+async def _whole_body(scope: Scope, receive: Receive) -> Receive:
+    """The request's body, read to its end, so that a size nobody announced is noticed as well."""
+    announced = _only(scope, "content-length")
+    if announced is not None and (not announced.isdecimal() or int(announced[:20]) > MOST_BYTES):
+        raise _too_large()
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            break
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > MOST_BYTES:
+            raise _too_large()
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return again
+
+
+def _too_large() -> Refused:
+    return Refused(413, f"the body must have at most {MOST_BYTES} bytes: a state of the page takes far fewer")

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import base64
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from learncast.assumptions import Assumption, exact
+from learncast.trajectory import FORECAST_CLASSES
 
 #: How a trace is drawn; colours and widths are the page's.
 Kind = Literal["line", "steps", "points", "bars", "heat", "band", "contour"]
@@ -147,6 +153,46 @@ class View:
     extras: dict[str, Any] = field(default_factory=dict)
 
 
+def validity_of(kind: str, assumptions: Iterable[Assumption] = ()) -> Validity:
+    """The class of an answer with what it promises, and each condition as it was measured.
+
+    Parameters
+    ----------
+    kind : str
+        Class of the answer, a key of `learncast.trajectory.FORECAST_CLASSES`. A forecast is outside the theory as soon
+        as a binding condition fails; what was measured stays measured.
+    assumptions : iterable of Assumption
+        As a solution, curriculum or plan carries them.
+    """
+    measured = tuple(assumptions)
+    promised = kind if kind == "measured" or exact(measured) else "outside"
+    rows = tuple(
+        # What the condition asks where it is met, and what follows where it is not.
+        (
+            a.name.replace("_", " "),
+            float(a.measured),
+            a.allowed,
+            a.holds,
+            a.condition.requires if a.holds else a.condition.otherwise,
+        )
+        for a in measured
+    )
+    return Validity(promised, FORECAST_CLASSES[promised], rows)
+
+
+def warnings_of(assumptions: Iterable[Assumption]) -> tuple[Note, ...]:
+    """A warning for each binding condition that fails: what was measured, and what follows."""
+    return tuple(
+        Note(
+            f"{a.name.replace('_', ' ')} measures {a.measured:.3g}, more than the {a.allowed:g} allowed: "
+            f"{a.condition.otherwise}.",
+            "warning",
+        )
+        for a in assumptions
+        if a.condition.binding and not a.holds
+    )
+
+
 def plain(value: Any) -> Any:
     """A view as JSON holds it: arrays of numbers as base64 of their bytes, nan and inf as words.
 
@@ -179,3 +225,54 @@ def _array(values: np.ndarray) -> Any:
         "bdata": base64.b64encode(packed.tobytes()).decode("ascii"),
         "shape": ", ".join(map(str, packed.shape)),
     }
+
+
+COLUMNS = ("part", "panel", "trace", "x", "y", "z")
+
+
+def csv_of(views: Mapping[str, View]) -> str:
+    """Every number that a room shows, one to a row, as CSV.
+
+    Lines that begin with # say before the header what each panel's columns measure, and in what unit. Numbers are
+    written so that reading them gives the same bits back. A contour has no numbers of its own.
+
+    Parameters
+    ----------
+    views : mapping
+        From the name of a part to what it shows.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for part, view in views.items():
+        for panel in view.panels:
+            text.write(f"# {part}, {panel.key}: {_units(panel)}\n")
+        for reading in view.readings:
+            text.write(f"# {part}: {reading.label} = {reading.value!r} ({reading.unit})\n")
+    writer.writerow(COLUMNS)
+    for part, view in views.items():
+        for panel in view.panels:
+            for trace in panel.traces:
+                writer.writerows((part, panel.key, trace.name, *row) for row in _rows(trace))
+    return text.getvalue()
+
+
+def _units(panel: Panel) -> str:
+    axes: Iterable[tuple[str, Axis | None]] = (("x", panel.x), ("y", panel.y), ("z", panel.z))
+    return "; ".join(f"{name} = {axis.label} ({axis.unit})" for name, axis in axes if axis is not None)
+
+
+def _rows(trace: Trace) -> Iterator[tuple[str, str, str]]:
+    """Cells of a trace, row by row of a heat."""
+    x, y = _cells(trace.x), _cells(trace.y)
+    if trace.kind == "heat":
+        grid = np.asarray(trace.z)
+        for across, row in zip(y, grid.tolist(), strict=True):
+            for along, value in zip(x, row, strict=True):
+                yield along, across, repr(value)
+        return
+    z = [""] * len(x) if trace.z is None else _cells(trace.z)
+    yield from zip(x, y, z, strict=True)
+
+
+def _cells(values: Any) -> list[str]:
+    return [value if isinstance(value, str) else repr(value) for value in np.asarray(values).ravel().tolist()]

@@ -1,20 +1,26 @@
-"""A room of the explorer: a state, and what is shown for it."""
+"""A room of the explorer: a state that controls set, and what is shown for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
+from learncast.errors import InvalidSpec
+from learncast.validation import suggestion
 from learncast.web.panel import View
+
+#: Characters of what was got that a sentence repeats.
+_MOST_SHOWN = 60
 
 
 class State(BaseModel):
     """What a room's controls say: finite numbers within bounds, and nothing else.
 
-    Every field has a bound and a default, which its `Control` repeats.
+    Every field is a `control` with a bound and a default.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -63,8 +69,48 @@ class Control:
     clears: tuple[str, ...] = ()
 
 
-def _never_slow(state: Any) -> bool:
-    return False
+def control(
+    default: Any,
+    label: str,
+    span: tuple[float, float] | None = None,
+    step: float | None = None,
+    *,
+    kind: str = "range",
+    lengths: tuple[int | None, int | None] = (None, None),
+    **words: Any,
+) -> Any:
+    """Make a field of a state and its control at once, so that a bound is written once.
+
+    Parameters
+    ----------
+    default, label, step, kind
+        As of the `Control`; with `choices`, words by value, it is a choice.
+    span : pair of float, optional
+        Least and most of a number; of "numbers" those of each, which its own type must check.
+    lengths : pair of int
+        Least and most of how many numbers there are.
+    words
+        Further fields of the control.
+    """
+    kind = "choice" if "choices" in words else kind
+    bounds = (None, None) if span is None or kind == "numbers" else span
+    shown = {"least": float(span[0]), "most": float(span[1])} if span is not None and kind != "hidden" else {}
+    told: Any = {"label": label, "kind": kind, "step": step, **shown, **words}
+    (ge, le), (fewest, most) = bounds, lengths
+    return Field(default=default, ge=ge, le=le, min_length=fewest, max_length=most, json_schema_extra=told)
+
+
+def controls_of(state: type[State]) -> tuple[Control, ...]:
+    """Controls of every field in their order, those under one heading together; a range of one value is hidden."""
+    found: list[Control] = []
+    for key, field in state.model_fields.items():
+        words: Any = field.json_schema_extra
+        if words["kind"] == "range" and words["least"] == words["most"]:
+            words = {"label": words["label"], "kind": "hidden"}
+        choices = tuple(words.get("choices", {}).items())
+        found.append(Control(key, default=field.default, **{**words, "choices": choices}))
+    groups = [one.group for one in found]
+    return tuple(sorted(found, key=lambda one: groups.index(one.group)))
 
 
 @dataclass(frozen=True)
@@ -78,8 +124,6 @@ class Room:
     introduction : str
         What one can see here, in a sentence or two.
     state : type of State
-    controls : tuple of Control
-        In the order of the page.
     parts : mapping
         From a name to the function that shows this part of a state; the page asks for each as soon as it has changed.
     study : callable
@@ -92,7 +136,74 @@ class Room:
     title: str
     introduction: str
     state: type[State]
-    controls: tuple[Control, ...]
     parts: Mapping[str, Callable[[Any], View]]
     study: Callable[[Any], str]
-    slow: Callable[[Any], bool] = _never_slow
+    slow: Callable[[Any], bool] = lambda state: False
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        """Controls of its state, in the order of the page."""
+        return controls_of(self.state)
+
+
+def complaint(error: ValidationError, state: type[State]) -> InvalidSpec:
+    """Turn pydantic's first complaint about a state into one sentence: the field, what was got, what is allowed."""
+    problem = error.errors(include_url=False)[0]
+    words = [str(part) for part in problem["loc"]]
+    key = words[0] if words else ""
+    got = _shortened(problem.get("input"))
+    if problem["type"] == "extra_forbidden":
+        known = tuple(state.model_fields)
+        return InvalidSpec(
+            required=f"{key[:_MOST_SHOWN]} must be a field of the state",
+            got=got,
+            why="the room has no such control",
+            remedy=suggestion(key, known) or f"use {', '.join(known)}",
+        )
+    reason = str(problem["msg"]).removeprefix("Value error, ")
+    if key not in state.model_fields:
+        return InvalidSpec(
+            required="the body must be the room's state as a JSON object",
+            got=got,
+            why=_lower(reason),
+            remedy=f"send an object with any of {', '.join(state.model_fields)}",
+        )
+    allowed = _allowed(state.model_fields[key])
+    return InvalidSpec(
+        required=f"{'.'.join(words)} must be valid",
+        got=got,
+        why=_lower(reason),
+        remedy=f"{key} may be {allowed}" if allowed else f"correct {key}",
+    )
+
+
+def _allowed(field: FieldInfo) -> str:
+    """The bounds or choices of a field, in words."""
+    lengths, inside = _bounds(field.metadata, "min_length", "max_length"), get_args(field.annotation)[:1]
+    if lengths:
+        own = [part for item in inside for info in getattr(item, "__metadata__", ()) for part in _parts(info)]
+        each = _bounds(own, "ge", "le")
+        return f"{lengths} numbers" + (f", each {each}" if each else "")
+    if within := _bounds(field.metadata, "ge", "le"):
+        return within
+    choices = [item for item in get_args(field.annotation) if isinstance(item, str)]
+    return f"one of {', '.join(choices)}" if choices else ""
+
+
+def _bounds(metadata: Iterable[Any], least: str, most: str) -> str:
+    """Two bounds in words, if both are there."""
+    found = {name: getattr(item, name) for item in metadata for name in (least, most) if hasattr(item, name)}
+    return f"{found[least]:g} to {found[most]:g}" if len(found) == 2 else ""
+
+
+def _parts(info: Any) -> Iterable[Any]:
+    return info.metadata if isinstance(info, FieldInfo) else (info,)
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _shortened(value: Any) -> str:
+    text = ascii(value)
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."

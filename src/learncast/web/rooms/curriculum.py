@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
 
-from learncast.answers.answer import shown
+from learncast.answers.answer import shown, whole, within
 from learncast.networks.activated import Activated
+from learncast.planning.curriculum import Curriculum, difference
+from learncast.planning.curriculum import followed as follow_stages
+from learncast.planning.grounds.modal import ModeGround
 from learncast.planning.phase import PortraitTimes, portrait_times
+from learncast.planning.plans.planner import plan_on
+from learncast.planning.plans.recommendation import Plan
+from learncast.planning.terms import Terms
+from learncast.practice.stage import Stage
 from learncast.responses.response import TRIALS
 from learncast.validation import FloatArray
-from learncast.web.panel import Axis, Note, Panel, Reading, Trace, View
+from learncast.web.panel import Axis, Note, Panel, Reading, Trace, View, validity_of, warnings_of
 from learncast.web.room import Room
-from learncast.web.rooms.curriculum_modes import taken_apart
-from learncast.web.rooms.curriculum_pin import pinned
-from learncast.web.rooms.curriculum_state import CONTROLS, MEASURED_COLUMNS, CurriculumState
-from learncast.web.rooms.curriculum_study import study_of
-from learncast.web.verdict import validity_of, warnings_of
+from learncast.web.rooms.curriculum_state import MEASURED_COLUMNS, CurriculumState, study_of, taken_apart
 
 #: Keywords whose ReLU responses do not follow from the target's own: each value is measured.
 _MEASURED = ("timescale", "correlation")
+#: Points of a curve.
+_POINTS = 400
+#: Steps of a descent that are carried out; a longer course is left to the theory.
+MOST_STEPS = 100_000
 
 
 def portrait_numbers(state: CurriculumState) -> PortraitTimes:
@@ -31,12 +39,10 @@ def portrait_numbers(state: CurriculumState) -> PortraitTimes:
     values = values_measured(state) if single else state.values
     own, *each = taken_apart(state, network, target, tuple(values.tolist()) if single else ())
     return portrait_times(
-        own,
-        network,
+        ModeGround((own,), network, state.learning_rate),
         vary=state.varied,
         values=values,
         accuracies=state.stops,
-        learning_rate=state.learning_rate,
         accuracy=state.accuracy,
         firsts=each or None,
         strict=False,
@@ -52,44 +58,27 @@ def values_measured(state: CurriculumState) -> FloatArray:
 def portrait(state: CurriculumState) -> View:
     """Steps saved over the first task's value and its stop."""
     found = portrait_numbers(state)
-    values, stops, saved = found.values, found.stops, found.speedup.T
-    drawn = np.where(np.isfinite(saved), saved, np.nan)
-    best = best_place(found)
-    axis = state.varied.replace("_", " ")
+    best = found.best
     kind = "exact" if state.activation == "linear" else "response"
-    return View(
-        panels=(
-            Panel(
-                "portrait",
-                "Steps saved by a first task",
-                Axis(f"first task's {axis}", state.unit, span=state.span),
-                Axis("accuracy at which it stops", "1", span=(float(stops[0]), float(stops[-1]))),
-                _traces(state, values, stops, drawn, best),
-                z=Axis("steps saved", "steps"),
-                picks=("pin_value", "pin_accuracy"),
-            ),
-        ),
-        validity=validity_of(kind, found.assumptions),
-        readings=_readings(state, found, best),
-        notes=(*warnings_of(found.assumptions), *_remarks(state, saved)),
+    picture = Panel(
+        "portrait",
+        "Steps saved by a first task",
+        Axis(f"first task's {state.varied.replace('_', ' ')}", state.unit, span=state.span),
+        Axis("accuracy at which it stops", "1", span=(float(found.stops[0]), float(found.stops[-1]))),
+        _traces(state, found, best),
+        z=Axis("steps saved", "steps"),
+        picks=("pin_value", "pin_accuracy"),
     )
+    notes = (*warnings_of(found.assumptions), *_remarks(state, found.speedup))
+    return View((picture,), validity_of(kind, found.assumptions), _readings(state, found, best), notes)
 
 
-def best_place(found: PortraitTimes) -> tuple[int, int] | None:
-    """Indices of the value and the stop that save most; None where nothing is known to be reached."""
-    known = np.where(np.isnan(found.speedup), -np.inf, found.speedup)
-    row, column = np.unravel_index(int(known.argmax()), known.shape)
-    return (int(row), int(column)) if known[row, column] > -np.inf else None
-
-
-def _traces(
-    state: CurriculumState, values: FloatArray, stops: FloatArray, drawn: FloatArray, best: tuple[int, int] | None
-) -> tuple[Trace, ...]:
-    ends = np.array([stops[0], stops[-1]])
+def _traces(state: CurriculumState, portrait: PortraitTimes, best: tuple[int, int, float] | None) -> tuple[Trace, ...]:
+    values, stops, saved = portrait.values, portrait.stops, portrait.speedup.T
     found = [
-        Trace("heat", "theory", "steps saved", values, stops, drawn),
+        Trace("heat", "theory", "steps saved", values, stops, np.where(np.isfinite(saved), saved, np.nan)),
         Trace("contour", "zero", "neither saves nor costs"),
-        Trace("line", "target", "the target itself", np.full(2, state.own), ends),
+        Trace("line", "target", "the target itself", np.full(2, state.own), stops[[0, -1]]),
     ]
     if best is not None:
         found.append(Trace("points", "best", "saves most", values[best[0] : best[0] + 1], stops[best[1] : best[1] + 1]))
@@ -98,16 +87,17 @@ def _traces(
     return tuple(found)
 
 
-def _readings(state: CurriculumState, found: PortraitTimes, best: tuple[int, int] | None) -> tuple[Reading, ...]:
-    readings = [Reading("direct training", found.direct, "steps", shown(found.direct))]
+def _readings(state: CurriculumState, found: PortraitTimes, best: tuple[int, int, float] | None) -> tuple[Reading, ...]:
+    direct = found.direct_descent
+    readings = [Reading("direct training", direct, "steps", whole(direct))]
     if best is not None:
-        most, value, stop = (float(part) for part in (found.speedup[best], found.values[best[0]], found.stops[best[1]]))
+        value, stop, most = float(found.values[best[0]]), float(found.stops[best[1]]), best[2]
         readings += [
-            Reading("most steps saved", most, "steps", shown(most)),
+            Reading("most steps saved", most, "steps", whole(most)),
             Reading(f"at {state.varied.replace('_', ' ')}", value, state.unit, f"{value:.4g}"),
             Reading("stopped at accuracy", stop, "1", f"{stop:.4g}"),
         ]
-    return tuple(readings)
+    return (*readings, Reading("direct training by the flow", found.direct, "steps", shown(found.direct)))
 
 
 def _remarks(state: CurriculumState, saved: FloatArray) -> tuple[Note, ...]:
@@ -131,14 +121,151 @@ def _remarks(state: CurriculumState, saved: FloatArray) -> tuple[Note, ...]:
 
 
 @lru_cache(maxsize=64)
+def pinned(state: CurriculumState) -> View:
+    """The pinned curriculum beside direct training; a word on how to pin one where none is."""
+    if state.pin is None:
+        away = state.pin_value is not None and state.pin_accuracy is not None
+        text = "The pinned curriculum lies outside this picture: " if away else "Follow one curriculum: "
+        return View((), notes=(Note(text + "click the picture to pin one."),))
+    found, pair = followed(state, *state.pin)
+    alone = found.follow([pair.outcomes[-1].stage])
+    kind = "exact" if state.activation == "linear" else "response"
+    return View(
+        panels=(*_course_panels(pair, alone), _terms_panel(pair)),
+        validity=validity_of(kind, pair.assumptions),
+        readings=_pin_readings(pair),
+        notes=(*warnings_of(pair.assumptions), *_pin_remarks(pair)),
+        words=found.summary,
+    )
+
+
+def followed(state: CurriculumState, value: float, stop: float) -> tuple[Plan, Curriculum]:
+    """The plan with this first task and stop, and the curriculum of both tasks whether or not it pays."""
+    target = state.task()
+    network = state.network(target)
+    own, first = taken_apart(state, network, target, (value,))
+    ground = ModeGround((first, own), network, state.learning_rate)
+    stages = [Stage(first.task, accuracy=stop), Stage(own.task, accuracy=state.accuracy)]
+    pair = follow_stages(stages, [0, 1], ground)
+    fixed = _planned(state, ground, stop)
+    # Where the stop does not pay, the paragraph is about the best that the first task could do.
+    return fixed if fixed.pretrains else _planned(state, ground, None), pair
+
+
+def _planned(state: CurriculumState, ground: ModeGround, stop: float | None) -> Plan:
+    """What `learncast.plan` finds, for tasks that have been taken apart already."""
+    terms = Terms(accuracy=state.accuracy, goal="modes", least_accuracy=stop, most_accuracy=stop)
+    return plan_on(ground, terms.over(1), strict=False)
+
+
+def _course_panels(pair: Curriculum, alone: Curriculum) -> tuple[Panel, Panel]:
+    ends = [t for t in (pair.flow_steps, alone.flow_steps) if math.isfinite(t)]
+    last = 1.1 * max(ends, default=1000.0) or 1.0
+    times = np.linspace(0.0, last, _POINTS)
+    target = pair.modes[-1]
+    strengths, losses = [], []
+    for k, (way, name) in enumerate(((pair, "both stages"), (alone, "target alone"))):
+        flow = way.at(times).dataset
+        strengths.append(Trace("line", "theory", name, times, flow["strength"].values[:, 0], series=k))
+        losses.append(Trace("line", "theory", name, times, flow["target_loss"].values, series=k))
+        if last <= MOST_STEPS and len(target) == 1:
+            steps, strength = descent_of(way, last)
+            strengths.append(Trace("steps", "descent", f"{name}, descent", steps, strength, series=k))
+            loss = target.loss(strength[:, None])
+            losses.append(Trace("steps", "descent", f"{name}, descent", steps, loss, series=k))
+    best = float(target.optimum[0])
+    strengths.append(Trace("line", "target", "the target's optimum", np.array([0.0, last]), np.full(2, best)))
+    x, shades = Axis("training time", "steps", span=(0.0, last)), _stages(pair)
+    return (
+        Panel("strength", "What the network computes", x, Axis("effective strength", "target/input"), tuple(strengths),
+              shades=shades),
+        Panel("loss", "Loss of the target", x, Axis("loss of the target", "target^2"), tuple(losses), shades=shades),
+    )  # fmt: skip
+
+
+def descent_of(way: Curriculum, last: float) -> tuple[FloatArray, FloatArray]:
+    """Some of the steps of a curriculum of one mode up to `last`, and the strength after each."""
+    ground, most, begun = way.ground, math.ceil(last), 0
+    lengths = [o.descent_steps if math.isfinite(o.descent_steps) else most for o in way.outcomes]
+    steps, strengths = [0.0], [float(ground.strength(ground.start)[0])]
+    # Beyond the last stage its task goes on.
+    stages = zip((*way.places, way.places[-1]), (*lengths, most), way.descent_states, strict=True)
+    for place, whole_length, state in stages:
+        length = min(int(whole_length), most - begun)
+        kept = np.unique(np.linspace(0, length, min(_POINTS, length + 1)).round().astype(int))[1:].tolist()
+        steps += [float(begun + stop) for stop in kept]
+        strengths += [float(ground.strength(there[0])[0]) for there in ground.descended(place, [state], kept)]
+        begun += length
+    return np.array(steps), np.array(strengths)
+
+
+def _stages(pair: Curriculum) -> tuple[tuple[float, float, str], ...]:
+    """Stretches of time in which each task is trained, as far as they end."""
+    found, begin = [], 0.0
+    for outcome in pair.outcomes:
+        end = begin + outcome.flow_steps
+        if not math.isfinite(end):
+            break
+        found.append((begin, end, outcome.stage.task.name))
+        begin = end
+    return tuple(found)
+
+
+def _terms_panel(pair: Curriculum) -> Panel:
+    """The three terms of the printed speedup, each in the steps that it is worth."""
+    why = pair.why
+    assert why is not None
+    names = np.array(["initial scale", "what the first task spends", "closeness to the target"])
+    terms = np.array([why.initial_scale, why.cross_ratio, why.closeness])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = terms / (2 * pair.learning_rate * pair.modes[-1].weighted_cross[why.mode])
+    bars = Trace("bars", "theory", "printed speedup, term by term", names, np.where(np.isfinite(steps), steps, np.nan))
+    return Panel("terms", "Why", Axis("term of the speedup"), Axis("worth", "steps"), (bars,))
+
+
+def _pin_readings(pair: Curriculum) -> tuple[Reading, ...]:
+    assert pair.direct is not None
+    direct, (first, last) = pair.direct, pair.outcomes
+    saved = difference(direct.descent_steps, pair.descent_steps)
+    return (
+        Reading("both stages", pair.descent_steps, "steps", whole(pair.descent_steps) + within(pair.descent_interval)),
+        Reading(
+            "direct training", direct.descent_steps, "steps", whole(direct.descent_steps) + within(pair.alone_interval)
+        ),
+        Reading("saved", saved, "steps", whole(saved) + within(pair.saving_interval)),
+        Reading("first task", first.descent_steps, "steps", whole(first.descent_steps)),
+        Reading("target after it", last.descent_steps, "steps", whole(last.descent_steps)),
+        Reading("both stages by the flow", pair.flow_steps, "steps", shown(pair.flow_steps) + within(pair.interval)),
+    )
+
+
+def _pin_remarks(pair: Curriculum) -> tuple[Note, ...]:
+    why = pair.why
+    assert why is not None
+    notes = [Note(f"{why.sentence[:1].upper()}{why.sentence[1:]}.")]
+    if math.isinf(why.closeness):
+        notes.append(Note("The first task ends on the target's optimum: that term has no end, and no bar."))
+    if abs(pair.descent_steps - pair.flow_steps) > 0.1 * pair.flow_steps and math.isfinite(pair.flow_steps):
+        text = (
+            f"Descent at this learning rate takes {whole(pair.descent_steps)} steps where the flow takes "
+            f"{shown(pair.flow_steps)}: it ends the first task a little elsewhere, and here a little is much."
+        )
+        notes.append(Note(text, "warning"))
+    assert pair.direct is not None
+    saved = difference(pair.direct.descent_steps, pair.descent_steps)
+    if saved < 0:
+        text = f"Stopped here the first task costs {whole(-saved)} steps more than it saves."
+        notes.append(Note(text, "warning"))
+    return tuple(notes)
+
+
+@lru_cache(maxsize=64)
 def _study(state: CurriculumState) -> str:
     if state.pin is not None:
         return study_of(state, *state.pin)
     found = portrait_numbers(state)
-    best = best_place(found)
-    if best is None:
-        return study_of(state, state.own, float(state.stops[-1]))
-    return study_of(state, float(found.values[best[0]]), float(found.stops[best[1]]))
+    value, stop, _ = found.best or (None, -1, 0.0)
+    return study_of(state, state.own if value is None else float(found.values[value]), float(found.stops[stop]))
 
 
 ROOM = Room(
@@ -149,7 +276,6 @@ ROOM = Room(
         "saved; click to follow one curriculum."
     ),
     state=CurriculumState,
-    controls=CONTROLS,
     parts={"portrait": portrait, "pinned": pinned},
     study=_study,
     slow=lambda state: state.activation != "linear",

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import lru_cache, partial
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field
 
+from learncast.dynamics.modes import Modes, modes_of
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.responses.modes import mode_of_response
+from learncast.responses.response import Response, response
+from learncast.study.files import to_toml
 from learncast.tasks.families import FAMILIES
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
-from learncast.web.room import Control, State
-from learncast.web.rooms.sliders import chooser, slider
+from learncast.web.room import State, control
 
 #: Keywords of each family that the room has controls for, with their units; the first task changes one of them.
 KEYWORDS: dict[str, dict[str, str]] = {
@@ -35,31 +38,72 @@ STOPS = (0.01, 0.99)
 #: First tasks whose responses are measured one by one, where none follows from another.
 MEASURED_COLUMNS = 12
 
+#: The pin, which is a value of what the first task changes.
+_PIN = ("pin_value", "pin_accuracy")
+
+_target = partial(control, group="Target")
+_integration = partial(_target, span=(0.05, 5.0), step=0.05, when={"family": ("integration",)})
+_leaky = partial(_target, when={"family": ("leaky_integration",)})
+_first = partial(control, group="First task")
+_network = partial(control, group="Network")
+_training = partial(control, group="Training")
+
+
+def _vary(family: str) -> Any:
+    """The choice of what the first task changes; at first the family's first keyword."""
+    choices = {key: key.replace("_", " ") for key in KEYWORDS[family]}
+    note = "What the first task does differently; all else is as in the target."
+    when = {"family": (family,)}
+    return _first(next(iter(choices)), "changes", choices=choices, help=note, when=when, clears=_PIN)
+
 
 class CurriculumState(State):
     """What the controls of the curriculum room say."""
 
-    family: Literal["integration", "leaky_integration"] = "integration"
-    steps: int = Field(default=50, ge=1, le=100)
-    target_strength: float = Field(default=1.0, ge=0.05, le=5.0)
-    input_strength: float = Field(default=1.0, ge=0.05, le=5.0)
-    timescale: float = Field(default=10.0, ge=1.0, le=100.0)
-    correlation: float = Field(default=0.0, ge=-0.95, le=0.95)
-    noise_strength: float = Field(default=1.0, ge=0.05, le=5.0)
-    gain: float = Field(default=1.0, ge=0.05, le=5.0)
-    vary: Literal["target_strength", "input_strength"] = "target_strength"
-    vary_leaky: Literal["timescale", "correlation", "noise_strength", "gain"] = "timescale"
-    least_ratio: float = Field(default=0.2, ge=0.05, le=0.9)
-    most_ratio: float = Field(default=3.0, ge=1.1, le=10.0)
-    activation: Literal["linear", "relu"] = "linear"
-    recurrence: float = Field(default=0.96, ge=0.0, le=1.05)
-    initial: float = Field(default=0.01, ge=1e-4, le=1.0)
-    hidden_size: int = Field(default=128, ge=1, le=256)
-    learning_rate: float = Field(default=1e-3, ge=1e-5, le=0.1)
-    accuracy: float = Field(default=0.99, ge=0.5, le=0.999)
-    grid: int = Field(default=120, ge=10, le=200)
-    pin_value: float | None = Field(default=None, ge=-1000.0, le=1000.0)
-    pin_accuracy: float | None = Field(default=None, ge=0.0, le=0.999)
+    family: Literal["integration", "leaky_integration"] = _target(
+        "integration",
+        "family",
+        choices={"integration": "integration", "leaky_integration": "leaky integration"},
+        help="What the target asks for: the sum of the inputs, or a sum that forgets.",
+        clears=_PIN,
+    )
+    steps: int = _target(50, "trial length", (1, 100), 1, unit="steps")
+    target_strength: float = _integration(
+        1.0, "target strength", unit="target x input", help="Covariance with each input."
+    )
+    input_strength: float = _integration(1.0, "input strength", unit="input^2", help="Variance of the input.")
+    timescale: float = _leaky(10.0, "timescale", (1.0, 100.0), 0.5, unit="steps", help="How long an input counts.")
+    correlation: float = _leaky(
+        0.0, "input correlation", (-0.95, 0.95), 0.01, help="Of each input with the one before."
+    )
+    noise_strength: float = _leaky(
+        1.0, "noise strength", (0.05, 5.0), 0.05, unit="input^2", help="Variance of what is new in each input."
+    )
+    gain: float = _leaky(1.0, "gain", (0.05, 5.0), 0.05, unit="target/input", help="Weight of the newest input.")
+    vary: Literal["target_strength", "input_strength"] = _vary("integration")
+    vary_leaky: Literal["timescale", "correlation", "noise_strength", "gain"] = _vary("leaky_integration")
+    least_ratio: float = _first(
+        0.2, "from", (0.05, 0.9), 0.05, unit="x target's", help="The least value, as a multiple of the target's."
+    )
+    most_ratio: float = _first(
+        3.0, "to", (1.1, 10.0), 0.1, unit="x target's", help="The greatest value, as a multiple of the target's."
+    )
+    activation: Literal["linear", "relu"] = _network(
+        "linear",
+        "units",
+        choices={"linear": "linear", "relu": "ReLU"},
+        help="Linear units are solved exactly; ReLU units through responses measured on trials.",
+    )
+    recurrence: float = _network(0.96, "recurrence", (0.0, 1.05), 0.01, help="Share of its activity that a unit keeps.")
+    initial: float = _network(0.01, "initial weights", (1e-4, 1.0), 0.05, scale="log")
+    hidden_size: int = _network(
+        128, "hidden units", (1, 256), 1, unit="units", help="One learns; the others stay silent."
+    )
+    learning_rate: float = _training(1e-3, "learning rate", (1e-5, 0.1), 0.05, scale="log")
+    accuracy: float = _training(0.99, "accuracy to reach", (0.5, 0.999), 0.001, help="Of the target, at the end.")
+    grid: int = control(120, "grid", (10, 200), 10, unit="points a side", group="Picture")
+    pin_value: float | None = control(None, "pinned value", (-1000.0, 1000.0), kind="hidden")
+    pin_accuracy: float | None = control(None, "pinned stop", (0.0, 0.999), kind="hidden")
 
     @property
     def varied(self) -> str:
@@ -124,79 +168,71 @@ class CurriculumState(State):
         return weights if self.activation == "linear" else Activated(weights, self.activation)
 
 
-#: The pin, which is a value of what the first task changes.
-_PIN = ("pin_value", "pin_accuracy")
-_INTEGRATION: dict[str, tuple[str, ...]] = {"family": ("integration",)}
-_LEAKY: dict[str, tuple[str, ...]] = {"family": ("leaky_integration",)}
-_WORDS = {"target_strength": "target strength", "input_strength": "input strength", "noise_strength": "noise strength"}
+def taken_apart(
+    state: CurriculumState, network: LinearRNN | Activated, target: Task, values: tuple[float, ...]
+) -> tuple[Modes, ...]:
+    """Modes of the target, then of the first task with each of the values."""
+    if isinstance(network, LinearRNN):
+        return tuple(modes_of([target, *(state.task(value) for value in values)], network))
+    return tuple(_response_mode(state, network, value) for value in (None, *values))
 
 
-def _sliders(group: str, *rows: tuple[str, str, str, float, str, dict[str, tuple[str, ...]] | None]) -> list[Control]:
-    """Ranges of one group: key, label, unit, step, help, and for which families."""
-    return [
-        slider(CurriculumState, key, label, unit=unit, step=step, tip=tip, group=group, when=when)
-        for key, label, unit, step, tip, when in rows
+def _response_mode(state: CurriculumState, network: Activated, value: float | None) -> Modes:
+    keywords = tuple(sorted(state.parameters(value).items()))
+    found = _measured(state.family, keywords, state.name(value), state.recurrence)
+    return mode_of_response(found.moved(network))
+
+
+@lru_cache(maxsize=256)
+def _measured(family: str, keywords: tuple[tuple[str, float | int], ...], name: str, recurrence: float) -> Response:
+    """Responses depend on the task and the recurrence alone, so that other sliders move without measuring again."""
+    task = FAMILIES[family].build(**dict(keywords), name=name)
+    weights = LinearRNN.aligned(recurrence=recurrence, hidden_size=1, task=task)
+    return response(task, Activated(weights, "relu"), rng=0)
+
+
+def study_of(state: CurriculumState, value: float, stop: float) -> str:
+    """A study whose plan is the target after a first task with this value, stopped at this accuracy.
+
+    Parameters
+    ----------
+    state : CurriculumState
+    value : float
+        Of the varied keyword, on the first task.
+    stop : float
+        Accuracy at which the first task stops.
+    """
+    by = "" if state.activation == "linear" else " --by modes"
+    grid = f"--vary {state.varied} --values {value!r} --accuracies {stop!r}"
+    lines = [
+        f"# learncast plan this-file.toml{by}",
+        f"# explorer, curriculum: {state.model_dump_json(exclude_defaults=True)}",
+        "# The stop is fixed as it was on the page. Where it costs steps the plan is to train directly; what it costs:",
+        f"# learncast phase this-file.toml {grid}",
+        to_toml(_tables(state, value, stop)),
     ]
+    return "\n".join(lines)
 
 
-def _vary(key: str, family: str) -> Control:
-    choices = tuple((word, _WORDS.get(word, word)) for word in KEYWORDS[family])
-    note = "What the first task does differently; all else is as in the target."
-    default = CurriculumState.model_fields[key].default
-    return Control(
-        key,
-        "changes",
-        "choice",
-        default,
-        help=note,
-        choices=choices,
-        group="First task",
-        when={"family": (family,)},
-        clears=_PIN,
-    )
-
-
-CONTROLS = (
-    chooser(
-        CurriculumState,
-        "family",
-        "family",
-        {"integration": "integration", "leaky_integration": "leaky integration"},
-        help="What the target asks for: the sum of the inputs, or a sum that forgets.",
-        group="Target",
-        clears=_PIN,
-    ),
-    *_sliders(
-        "Target",
-        ("steps", "trial length", "steps", 1, "", None),
-        ("target_strength", "target strength", "target x input", 0.05, "Covariance with each input.", _INTEGRATION),
-        ("input_strength", "input strength", "input^2", 0.05, "Variance of the input.", _INTEGRATION),
-        ("timescale", "timescale", "steps", 0.5, "How long an input counts.", _LEAKY),
-        ("correlation", "input correlation", "1", 0.01, "Of each input with the one before.", _LEAKY),
-        ("noise_strength", "noise strength", "input^2", 0.05, "Variance of what is new in each input.", _LEAKY),
-        ("gain", "gain", "target/input", 0.05, "Weight of the newest input.", _LEAKY),
-    ),
-    _vary("vary", "integration"),
-    _vary("vary_leaky", "leaky_integration"),
-    *_sliders(
-        "First task",
-        ("least_ratio", "from", "x target's", 0.05, "The least value, as a multiple of the target's.", None),
-        ("most_ratio", "to", "x target's", 0.1, "The greatest value, as a multiple of the target's.", None),
-    ),
-    chooser(
-        CurriculumState,
-        "activation",
-        "units",
-        {"linear": "linear", "relu": "ReLU"},
-        help="Linear units are solved exactly; ReLU units through responses measured on trials.",
-        group="Network",
-    ),
-    *_sliders("Network", ("recurrence", "recurrence", "1", 0.01, "Share of its activity that a unit keeps.", None)),
-    slider(CurriculumState, "initial", "initial weights", step=0.05, scale="log", group="Network"),
-    *_sliders("Network", ("hidden_size", "hidden units", "units", 1, "One learns; the others stay silent.", None)),
-    slider(CurriculumState, "learning_rate", "learning rate", step=0.05, scale="log", group="Training"),
-    *_sliders("Training", ("accuracy", "accuracy to reach", "1", 0.001, "Of the target, at the end.", None)),
-    *_sliders("Picture", ("grid", "grid", "points a side", 10, "", None)),
-    Control("pin_value", "pinned value", "hidden", None),
-    Control("pin_accuracy", "pinned stop", "hidden", None),
-)
+def _tables(state: CurriculumState, value: float, stop: float) -> dict[str, Any]:
+    return {
+        "name": f"{state.name(value)} before {state.name()}",
+        "network": {
+            "kind": "linear-rnn",
+            "hidden_size": state.hidden_size,
+            "recurrence": state.recurrence,
+            "initial": state.initial,
+            "activation": state.activation,
+        },
+        "training": {"learning_rate": state.learning_rate, "accuracy": state.accuracy, "max_stages": 2},
+        "target": {"name": state.name(), "family": state.family, **state.parameters()},
+        "candidates": [
+            {
+                "name": state.name(value),
+                "family": state.family,
+                **state.parameters(value),
+                "least_accuracy": stop,
+                "most_accuracy": stop,
+            }
+        ],
+    }

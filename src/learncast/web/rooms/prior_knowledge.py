@@ -3,73 +3,260 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from typing import Any, Literal
 
 import numpy as np
+import xarray as xr
 
 from learncast.answers.answer import shown
+from learncast.dynamics.solution import Solution
 from learncast.errors import InvalidSpec
+from learncast.networks.two_layer import TwoLayer
+from learncast.planning.curriculum import Curriculum, settling
+from learncast.planning.forgetting import in_sequence
+from learncast.planning.solving import solve
+from learncast.study.files import to_toml
+from learncast.tasks.geometry import pooled_statistics
+from learncast.tasks.one_step import static
+from learncast.tasks.task import Task
 from learncast.trajectory import STEPS
 from learncast.validation import FloatArray
-from learncast.web.panel import Axis, Note, Panel, Reading, Trace, Validity, View
-from learncast.web.room import Room
-from learncast.web.rooms.prior_knowledge_setting import (
-    NAMES,
-    POINTS,
-    Course,
-    PriorKnowledgeState,
-    controls,
-    course_of,
-    study_of,
-)
-from learncast.web.verdict import validity_of
+from learncast.web.panel import Axis, Note, Panel, Reading, Trace, View, validity_of
+from learncast.web.room import Room, State, control
 
+NAMES = ("task A", "task B")
+#: Times at which a stage is drawn.
+POINTS = 120
 #: Losses below this are what rounding leaves of zero.
 ROUNDING = 1e-12
 CLOCK = Axis("training time", STEPS)
 LOSS = Axis("half mean squared error", "target^2")
 
+_tasks = partial(control, group="The two tasks")
+_strength = partial(_tasks, span=(0.1, 5.0), step=0.05, unit="target/input")
+_angle = partial(_tasks, span=(0.0, 180.0), step=1, unit="degrees")
+_training = partial(control, group="Training")
+_network = partial(control, group="The network at the start")
+_TURNED = "turns each pair of directions in its plane; an odd one out stays"
+_KNOWLEDGE = {"none": "none", "steps": "some steps of training", "converged": "learned to the end"}
+_STARTS = {"balanced": "balanced layers", "random": "independent layers (outside the theory)"}
+_OPPOSITE = f"{_TURNED}; 180 beside an input angle of 0 asks for the opposite"
+_BALANCE = "W2'W2 - W1 W1' is lambda times the identity; other than 0 needs no more hidden units than channels"
 
-def _within_theory(
-    part: Callable[[PriorKnowledgeState, Course], View],
-) -> Callable[[PriorKnowledgeState], View]:
-    """Show a part, or say in a note why there is no such start."""
+
+class PriorKnowledgeState(State):
+    """What the room's controls say."""
+
+    size: int = _tasks(3, "Inputs and outputs", (2, 5), 1, unit="channels")
+    first_strength: float = _strength(2.0, "Strongest mode of task A")
+    second_strength: float = _strength(1.5, "Strongest mode of task B")
+    decay: float = _tasks(0.6, "Each mode against the one before", (0.0, 1.0), 0.01, help="0 leaves one mode")
+    input_angle: float = _angle(40.0, "Angle between input directions", help=_TURNED)
+    output_angle: float = _angle(70.0, "Angle between output directions", help=_OPPOSITE)
+    knowledge: Literal["none", "steps", "converged"] = _training(
+        "converged", "Prior knowledge of task A", choices=_KNOWLEDGE
+    )
+    first_steps: float = _training(
+        100.0,
+        "Steps of task A",
+        (1.0, 10_000.0),
+        0.01,
+        unit="gradient steps",
+        scale="log",
+        when={"knowledge": ("steps",)},
+    )
+    start: Literal["balanced", "random"] = _network("balanced", "Start", choices=_STARTS)
+    start_scale: float = _network(0.1, "Scale of the start", (1e-3, 2.0), 0.01, scale="log")
+    imbalance: float = _network(
+        0.0, "Balance of the layers, lambda", (-4.0, 4.0), 0.05, help=_BALANCE, when={"start": ("balanced",)}
+    )
+    hidden_size: int = _network(3, "Hidden units", (1, 10), 1, unit="units")
+    seed: int = _network(4, "Which random start", (0, 99), 1, unit="seed")
+    learning_rate: float = _training(0.05, "Learning rate", (1e-3, 0.5), 0.01, unit="1/step", scale="log")
+    accuracy: float = _training(0.99, "Counts as learned at", (0.5, 0.999), 0.001, unit="accuracy")
+    time: float = _training(1.0, "Time of the gram matrices", (0.0, 1.0), 0.005, unit="share of training")
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """How a network learns the two tasks in turn.
+
+    Attributes
+    ----------
+    found : Curriculum
+        Of task A, for as long as it is trained, and then of task B.
+    accuracy : float
+        At which a task counts as learned.
+    """
+
+    found: Curriculum
+    accuracy: float
+
+    @cached_property
+    def curves(self) -> xr.Dataset:
+        """Loss of either task over both stages."""
+        first, second, naive = self.steps_to_learn
+        ends = ((first,), (second, naive))
+        return self.found.curves(
+            points=POINTS, horizon=[_until(s, times) for s, times in zip(self.found.courses, ends, strict=True)]
+        )
+
+    @cached_property
+    def begun(self) -> FloatArray:
+        """Gradient steps at which each stage begins, and at which the last one is left."""
+        clock = self.curves["time"].values
+        return np.array([0.0, clock[POINTS - 1], clock[-1]])
+
+    @cached_property
+    def steps_to_learn(self) -> tuple[float, float, float]:
+        """Steps of its own stage until A is learned, until B is, and until B would be without any of A."""
+        first, second = (s.time_to(self.accuracy).flow_steps for s in self.found.courses)
+        return first, second, self.naive.time_to(self.accuracy).flow_steps
+
+    @cached_property
+    def naive(self) -> Solution:
+        """Learning task B from the start, without any of task A."""
+        second = self.found.outcomes[1].stage.task
+        return solve(second, self.found.ground.network, learning_rate=self.found.learning_rate, strict=False)
+
+    @property
+    def trained(self) -> tuple[float, ...]:
+        """Gradient steps of each stage; infinite for one to convergence."""
+        return tuple(float(o.stage.steps or 0.0) for o in self.found.outcomes)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is never learned, of the tasks that are trained at all."""
+        idle = tuple(f"stage {k + 1} (" for k, steps in enumerate(self.trained) if steps == 0)
+        return tuple(remark for remark in self.found.remarks if not (idle and remark.startswith(idle)))
+
+    def moment(self, share: float) -> tuple[int, float]:
+        """Stage, and steps within it, at a share of the training shown."""
+        now = share * self.begun[-1]
+        stage = int(now > self.begun[1] or (self.begun[1] == 0))
+        return stage, float(now - self.begun[stage])
+
+
+def _until(solution: Solution, times: tuple[float, ...]) -> float:
+    """Steps of a stage to be drawn: until it has settled, and beyond whatever is said to be learned in it."""
+    return max(settling(solution), *(1.15 * time for time in times if math.isfinite(time)), 1e-9)
+
+
+def two_tasks(state: PriorKnowledgeState) -> tuple[Task, Task]:
+    """Task A joins channel k of the input to channel k of the output; task B does so in turned directions."""
+    falling = state.decay ** np.arange(state.size)
+    inputs, outputs = (_turn(state.size, angle) for angle in (state.input_angle, state.output_angle))
+    maps = (np.diag(state.first_strength * falling), state.second_strength * outputs @ np.diag(falling) @ inputs.T)
+    first, second = (static(cross, name=name) for cross, name in zip(maps, NAMES, strict=True))
+    return first, second
+
+
+def starting_network(state: PriorKnowledgeState) -> TwoLayer:
+    """The network before any training, drawn as a study draws it."""
+    sizes, rng = (state.size, state.hidden_size, state.size), np.random.default_rng(state.seed)
+    if state.start == "random":
+        return TwoLayer.random(*sizes, scale=state.start_scale, rng=rng)
+    return TwoLayer.balanced(*sizes, scale=state.start_scale, imbalance=state.imbalance, rng=rng)
+
+
+def course_of(state: PriorKnowledgeState) -> Course:
+    """How the network of a state learns its tasks; the moment to look at changes nothing in it."""
+    return _course(state.model_copy(update={"time": 0.0}))
+
+
+@lru_cache(maxsize=64)
+def _course(state: PriorKnowledgeState) -> Course:
+    found = in_sequence(
+        two_tasks(state),
+        starting_network(state),
+        learning_rate=state.learning_rate,
+        steps=(_first_steps(state), math.inf),
+        strict=False,
+    )
+    return Course(found, state.accuracy)
+
+
+def _first_steps(state: PriorKnowledgeState) -> float:
+    return {"none": 0.0, "steps": state.first_steps, "converged": math.inf}[state.knowledge]
+
+
+def _turn(size: int, degrees: float) -> FloatArray:
+    """Rotation by an angle in the planes of channels 0 and 1, 2 and 3."""
+    # In quarter turns the sine and cosine are exact, so that the opposite task is exactly the opposite.
+    quarter, rest = divmod(degrees, 90.0)
+    c, s = math.cos(math.radians(rest)), math.sin(math.radians(rest))
+    for _ in range(int(quarter)):
+        c, s = -s, c
+    matrix = np.eye(size)
+    for k in range(0, size - 1, 2):
+        matrix[k : k + 2, k : k + 2] = [[c, -s], [s, c]]
+    return matrix
+
+
+def study_of(state: PriorKnowledgeState) -> str:
+    """The study with which `learncast forget` gives the numbers of the room."""
+    first, second = (task.cross_covariance.dense()[0, :, 0, :].T.tolist() for task in two_tasks(state))
+    steps = _first_steps(state)
+    network: dict[str, Any] = {"kind": "two-layer", "hidden_size": state.hidden_size, "start": state.start}
+    network |= {"scale": state.start_scale, "seed": state.seed}
+    if state.start == "balanced":
+        network["imbalance"] = state.imbalance
+    stages: list[dict[str, Any]] = [
+        {"name": name, "family": "static", "cross_correlation": cross}
+        for name, cross in zip(NAMES, (first, second), strict=True)
+    ]
+    if math.isfinite(steps):
+        stages[0]["train_steps"] = steps
+    training = {"learning_rate": state.learning_rate, "accuracy": state.accuracy}
+    tables = {"name": "prior knowledge", "network": network, "training": training, "sequence": stages}
+    told = json.dumps(state.model_dump(), separators=(",", ":"))
+    return f"# learncast forget this-file.toml\n# prior-knowledge {told}\n{to_toml(tables)}"
+
+
+#: What a part makes of a state and its course: pictures, readings, and a sentence.
+Shown = tuple[tuple[Panel, ...], tuple[Reading, ...], str]
+
+
+def _within_theory(part: Callable[[PriorKnowledgeState, Course], Shown]) -> Callable[[PriorKnowledgeState], View]:
+    """Show a part with how far it may be trusted, or say in a note why there is no such start."""
 
     @functools.wraps(part)
-    def shown_part(state: PriorKnowledgeState) -> View:
+    def view(state: PriorKnowledgeState) -> View:
         try:
             course = course_of(state)
         except InvalidSpec as error:  # a balance that these sizes cannot have: a legal setting without a network
             return View((), validity_of("outside"), notes=(Note(str(error), "warning"),))
-        return part(state, course)
+        panels, readings, words = part(state, course)
+        validity = validity_of(course.found.forecast_class, course.found.assumptions)
+        return View(panels, validity, readings, _notes(course), words)
 
-    return shown_part
+    return view
 
 
 @_within_theory
-def learning(state: PriorKnowledgeState, course: Course) -> View:
+def learning(state: PriorKnowledgeState, course: Course) -> Shown:
     """Losses of both tasks, and strengths of the modes of the one in training."""
-    return View(
-        (_losses(state, course), _strengths(course)),
-        _validity(course),
-        _readings(course),
-        _notes(course),
-    )
+    return (_losses(state, course), _strengths(course)), _readings(course), ""
 
 
 @_within_theory
-def grams(state: PriorKnowledgeState, course: Course) -> View:
+def grams(state: PriorKnowledgeState, course: Course) -> Shown:
     """The network's gram matrices and its map at one moment, beside the map that the task in training asks for."""
     stage, steps = course.moment(state.time)
-    solution = course.found.solutions[stage]
+    solution = course.found.courses[stage]
     now = solution.at([steps])
     task = NAMES[stage]
+    wanted = [pooled_statistics(o.stage.task, 0.0)[0].T for o in course.found.outcomes]
     pictures = (
         ("input_gram", "Input gram matrix, W1'W1", "input", "input", now["input_gram"].values[0]),
         ("output_gram", "Output gram matrix, W2 W2'", "output", "output", now["output_gram"].values[0]),
         ("network_function", "Network function, W2 W1", "output", "input", now["network_function"].values[0]),
-        ("wanted", f"What {task} asks for", "output", "input", solution.problem.cross),
+        ("wanted", f"What {task} asks for", "output", "input", wanted[stage]),
     )
     elapsed = float(course.begun[stage] + steps)
     readings = (
@@ -77,15 +264,14 @@ def grams(state: PriorKnowledgeState, course: Course) -> View:
         _loss_reading(f"loss of {task}", now["loss"].values[0]),
     )
     # One scale for all moments, so that colours can be compared while the time is moved.
-    wanted = max(float(np.abs(one.problem.cross).max()) for one in course.found.solutions)
-    panels = tuple(_matrix(*picture, largest=wanted) for picture in pictures)
-    return View(panels, _validity(course), readings, _notes(course))
+    largest = max(float(np.abs(one).max()) for one in wanted)
+    return tuple(_matrix(*picture, largest=largest) for picture in pictures), readings, ""
 
 
 @_within_theory
-def forgetting(state: PriorKnowledgeState, course: Course) -> View:
+def forgetting(state: PriorKnowledgeState, course: Course) -> Shown:
     """Loss of either task after every stage, and how much each stage changed it."""
-    loss, change = course.found.loss, course.found.forgetting
+    loss, change = course.found.losses(), course.found.forgetting
     after = tuple(f"after {name}" for name in NAMES)
     panels = (
         _table("loss_after", "Loss of each task", ("at the start", *after), loss.values, "half mean squared error"),
@@ -97,14 +283,14 @@ def forgetting(state: PriorKnowledgeState, course: Course) -> View:
         if forgotten > ROUNDING
         else "Learning task B does not raise the loss of task A: nothing is forgotten."
     )
-    return View(panels, _validity(course), _readings(course), _notes(course), words)
+    return panels, _readings(course), words
 
 
 def _losses(state: PriorKnowledgeState, course: Course) -> Panel:
     curves = course.curves
     clock, losses = curves["time"].values, curves["loss"].values
     traces = [Trace("line", "theory", f"loss of {name}", clock, losses[:, k], series=k) for k, name in enumerate(NAMES)]
-    if course.found.steps[0] > 0:
+    if course.trained[0] > 0:
         after = clock[POINTS:]
         naive = course.naive.at(after - after[0])["loss"].values
         traces.append(Trace("line", "null", "task B unprepared", after, naive, series=2))
@@ -115,8 +301,8 @@ def _losses(state: PriorKnowledgeState, course: Course) -> Panel:
 
 def _strengths(course: Course) -> Panel:
     traces: list[Trace] = []
-    for stage, (solution, name) in enumerate(zip(course.found.solutions, NAMES, strict=True)):
-        if course.found.steps[stage] == 0:
+    for stage, (solution, name) in enumerate(zip(course.found.courses, NAMES, strict=True)):
+        if course.trained[stage] == 0:
             continue
         clock = course.curves["time"].values[stage * POINTS : (stage + 1) * POINTS]
         strength = solution.at(clock - clock[0])["strength"].values
@@ -156,8 +342,8 @@ def _table(key: str, title: str, rows: tuple[str, ...], values: FloatArray, colo
 
 def _readings(course: Course) -> tuple[Reading, ...]:
     first, second, naive = course.steps_to_learn
-    loss, change = course.found.loss.values, course.found.forgetting.values
-    stay = course.found.steps[0]
+    loss, change = course.found.losses().values, course.found.forgetting.values
+    stay = course.trained[0]
     late = f", beyond its stage of {stay:.4g}" if math.isfinite(first) and first > stay else ""
     return (
         Reading("task A is learned in", first, STEPS, shown(first) + late),
@@ -172,10 +358,6 @@ def _readings(course: Course) -> tuple[Reading, ...]:
 def _loss_reading(label: str, value: float) -> Reading:
     """A loss for people; what rounding leaves of zero is zero."""
     return Reading(label, float(value), LOSS.unit, f"{0.0 if abs(value) < ROUNDING else value:.4g}")
-
-
-def _validity(course: Course) -> Validity:
-    return validity_of(course.found.forecast_class, course.found.assumptions)
 
 
 def _notes(course: Course) -> tuple[Note, ...]:
@@ -194,7 +376,6 @@ ROOM = Room(
         "what it already knows, what it forgets, and from which starts it never learns."
     ),
     state=PriorKnowledgeState,
-    controls=controls(),
     parts={"learning": learning, "grams": grams, "forgetting": forgetting},
     study=study_of,
 )

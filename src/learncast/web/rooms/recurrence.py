@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from learncast.recurrence.stability import Optimum, extrapolation, least_hidden_size
-from learncast.recurrence.tradeoff import loss_terms, zero_recurrence_warning
+from learncast.answers.answer import shown
+from learncast.assumptions import Assumption, stable_learning_rate
+from learncast.dynamics.recurrent_mode import ModeTrajectory, mode_trajectory
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.recurrence.long_run import ModeStart, weights_at
+from learncast.recurrence.order import crossing_time, half_loss_time
+from learncast.recurrence.stability import Optimum, RecurrenceFit, extrapolation, largest_stable_rate, least_hidden_size
+from learncast.recurrence.tradeoff import Transition, change_of_kind, loss_terms, zero_recurrence_warning
+from learncast.trajectory import STEPS
 from learncast.validation import FloatArray
-from learncast.web.panel import Axis, Note, Panel, Reading, Role, Trace, View
+from learncast.web.panel import Axis, Note, Panel, Reading, Role, Trace, View, validity_of
 from learncast.web.room import Room
-from learncast.web.rooms.recurrence_order import order
-from learncast.web.rooms.recurrence_setting import LARGEST, RecurrenceState, continued, controls, fit_of, presets
-from learncast.web.rooms.recurrence_study import study_of
-from learncast.web.rooms.recurrence_transition import WEIGHTS, Turn, turn_of, weighed
-from learncast.web.verdict import validity_of
+from learncast.web.rooms.recurrence_setting import (
+    LARGEST,
+    SMALLEST,
+    RecurrenceState,
+    continued,
+    fit_of,
+    mode_series,
+    presets,
+    start_of,
+    study_of,
+)
 
 LAG = Axis("lag behind the readout", "steps")
 STRENGTH = Axis("strength of the target", "target/input")
 RECURRENCE = Axis("recurrence b", "1/step")
 SHARE = Axis("unexplained share of the target", "1", span=(0.0, 1.05))
-#: Recurrences that a picture shows at most; further ones are told in words.
-WIDEST = 6.0
+#: Recurrences, and other numbers, that a picture shows at most; further ones are told in words.
+WIDEST, HIGHEST = 6.0, 1e6
+#: Weights of the past at which the best recurrence is looked for; 1 is the series as it is drawn.
+WEIGHTS = np.array([0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0, 1.25, 1.5, 1.75, 2.0])
+WEIGHT = Axis("weight of the past", "of the drawn series", span=(0.0, 2.0))
 
 SILENT = Note("This series asks for nothing: every recurrence does equally well. Drag a point away from 0.", "warning")
 
@@ -82,7 +100,7 @@ def stability(state: RecurrenceState) -> View:
         "Unexplained on longer trials",
         Axis("steps in a trial", "steps"),
         Axis(SHARE.label, SHARE.unit),
-        (Trace("line", "theory", "unexplained", told.horizons, _drawable(told.unexplained)),),
+        (Trace("line", "theory", "unexplained", told.horizons, _within(told.unexplained, HIGHEST)),),
     )
     readings = (
         *_best_readings(best),
@@ -92,110 +110,101 @@ def stability(state: RecurrenceState) -> View:
     return View((answers, reach), validity_of("exact"), readings, _notes(state))
 
 
+def weighed(series: tuple[float, ...], weight: float) -> tuple[float, ...]:
+    """The series with everything before the last input counted so many times."""
+    past = (weight * s for s in series[1:])
+    return (series[0], *(s if abs(s) >= SMALLEST else 0.0 for s in past))
+
+
+@lru_cache(maxsize=64)
+def turn_of(series: tuple[float, ...]) -> Transition:
+    """Where the best recurrence changes its kind as the past counts more.
+
+    The whole search of `learncast.recurrence.tradeoff.transition` takes seconds; a picture that follows the hand has
+    room for the largest change, and for a place to a 4096th of its interval.
+    """
+    return change_of_kind(lambda w: fit_of(weighed(series, w)), WEIGHTS.tolist(), jumps=1, precision=2.0**-12)
+
+
 def transition(state: RecurrenceState) -> View:
     """How the best recurrence changes as everything before the last input counts more or less."""
-    found = turn_of(state.series)
-    weight = Axis("weight of the past", "of the drawn series", span=(0.0, 2.0))
-    now = fit_of(state.series).best
-    heights = found.best[np.abs(found.best) <= WIDEST]
-    span = 1.25 * max(1.0, float(np.abs(heights).max(initial=0.0)))
-    optima = [(w, o.recurrence) for w, f in zip(WEIGHTS, found.fits, strict=True) for o in f.optima]
-    w, b = (np.array(column) for column in zip(*optima, strict=True))
-    marks = (
-        Trace("line", "pinned", "the series as drawn", np.ones(2), np.array([-span, span])),
-        *_threshold(found, span),
-    )
-    picture = Panel(
-        "best_recurrence",
-        "Best recurrence, and rivals that training can end in",
-        weight,
-        Axis(RECURRENCE.label, RECURRENCE.unit, span=(-span, span)),
-        (
-            Trace("points", "null", "local optima", w, _within(b, span)),
-            Trace("line", "best", "best recurrence", *_best_line(found, span)),
-            *marks,
-        ),
-    )
-    notes = () if any(state.series) else (SILENT,)
+    found, fits = turn_of(state.series), [fit_of(weighed(state.series, w)) for w in WEIGHTS.tolist()]
+    best = np.array([fit.best.recurrence for fit in fits])
+    span = 1.25 * max(1.0, float(np.abs(best[np.abs(best) <= WIDEST]).max(initial=0.0)))
+    w, b = np.array([(w, o.recurrence) for w, fit in zip(WEIGHTS, fits, strict=True) for o in fit.optima]).T
+    ends = np.array([-span, span])
+    traces = [
+        Trace("points", "null", "local optima", w, _within(b, span)),
+        Trace("line", "best", "best recurrence", *_best_line(found, best, span)),
+        Trace("line", "pinned", "the series as drawn", np.ones(2), ends),
+    ]
+    if not math.isnan(found.parameter):
+        traces.append(Trace("line", "threshold", f"transition, {found.kind}", np.full(2, found.parameter), ends))
+    axis = Axis(RECURRENCE.label, RECURRENCE.unit, span=(-span, span))
+    title = "Best recurrence, and rivals that training can end in"
     readings = (
-        _reading("transition at a weight of", found.weight, weight.unit, none="none found from 0.05 to 2"),
+        _reading("transition at a weight of", found.parameter, WEIGHT.unit, none="none found from 0.05 to 2"),
         _reading("best recurrence below", found.below, RECURRENCE.unit),
         _reading("best recurrence above", found.above, RECURRENCE.unit),
-        *_best_readings(now),
+        *_best_readings(fit_of(state.series).best),
     )
-    return View((picture, _use_of_past(state, found)), validity_of("exact"), readings, notes, _turn_words(found))
+    return View(
+        (Panel("best_recurrence", title, WEIGHT, axis, tuple(traces)), _use_of_past(state, fits)),
+        validity_of("exact"),
+        readings,
+        () if any(state.series) else (SILENT,),
+        _turn_words(found),
+    )
 
 
-def _use_of_past(state: RecurrenceState, found: Turn) -> Panel:
+def _use_of_past(state: RecurrenceState, fits: list[RecurrenceFit]) -> Panel:
     """What is left unexplained with the best recurrence, and with none."""
-    series = np.array([weighed(state.series, w) for w in WEIGHTS.tolist()])
-    terms = loss_terms(1.0, 0.0, 1.0, series)
+    terms = loss_terms(1.0, 0.0, 1.0, [weighed(state.series, w) for w in WEIGHTS.tolist()])
     with np.errstate(divide="ignore", invalid="ignore"):  # a series of zeros leaves an unknown share
-        feedforward = 1 - terms.data**2 / (4 * terms.regulariser * terms.constant)
-    recurrent = np.array([f.best.unexplained for f in found.fits])
-    return Panel(
-        "use_of_past",
-        "What remembering is worth",
-        Axis("weight of the past", "of the drawn series", span=(0.0, 2.0)),
-        SHARE,
-        (
-            Trace("line", "null", "without recurrence", WEIGHTS, feedforward),
-            Trace("line", "best", "best recurrence", WEIGHTS, recurrent),
-            Trace("line", "pinned", "the series as drawn", np.ones(2), np.array([0.0, 1.0])),
-        ),
+        feedforward = terms.least_loss / terms.constant
+    traces = (
+        Trace("line", "null", "without recurrence", WEIGHTS, feedforward),
+        Trace("line", "best", "best recurrence", WEIGHTS, np.array([fit.best.unexplained for fit in fits])),
+        Trace("line", "pinned", "the series as drawn", np.ones(2), np.array([0.0, 1.0])),
     )
+    return Panel("use_of_past", "What remembering is worth", WEIGHT, SHARE, traces)
 
 
-def _best_line(found: Turn, span: float) -> tuple[FloatArray, FloatArray]:
+def _best_line(found: Transition, best: FloatArray, span: float) -> tuple[FloatArray, FloatArray]:
     """The best recurrence over the weights, broken where it jumps."""
-    weights, best = WEIGHTS, _within(found.best, span)
-    if found.kind == "first order":
-        n = int(np.searchsorted(WEIGHTS, found.weight))
-        sides = _within(np.array([found.below, np.nan, found.above]), span)
-        weights, best = np.insert(weights, [n] * 3, found.weight), np.insert(best, [n] * 3, sides)
-    return weights, best
+    if found.kind != "first order":
+        return WEIGHTS, _within(best, span)
+    n = [int(np.searchsorted(WEIGHTS, found.parameter))] * 3
+    sides = np.array([found.below, np.nan, found.above])
+    return np.insert(WEIGHTS, n, found.parameter), _within(np.insert(best, n, sides), span)
 
 
-def _threshold(found: Turn, span: float) -> tuple[Trace, ...]:
-    if math.isnan(found.weight):
-        return ()
-    ends = np.array([-span, span])
-    return (Trace("line", "threshold", f"transition, {found.kind}", np.full(2, found.weight), ends),)
-
-
-def _turn_words(found: Turn) -> str:
+def _turn_words(found: Transition) -> str:
     if found.kind == "first order":
         return (
-            f"At a weight of {found.weight:.6g} the best recurrence jumps from {_number(found.below)} to "
+            f"At a weight of {found.parameter:.6g} the best recurrence jumps from {_number(found.below)} to "
             f"{_number(found.above)}; around it both are optima, and the end of training depends on its start."
         )
     if found.kind == "continuous":
-        return f"The best recurrence leaves 0 without a jump at a weight of {found.weight:.4g}."
+        return f"The best recurrence leaves 0 without a jump at a weight of {found.parameter:.4g}."
     return "The best recurrence changes smoothly: there is no transition in this range."
 
 
 def _loss_panel(series: tuple[float, ...]) -> Panel:
-    """Loss of every recurrence with the best strength for it: constant + data + regulariser at u = -data / 2 reg."""
-    optima, best = fit_of(series).optima, fit_of(series).best
+    """Loss of every recurrence with the best strength for it."""
+    best, optima = fit_of(series).best, fit_of(series).optima
     finite = [o for o in optima if abs(o.recurrence) <= WIDEST]
     span = 1.25 * max([1.0, *(abs(o.recurrence) for o in finite)])
     grid = np.linspace(-span, span, 401)
-    unit = loss_terms(1.0, grid, 1.0, series)
-    u = -unit.data / (2 * unit.regulariser)
-    loss = unit.constant + u * unit.data + u * u * unit.regulariser
-    others = [o for o in finite if o is not best]
-    marks: tuple[tuple[Role, str, list[Optimum]], ...] = (
-        ("null", "other minima", others),
-        ("best", "best", [best] if best in finite else []),
-    )
-    traces = [
-        Trace("points", role, name, np.array([o.recurrence for o in of]), np.array([o.loss for o in of]))
-        for role, name, of in marks
-        if of
-    ]
-    curve = Trace("line", "theory", "loss at the best strength", grid, loss)
+    loss = loss_terms(1.0, grid, 1.0, series).least_loss
+    traces = [Trace("line", "theory", "loss at the best strength", grid, loss)]
+    marks: tuple[tuple[Role, str, bool], ...] = (("null", "other minima", False), ("best", "best", True))
+    for role, name, chosen in marks:
+        places = [(o.recurrence, o.loss) for o in finite if (o is best) == chosen]
+        if places:
+            traces.append(Trace("points", role, name, *np.array(places).T))
     axis = Axis("half mean squared error", "target^2")
-    return Panel("loss", "Loss against the recurrence", RECURRENCE, axis, (curve, *traces))
+    return Panel("loss", "Loss against the recurrence", RECURRENCE, axis, tuple(traces))
 
 
 def _best_readings(best: Optimum) -> tuple[Reading, ...]:
@@ -248,16 +257,172 @@ def _response(best: Optimum, lags: int) -> FloatArray:
     if not math.isfinite(best.recurrence) or not math.isfinite(best.strength):
         return np.full(lags, np.nan)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return _drawable(best.strength * best.recurrence ** np.arange(lags, dtype=float))
-
-
-def _drawable(values: FloatArray) -> FloatArray:
-    """Values of a size that can be drawn; others are left out."""
-    return np.where(np.abs(values) <= 1e6, values, np.nan)
+        return _within(best.strength * best.recurrence ** np.arange(lags, dtype=float), HIGHEST)
 
 
 def _within(values: FloatArray, span: float) -> FloatArray:
+    """Values of a size that can be drawn; others are left out."""
     return np.where(np.abs(values) <= span, values, np.nan)
+
+
+#: Initial recurrences at which the half-loss times of a frozen recurrence are drawn.
+STARTS = np.linspace(-0.99, 0.99, 100)
+#: Times at which learning is looked at, as shares of the last: evenly, and closer and closer towards the start, where
+#: a mode that learns soon does all it does.
+CLOCK = np.unique(np.concatenate([np.linspace(0.0, 1.0, 121), np.geomspace(1e-7, 1.0, 240)]))
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedMode:
+    """The learning of one mode, in flow time: gradient steps times learning rate.
+
+    Attributes
+    ----------
+    series : tuple of float
+        Strength by lag.
+    start : ModeStart
+    path : ModeTrajectory
+        Weights and loss while the recurrence learns too.
+    half, half_frozen : float
+        Time to half of the first loss, with learned and with frozen recurrence: infinite for never, `nan` if not yet.
+    """
+
+    series: tuple[float, ...]
+    start: ModeStart
+    path: ModeTrajectory
+    half: float
+    half_frozen: float
+
+    @property
+    def share(self) -> FloatArray:
+        """Loss over time as a share of the first."""
+        return self.path.loss / self.path.loss[0]
+
+    @property
+    def last(self) -> ModeStart:
+        """Weights at the last time shown that the integration reached."""
+        return weights_at(self.path, int(np.flatnonzero(np.isfinite(self.path.loss))[-1]))
+
+
+def learned_modes(state: RecurrenceState) -> tuple[LearnedMode, ...]:
+    """The learning of every mode that asks for something; silent ones have nothing to learn."""
+    span = state.steps * state.learning_rate
+    return tuple(_learned(s, state.recurrence, state.initial, span) for s in mode_series(state) if any(s))
+
+
+def rate_condition(modes: tuple[LearnedMode, ...], learning_rate: float) -> Assumption:
+    """How near the learning rate comes to where descent leaves the flow, at the start and at the end shown."""
+    sharpness = [
+        largest_stable_rate(LinearRNN(*np.reshape(weights, (3, 1, 1))), steps=len(mode.series)).sharpness
+        for mode in modes
+        for weights in (mode.start, mode.last)
+    ]
+    return stable_learning_rate(learning_rate, np.array(sharpness))
+
+
+@lru_cache(maxsize=256)
+def _learned(series: tuple[float, ...], recurrence: float, initial: float, span: float) -> LearnedMode:
+    start = start_of(series, recurrence, initial)
+    path = mode_trajectory(span * CLOCK, *start, series)
+    # Training that is not shown is not integrated: a mode can take seconds to its half, or to where it never comes.
+    level = 0.5 * float(path.loss[0])
+    never = min(o.loss for o in fit_of(series).optima) >= level
+    half = math.inf if never else crossing_time(path, level, series)
+    frozen = half_loss_time(series, **start._asdict(), learn_recurrence=False)
+    return LearnedMode(series, start, path, half, float(frozen.steps))
+
+
+def order(state: RecurrenceState) -> View:
+    """Learning curves of the modes, and what is learned first."""
+    modes = learned_modes(state)
+    silent = len(mode_series(state)) - len(modes)
+    notes = [] if not silent else [Note(f"{silent} of the modes ask for nothing and have nothing to learn.", "warning")]
+    if not modes:
+        return View((), validity_of("integrated"), notes=tuple(notes))
+    condition = rate_condition(modes, state.learning_rate)
+    if not condition.holds:
+        text = f"Outside the theory: {condition.condition.otherwise}; {condition.condition.remedy}."
+        notes.append(Note(text, "warning"))
+    notes += [
+        Note(f"The weights of mode {k} run away before the last step shown.", "error")
+        for k, mode in enumerate(modes)
+        if str(mode.path.status) != "ok"
+    ]
+    panels = (_curves(modes, state), _recurrences(modes, state), _times(modes, state))
+    return View(panels, validity_of("integrated", (condition,)), _readings(modes, state), tuple(notes), _words(modes))
+
+
+def _curves(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> Panel:
+    traces = tuple(
+        Trace("line", "theory", f"mode {k}", m.path.times / state.learning_rate, m.share, series=k)
+        for k, m in enumerate(modes)
+    )
+    half = Trace("line", "threshold", "half", np.array([0.0, state.steps]), np.full(2, 0.5))
+    axis = Axis("loss, of the first", "1")
+    return Panel("learning", "Learning curves, recurrence learned", Axis("training time", STEPS), axis, (*traces, half))
+
+
+def _recurrences(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> Panel:
+    traces = []
+    for k, m in enumerate(modes):
+        best = fit_of(m.series).best.recurrence
+        clock = m.path.times / state.learning_rate
+        traces.append(Trace("line", "theory", f"mode {k}", clock, m.path.recurrence, series=k))
+        if math.isfinite(best) and abs(best) <= 10:
+            ends = np.array([0.0, state.steps])
+            traces.append(Trace("line", "target", f"mode {k}, best", ends, np.full(2, best), series=k))
+    axis = Axis("recurrence b", "1/step")
+    return Panel("recurrence", "The recurrence while it learns", Axis("training time", STEPS), axis, tuple(traces))
+
+
+def _times(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> Panel:
+    """Half-loss times of a frozen recurrence over its value, and of a learned one from the present start."""
+    traces = []
+    for k, m in enumerate(modes):
+        a, _, c = m.start
+        steps = half_loss_time(
+            m.series,
+            recurrence=STARTS,
+            input_weight=a,
+            output_weight=c,
+            learn_recurrence=False,
+            learning_rate=state.learning_rate,
+        ).steps
+        drawn = np.where(np.isfinite(steps) & (steps > 0), steps, np.nan)
+        traces.append(Trace("line", "theory", f"mode {k}, frozen", STARTS, drawn, series=k))
+        if math.isfinite(m.half) and m.half > 0:
+            now = np.array([state.recurrence]), np.array([m.half / state.learning_rate])
+            traces.append(Trace("points", "pinned", f"mode {k}, learned", *now, series=k))
+    return Panel(
+        "half_loss",
+        "Steps to half the loss, by the recurrence at the start",
+        Axis("recurrence b at the start", "1/step", span=(-1.0, 1.0)),
+        Axis("half-loss time", STEPS, scale="log"),
+        tuple(traces),
+    )
+
+
+def _readings(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> tuple[Reading, ...]:
+    found = []
+    for k, m in enumerate(modes):
+        learned, frozen = m.half / state.learning_rate, m.half_frozen / state.learning_rate
+        words = shown(learned) if not math.isnan(learned) else f"not within {state.steps:.6g} steps"
+        found += [
+            Reading(f"mode {k} halves its loss, b learned", learned, STEPS, words),
+            Reading(f"mode {k} halves its loss, b frozen", frozen, STEPS, shown(frozen)),
+        ]
+    last = modes[0].last.recurrence
+    found.append(Reading("recurrence of mode 0 at the end shown", last, "1/step", f"{last:.5g}"))
+    return tuple(found)
+
+
+def _words(modes: tuple[LearnedMode, ...]) -> str:
+    halved = sorted((m.half, k) for k, m in enumerate(modes) if math.isfinite(m.half))
+    if len(modes) == 1 or not halved:
+        return "" if halved else "No mode halves its loss in the training shown."
+    names = ", then ".join(f"mode {k}" for _, k in halved)
+    late = [f"mode {k}" for k, m in enumerate(modes) if not math.isfinite(m.half)]
+    return f"Order of learning: {names}." + (f" Not within the training shown: {', '.join(late)}." if late else "")
 
 
 ROOM = Room(
@@ -268,7 +433,6 @@ ROOM = Room(
         "whether it is stable on longer trials, when remembering pays, and what is learned first."
     ),
     state=RecurrenceState,
-    controls=controls(),
     parts={"fit": fit, "stability": stability, "transition": transition, "order": order},
     study=study_of,
 )

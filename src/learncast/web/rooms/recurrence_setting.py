@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Annotated, Literal
+import json
+from functools import lru_cache, partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import AfterValidator, Field
 
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.recurrence.order import ModeStart
+from learncast.recurrence.long_run import ModeStart
 from learncast.recurrence.stability import RecurrenceFit, best_recurrence
+from learncast.study.files import to_toml
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
-from learncast.web.room import Control, State
-from learncast.web.rooms.sliders import chooser, slider
+from learncast.web.room import State, control
 
 #: What a point of the series may be, and the size below which it is 0: nobody drags more finely.
 LARGEST, SMALLEST = 5.0, 1e-6
@@ -26,58 +27,36 @@ Strength = Annotated[
 ]
 
 
+_task = partial(control, group="The task")
+_start = partial(control, group="The network at the start")
+_order = partial(control, group="Order of learning")
+_AGE = "covariance of the target with the input so many steps before it; drag the points"
+_BEYOND = {"silent": "do not count", "held": "count like the oldest", "repeated": "begin again"}
+
+
 class RecurrenceState(State):
     """What the room's controls say."""
 
-    series: tuple[Strength, ...] = Field(
-        default=tuple(float(s) for s in 0.8 ** np.arange(10)), min_length=2, max_length=MOST_LAGS
+    series: tuple[Strength, ...] = _task(
+        tuple(float(s) for s in 0.8 ** np.arange(10)),
+        "Strength of the target by lag, s",
+        (-LARGEST, LARGEST),
+        kind="numbers",
+        lengths=(2, MOST_LAGS),
+        unit="target/input",
+        help=_AGE,
     )
-    beyond: Literal["silent", "held", "repeated"] = "silent"
-    reach: float = Field(default=2.5, ge=1.5, le=3.0)
-    recurrence: float = Field(default=0.5, ge=-0.99, le=0.99)
-    initial: float = Field(default=0.1, ge=0.01, le=0.5)
-    modes: int = Field(default=2, ge=1, le=2)
-    ratio: float = Field(default=0.6, ge=0.1, le=1.0)
-    shift: int = Field(default=0, ge=0, le=10)
-    learning_rate: float = Field(default=0.01, ge=1e-4, le=0.1)
-    steps: float = Field(default=500.0, ge=10.0, le=10_000.0)
-
-
-def controls() -> tuple[Control, ...]:
-    """Controls of the room, in the order of the page."""
-    state = RecurrenceState
-    task, start, order = "The task", "The network at the start", "Order of learning"
-    return (
-        Control(
-            "series",
-            "Strength of the target by lag, s",
-            "numbers",
-            state.model_fields["series"].default,
-            "target/input",
-            "covariance of the target with the input so many steps before it; drag the points",
-            -LARGEST,
-            LARGEST,
-            group=task,
-        ),
-        chooser(
-            state,
-            "beyond",
-            "Inputs older than the series",
-            {"silent": "do not count", "held": "count like the oldest", "repeated": "begin again"},
-            help="what the task asks of longer trials",
-            group=task,
-        ),
-        slider(state, "reach", "Longest trial, of the one trained on", step=0.1, unit="times", group=task),
-        slider(state, "recurrence", "Recurrence, b", step=0.01, unit="1/step", group=start),
-        slider(state, "initial", "Input and output weight", step=0.01, scale="log", group=start),
-        slider(state, "learning_rate", "Learning rate", step=0.01, unit="1/step", scale="log", group=start),
-        slider(state, "steps", "Training shown", step=0.01, unit="gradient steps", scale="log", group=order),
-        slider(
-            state, "modes", "Modes", step=1, unit="modes", group=order, tip="the series, and a weaker and earlier copy"
-        ),
-        slider(state, "ratio", "Second mode against the first", step=0.01, group=order),
-        slider(state, "shift", "Second mode comes earlier by", step=1, unit="lags", group=order),
+    beyond: Literal["silent", "held", "repeated"] = _task(
+        "silent", "Inputs older than the series", choices=_BEYOND, help="what the task asks of longer trials"
     )
+    reach: float = _task(2.5, "Longest trial, of the one trained on", (1.5, 3.0), 0.1, unit="times")
+    recurrence: float = _start(0.5, "Recurrence, b", (-0.99, 0.99), 0.01, unit="1/step")
+    initial: float = _start(0.1, "Input and output weight", (0.01, 0.5), 0.01, scale="log")
+    learning_rate: float = _start(0.01, "Learning rate", (1e-4, 0.1), 0.01, unit="1/step", scale="log")
+    steps: float = _order(500.0, "Training shown", (10.0, 10_000.0), 0.01, unit="gradient steps", scale="log")
+    modes: int = _order(2, "Modes", (1, 2), 1, unit="modes", help="the series, and a weaker and earlier copy")
+    ratio: float = _order(0.6, "Second mode against the first", (0.1, 1.0), 0.01)
+    shift: int = _order(0, "Second mode comes earlier by", (0, 10), 1, unit="lags")
 
 
 def presets(series: tuple[float, ...]) -> dict[str, list[float]]:
@@ -128,14 +107,28 @@ def mode_series(state: RecurrenceState) -> tuple[tuple[float, ...], ...]:
     return tuple(found)
 
 
-def task_of(series: tuple[float, ...], name: str = "drawn series") -> Task:
-    """The task of white inputs, of variance 1, whose target weighs them by the series."""
-    s, T = np.array(series), len(series)
-    return Task(np.eye(T)[:, None, :, None], s[::-1, None, None], [[float(s @ s)]], name=name)
-
-
 @lru_cache(maxsize=256)
 def start_of(series: tuple[float, ...], recurrence: float, initial: float) -> ModeStart:
     """Weights of a mode before training, the output weight's sign as an aligned network has it."""
-    network = LinearRNN.aligned(recurrence=recurrence, initial=initial, hidden_size=1, task=task_of(series))
+    s = np.array(series)
+    task = Task(np.eye(len(s))[:, None, :, None], s[::-1, None, None], [[float(s @ s)]], name="drawn series")
+    network = LinearRNN.aligned(recurrence=recurrence, initial=initial, hidden_size=1, task=task)
     return ModeStart(float(network.input_weights[0, 0]), recurrence, float(network.output_weights[0, 0]))
+
+
+def study_of(state: RecurrenceState) -> str:
+    """The study with which `learncast forecast` gives the numbers of the room's first mode."""
+    tables: dict[str, Any] = {
+        "name": "a learned recurrence",
+        "network": {"kind": "linear-rnn", "hidden_size": 1, "recurrence": state.recurrence, "initial": state.initial},
+        "training": {"learning_rate": state.learning_rate, "learn": ["input", "recurrent", "output"]},
+        "target": {
+            "name": "drawn series",
+            "family": "sensory",
+            "task": "drawn",
+            "steps": len(state.series),
+            "parameters": {"strengths": list(state.series)},
+        },
+    }
+    told = json.dumps(state.model_dump(), separators=(",", ":"))
+    return f"# learncast forecast this-file.toml\n# recurrence {told}\n{to_toml(tables)}"

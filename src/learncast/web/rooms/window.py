@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
-from pydantic import Field, create_model
+from pydantic import create_model
 
 from learncast.validation import FloatArray
-from learncast.web.panel import Axis, Note, Panel, Reading, Trace, View
-from learncast.web.room import Control, Room, State
-from learncast.web.rooms.sliders import slider
-from learncast.web.verdict import validity_of, warnings_of
+from learncast.web.panel import Axis, Note, Panel, Reading, Trace, View, validity_of, warnings_of
+from learncast.web.room import Room, State, control
 
 if TYPE_CHECKING:
-    from learncast.learnability.lag_window import Window
+    from learncast.learnability.detection.requirement import Window
     from learncast.learnability.learnability_window import LearnabilityWindow
 
 #: Numbers of sequences at which the curve is drawn.
@@ -25,12 +23,22 @@ _POINTS = 240
 _NOISES = {"per_lag": "against the noise of its lag", "total": "against all gradient noise"}
 
 
+_evidence = partial(control, step=0.02, scale="log", group="Evidence")
+_sample_size = partial(
+    _evidence, label="sequences", span=(1.0, 1e9), unit="sequences", help="How many sequences the model is trained on."
+)
+_threshold = partial(
+    _evidence, label="threshold", span=(0.01, 100.0), help="Signal-to-noise ratio from which a lag counts."
+)
+_layer = partial(control, 0, "layer", step=1.0, group="Model", help="Recurrent layer, the lowest first.")
+
+
 class WindowState(State):
     """What the controls of the window room say."""
 
-    sample_size: float = Field(default=1000.0, ge=1.0, le=1e9)
-    threshold: float = Field(default=0.1, ge=0.01, le=100.0)
-    layer: int = Field(default=0, ge=0, le=0)
+    sample_size: float = _sample_size(1000.0)
+    threshold: float = _threshold(0.1)
+    layer: int = _layer(span=(0, 0))
 
     @property
     def number(self) -> int:
@@ -46,7 +54,6 @@ def window_room(window: LearnabilityWindow | None) -> Room:
     window : LearnabilityWindow, optional
         As named on the command line; nothing else is ever loaded.
     """
-    state = WindowState if window is None else _state_of(window)
     return Room(
         name="window",
         title="Window",
@@ -54,8 +61,7 @@ def window_room(window: LearnabilityWindow | None) -> Room:
             "How far back can a trained recurrent model learn, and from how many sequences? Move the number of "
             "sequences and the signal-to-noise ratio that a lag must reach."
         ),
-        state=state,
-        controls=_controls(state),
+        state=WindowState if window is None else _state_of(window),
         parts={"window": lru_cache(maxsize=64)(partial(_shown, window))},
         study=partial(_study, window),
     )
@@ -73,17 +79,14 @@ def windows_at(layer: xr.Dataset, sequences: Any, threshold: float, *, noise: st
         Signal-to-noise ratio from which a lag counts.
     noise : {"per_lag", "total"}
     """
-    from learncast.learnability.lag_window import Window, window_of
+    from learncast.learnability.detection.requirement import learnable_window
 
     told = (layer["score"] > layer["critical_score"]).values
-    ratio = _ratio(layer, sequences, noise)
-    found = window_of(layer["lag"].values, told & (ratio >= threshold))
-    unknown = (told & np.isnan(ratio)).any(axis=-1)
-    return Window(*(np.where(unknown, np.nan, part) for part in found))
+    return learnable_window(layer["lag"].values, told, _ratio(layer, sequences, noise), threshold)
 
 
 def _ratio(layer: xr.Dataset, sequences: Any, noise: str) -> FloatArray:
-    from learncast.learnability.sample_requirement import signal_to_noise
+    from learncast.learnability.detection.requirement import signal_to_noise
 
     own = ("scale", "tail_index") if noise == "per_lag" else ("total_scale", "total_tail_index")
     scale, index = (layer[name].values for name in own)
@@ -97,34 +100,10 @@ def _state_of(window: LearnabilityWindow) -> type[WindowState]:
     return create_model(
         "WindowState",
         __base__=WindowState,
-        sample_size=(float, Field(default=float(window.sequences), ge=1.0, le=1e9)),
-        threshold=(float, Field(default=threshold, ge=0.01, le=100.0)),
-        layer=(int, Field(default=0, ge=0, le=window.layers - 1)),
+        sample_size=(float, _sample_size(float(window.sequences))),
+        threshold=(float, _threshold(threshold)),
+        layer=(int, _layer(span=(0, window.layers - 1))),
     )
-
-
-def _controls(state: type[WindowState]) -> tuple[Control, ...]:
-    size = slider(
-        state,
-        "sample_size",
-        "sequences",
-        step=0.02,
-        unit="sequences",
-        scale="log",
-        group="Evidence",
-        tip="How many sequences the model is trained on.",
-    )
-    threshold = slider(
-        state,
-        "threshold",
-        "threshold",
-        step=0.02,
-        scale="log",
-        group="Evidence",
-        tip="Signal-to-noise ratio from which a lag counts.",
-    )
-    layer = slider(state, "layer", "layer", step=1.0, group="Model", tip="Recurrent layer, the lowest first.")
-    return (size, threshold, layer) if layer.most else (size, threshold, Control("layer", "layer", "hidden", 0))
 
 
 def _shown(window: LearnabilityWindow | None, state: WindowState) -> View:

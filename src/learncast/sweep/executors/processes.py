@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from learncast.errors import InvalidSpec
-from learncast.sweep.work import Fate, Job, Outcome, Work, computed
+from learncast.sweep.executors.executor import Executor, Fate, Job, Outcome, Work, computed
 from learncast.threads import one_thread_each
 from learncast.validation import count
 
@@ -36,7 +36,7 @@ class _Worker:
     ready: bool = False
 
 
-class Processes:
+class Processes(Executor):
     """Spawned processes with one thread each; one that dies is replaced and its job comes back.
 
     Parameters
@@ -82,9 +82,6 @@ class Processes:
             self._look_round()
         found, self._returned = self._returned, []
         return found
-
-    def withdraw(self) -> list[Outcome]:
-        return []
 
     def close(self, *, now: bool) -> None:
         for worker in self._crew:

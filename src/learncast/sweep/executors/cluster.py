@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from learncast.errors import InvalidSpec
-from learncast.sweep.processes import pickled
-from learncast.sweep.work import Fate, Job, Outcome, Work, computed
+from learncast.packages import package
+from learncast.sweep.executors.executor import Executor, Fate, Job, Outcome, Work, computed
+from learncast.sweep.executors.processes import pickled
 from learncast.validation import count
 
 #: How dask and asyncio say that nobody waits for an answer any more.
@@ -24,7 +25,7 @@ _CANCELLED = (asyncio.CancelledError, concurrent.futures.CancelledError)
 _RECOUNT = 2.0
 
 
-class Cluster:
+class Cluster(Executor):
     """A dask cluster: one started here, or one that runs already.
 
     Parameters
@@ -71,7 +72,10 @@ class Cluster:
             ) from error
 
     def idle(self) -> int:
-        self._count_workers()
+        # Workers come and go; a batch system may start them long after the sweep.
+        if self._asked is None and time.monotonic() - self._counted > _RECOUNT:
+            self._counted = time.monotonic()
+            self.workers = max(1, sum(self._client.nthreads().values()))
         return max(0, self.workers - len(self._running))
 
     def submit(self, jobs: Sequence[Job]) -> None:
@@ -86,7 +90,13 @@ class Cluster:
             return []
         with self._client.as_current(), contextlib.suppress(TimeoutError, *_CANCELLED):
             _distributed().wait(list(self._running), timeout=seconds, return_when="FIRST_COMPLETED")
-        self._check_scheduler()
+        if self._client.status != "running":
+            raise InvalidSpec(
+                required="the dask scheduler must go on running",
+                got=f"a connection that is {self._client.status}",
+                why="nobody hands out the tasks",
+                remedy="start it again and resume: what was entered is kept",
+            )
         found: list[Outcome] = []
         for future in [future for future in self._running if future.done()]:
             found += _returned(future, self._running.pop(future))
@@ -96,47 +106,24 @@ class Cluster:
         if self._client.nthreads():
             return []
         found = [Outcome(job, Fate.unstarted) for jobs in self._running.values() for job in jobs]
-        for future in self._running:
-            future.cancel()
-        self._running = {}
+        self._abandon()
         return found
 
     def close(self, *, now: bool) -> None:
+        self._abandon()
+        for one in (self._client, self._cluster):
+            if one is not None:
+                one.close()
+
+    def _abandon(self) -> None:
         for future in self._running:
             future.cancel()
         self._running = {}
-        if self._client is not None:
-            self._client.close()
-        if self._cluster is not None:
-            self._cluster.close()
-
-    def _count_workers(self) -> None:
-        """Workers come and go; a batch system may start them long after the sweep."""
-        if self._asked is None and time.monotonic() - self._counted > _RECOUNT:
-            self._counted = time.monotonic()
-            self.workers = max(1, sum(self._client.nthreads().values()))
-
-    def _check_scheduler(self) -> None:
-        if self._client.status != "running":
-            raise InvalidSpec(
-                required="the dask scheduler must go on running",
-                got=f"a connection that is {self._client.status}",
-                why="nobody hands out the tasks",
-                remedy="start it again and resume: what was entered is kept",
-            )
 
 
 def _distributed() -> Any:
-    try:
-        import distributed
-    except ImportError as error:
-        raise InvalidSpec(
-            required="distributed must be installed to compute on a cluster",
-            got="no such package",
-            why="dask hands out the tasks",
-            remedy="pip install 'learncast[sweep]', or use processes",
-        ) from error
-    return distributed
+    remedy = "pip install 'learncast[sweep]', or use processes"
+    return package("distributed", "to compute on a cluster", why="dask hands out the tasks", remedy=remedy)
 
 
 def _batch(payload: bytes, jobs: list[Job]) -> list[Outcome]:
@@ -152,12 +139,11 @@ def _unpickled(payload: bytes) -> Work:
 
 def _returned(future: Any, jobs: list[Job]) -> list[Outcome]:
     """What a future brought; when its workers died, dask does not say over which job."""
-    if future.status == "finished":
-        try:
+    status = future.status
+    if status == "finished":
+        with contextlib.suppress(OSError, *_CANCELLED):  # its worker died between computing and sending
             return list(future.result())
-        except (OSError, *_CANCELLED):  # its worker died between computing and sending
-            return [Outcome(job, Fate.unstarted) for job in jobs]
-    if future.status != "error":  # cancelled or lost, which is nobody's fault
+    if status != "error":  # cancelled or lost, which is nobody's fault
         return [Outcome(job, Fate.unstarted) for job in jobs]
     error = future.exception()
     if isinstance(error, _distributed().KilledWorker):
