@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import learncast as lc
+from learncast.dynamics.gradient_flow import gradient_flow
+from learncast.dynamics.modes import modes
 from learncast.responses.modes import solve_response
 from learncast.responses.response import response
 
@@ -283,7 +285,7 @@ def solved(task, network, rate):
 
 
 def flow(*learn):
-    return lambda task, network, rate: lc.gradient_flow(task, network, learning_rate=rate, learn=learn or None)
+    return lambda task, network, rate: gradient_flow(task, network, learning_rate=rate, learn=learn or None)
 
 
 def responding(task, network, rate):
@@ -596,6 +598,7 @@ def test_at_zero_it_is_the_start(made):
     assert float(made.solution.at(0)["loss"][0]) == pytest.approx(loss, rel=made.kind.loss)
 
 
+@pytest.mark.slow_cases("flow_at_every_step")
 def test_what_does_not_learn_is_left_alone(made):
     found, given = weights(made.solution.network_at(made.times[5])), weights(made.network)
     assert set(found) == set(given)
@@ -681,8 +684,8 @@ def test_trajectory_and_network_agree(made):
 def test_weights_on_request_are_the_network_s(turned):
     """Of a solution up to rotation: continuous in time, and the same function and similarities."""
     ask = np.linspace(0, turned.times[-1], 150)
-    found = turned.solution.at(ask, include=("first_weights", "second_weights"))
-    first, second = (np.asarray(found[name]) for name in ("first_weights", "second_weights"))
+    found = turned.solution.at(ask, include=("input_weights", "output_weights"))
+    first, second = (np.asarray(found[name]) for name in ("input_weights", "output_weights"))
     np.testing.assert_allclose(second @ first, found["network_function"], rtol=0, atol=turned.kind.rounding)
     np.testing.assert_allclose(np.swapaxes(first, 1, 2) @ first, found["input_gram"], rtol=0, atol=turned.kind.rounding)
     np.testing.assert_allclose(first[0], layers(weights(turned.network))[0], rtol=0, atol=1e-12)
@@ -755,6 +758,7 @@ def test_going_on_is_going_straight(made):
             np.testing.assert_allclose(on[name], value, rtol=0, atol=made.kind.rounding)
 
 
+@pytest.mark.slow_cases("relu_two_outputs_at_every_step", "flow_at_every_step")
 def test_time_to_is_the_first_entry(made):
     times = made.solution.time_to(0.9)
     steps = times.descent_steps if made.kind.whole else times.flow_steps
@@ -870,7 +874,7 @@ def test_there_is_nothing_between_two_steps(stepped):
 @pytest.mark.parametrize("name", [n for n in FLOWS if CASES[n][1] is solved])
 def test_a_closed_form_is_the_integrated_flow(name):
     made = case(name)
-    numerical = lc.gradient_flow(made.task, made.network, learning_rate=made.rate, learn=made.learn)
+    numerical = gradient_flow(made.task, made.network, learning_rate=made.rate, learn=made.learn)
     ask = made.times[:8]
     exact, integrated = made.solution.at(ask)["loss"], numerical.at(ask)["loss"]
     # an error of 1e-11 in each step of the integration, spread by the flow; measured: 4e-10
@@ -893,9 +897,7 @@ def test_modes_start_at_the_network_s_singular_values(by_modes):
 
 def test_modes_end_at_their_optimum(by_modes):
     limit = by_modes.solution.limit()
-    np.testing.assert_allclose(
-        np.ravel(limit["strength"]), lc.modes(by_modes.task, by_modes.network).optimum, rtol=1e-12
-    )
+    np.testing.assert_allclose(np.ravel(limit["strength"]), modes(by_modes.task, by_modes.network).optimum, rtol=1e-12)
     loss = np.ravel(by_modes.solution.at(0)["loss"])[0]
     assert abs(np.ravel(limit["excess_loss"])[0]) <= 1e-12 * loss
 

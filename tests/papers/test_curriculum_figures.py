@@ -11,12 +11,12 @@ import pytest
 import xarray as xr
 from matplotlib.figure import Figure
 
-from learncast import tasks
+from learncast import simulate, tasks
 from learncast.errors import InvalidSpec
 from learncast.figures import page, stop_curves
 from learncast.papers import open_paper, reproduce
 from learncast.papers.curriculum import paper
-from learncast.papers.curriculum_training import Pool, scores, trained_pool
+from learncast.papers.curriculum.pools import Pool, PoolPlan, beside_forecasts, scores
 
 RESOLUTION = 12
 STEPS, RECURRENCE, START, RATE = 50, 0.96, 1e-4, 1e-3
@@ -139,7 +139,7 @@ def test_integration_profiles(small):
 @pytest.mark.slow
 def test_supplement(small):
     figure = small.figure("S5")
-    dataset = figure.data(preset="smoke")
+    dataset = figure.made()
     assert dataset.sizes["sample"] == 16
     numbers = figure.numbers(dataset)
     for key, flow in (
@@ -159,7 +159,10 @@ def test_a_pool_of_relu_curricula_is_trained_beside_its_forecast():
     """Shorter trials than the paper's: a task of ten steps is learned in a few hundred."""
     target = tasks.integration(steps=10, name="target")
     pool = Pool("target_strength", target, (1.5,), (1.5,))
-    dataset = trained_pool(pool, "relu", values=(1.5,), stops=(0.6,), seeds=2, processes=1)
+    plan = PoolPlan.of(pool, "relu", values=(1.5,), stops=(0.6,))
+    runs = simulate.train_all([plan.job(place, seed) for place in (0, 1) for seed in (0, 1)], processes=1)
+    assert all(run.status.name == "ok" for run in runs)
+    dataset = beside_forecasts(plan, np.array([float(run.steps) for run in runs]).reshape(2, 2))
     assert dataset["measured"].sizes == {"value": 1, "stop": 1, "seed": 2}
     # batches of a thousand: a standard deviation of about 2% for one run, and two runs
     measured, predicted = dataset["measured"].mean("seed"), dataset["predicted"]
@@ -196,7 +199,7 @@ def test_scores_of_a_forecast():
 @pytest.mark.slow
 def test_one_tanh_unit_is_forecast_by_its_table(small):
     figure = small.figure("4Y")
-    dataset = figure.data(preset="smoke")
+    dataset = figure.made()
     # one run of three thousand steps strays by about a hundredth
     assert figure.numbers(dataset)["largest error"] < 0.03
     assert isinstance(figure.draw(dataset), Figure)
@@ -205,7 +208,7 @@ def test_one_tanh_unit_is_forecast_by_its_table(small):
 @pytest.mark.slow
 def test_a_panel_shows_linear_and_relu_units(small):
     figure = small.figure("4A")
-    dataset = figure.data(preset="smoke")
+    dataset = figure.made()
     numbers = figure.numbers(dataset)
     assert numbers["linear: direct, predicted"] == 331
     for kind in ("linear", "relu"):

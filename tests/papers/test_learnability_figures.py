@@ -11,10 +11,10 @@ from scipy.stats import linregress, rankdata
 torch = pytest.importorskip("torch")
 
 from learncast.errors import InvalidSpec, UnsupportedModel  # noqa: E402
-from learncast.papers import learnability_runs, open_paper, reproduce  # noqa: E402
-from learncast.papers.learnability_curves import shown  # noqa: E402
-from learncast.papers.learnability_preset import OPTIMISERS, PRESETS  # noqa: E402
-from learncast.papers.learnability_runs import Run  # noqa: E402
+from learncast.papers import open_paper, reproduce  # noqa: E402
+from learncast.papers.learnability.preset import OPTIMIZERS, PRESETS  # noqa: E402
+from learncast.papers.learnability.runs import Run, diagnose  # noqa: E402
+from learncast.papers.paper import short  # noqa: E402
 
 PAPER = open_paper("learnability")
 
@@ -26,12 +26,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def adaptive(folder):
-    return PAPER.figure("1").data(preset="smoke", folder=folder)
+    return PAPER.figure("1").made(folder=folder)
 
 
 @pytest.fixture(scope="module")
 def table(folder):
-    return PAPER.figure("C").data(preset="smoke", folder=folder)
+    return PAPER.figure("C").made(folder=folder)
 
 
 def test_every_figure_of_the_paper_is_here():
@@ -56,7 +56,7 @@ def test_the_published_settings_are_kept():
     assert preset.main.updates * preset.main.batch == pytest.approx(750 * 8000, rel=0.03)  # whole batches
     assert (preset.main.lags[0], preset.main.lags[-1]) == (4, 256)
     assert set(preset.rates.values()) == {1e-3}
-    assert OPTIMISERS["SGD with momentum"]["momentum"] == 0.9
+    assert OPTIMIZERS["SGD with momentum"]["momentum"] == 0.9
 
 
 @pytest.mark.parametrize("name", ["1", "2", "3", "4", "5", "12", "13"])
@@ -86,12 +86,12 @@ def test_a_stored_run_is_not_trained_again(folder, adaptive, monkeypatch):
         raise AssertionError("trained again")
 
     monkeypatch.setattr("learncast.learnability.rehearsal.rehearsed", forbidden)
-    again = PAPER.figure("1").data(preset="smoke", folder=folder)
+    again = PAPER.figure("1").made(folder=folder)
     xr.testing.assert_identical(again, adaptive)
     # Without the diagnosis it is made again from the stored weights and the optimiser's state, to the last digit.
     for file in (folder / "runs").glob("window_const-gate_adamw*.nc"):
         file.unlink()
-    xr.testing.assert_allclose(PAPER.figure("1").data(preset="smoke", folder=folder), adaptive, rtol=1e-12)
+    xr.testing.assert_allclose(PAPER.figure("1").made(folder=folder), adaptive, rtol=1e-12)
 
 
 def test_an_interrupted_training_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -100,7 +100,7 @@ def test_an_interrupted_training_leaves_nothing_behind(tmp_path, monkeypatch):
 
     monkeypatch.setattr("learncast.learnability.rehearsal.rehearsed", stopped)
     with pytest.raises(KeyboardInterrupt):
-        learnability_runs.diagnosed(Run("const-gate", "SGD", 1, PRESETS["smoke"]), tmp_path)
+        diagnose(Run("const-gate", "SGD", 1, PRESETS["smoke"]).described(), folder=tmp_path)
     assert not list(tmp_path.rglob("*.*"))
 
 
@@ -118,7 +118,7 @@ def test_other_settings_are_another_run(tmp_path):
 def test_a_missing_device_is_named(tmp_path):
     preset = dataclasses.replace(PRESETS["smoke"], device="cuda")
     with pytest.raises(UnsupportedModel, match=r"'cuda'.*laptop"):
-        learnability_runs.diagnosed(Run("const-gate", "SGD", 1, preset), tmp_path)
+        diagnose(Run("const-gate", "SGD", 1, preset).described(), folder=tmp_path)
 
 
 def test_the_table_compares_envelopes(table):
@@ -147,7 +147,7 @@ def test_the_table_is_drawn(table):
 
 
 def test_numbers_say_what_is_unknown():
-    assert [shown(value) for value in (np.nan, np.inf, 1.23456)] == [None, "inf", 1.235]
+    assert [short(value) for value in (np.nan, np.inf, 1.23456)] == [None, "inf", 1.235]
 
 
 @pytest.mark.slow

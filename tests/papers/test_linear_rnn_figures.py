@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from learncast.papers import open_paper, recurrent_descent, reproduce
-from learncast.papers.linear_rnn import CAPTIONS, paper
+from learncast.papers import open_paper, reproduce
+from learncast.papers.linear_rnn import CAPTIONS, networks, paper
 
 SMALL = paper(seeds=1, points=12, accuracy=0.99)
 GOLDEN = {
@@ -44,8 +44,8 @@ def test_figure_is_drawn_and_its_numbers_can_be_written(name):
 
 @pytest.mark.slow
 def test_half_loss_times_are_the_reference_values(monkeypatch):
-    monkeypatch.setattr(recurrent_descent, "half_loss", lambda *_, **__: 1.0)  # the lines alone
-    dataset = recurrent_descent.order(1, 18, (1.0,), initial=0.1)
+    monkeypatch.setattr(networks, "descent_half_loss_time", lambda *_, **__: 1.0)  # the lines alone
+    dataset = networks.order(1, 18, (1.0,), initial=0.1)
     for recurrence in (0.5, 1.0):
         line = dataset["theory"].sel(recurrence=recurrence, method="nearest", tolerance=1e-9)
         np.testing.assert_allclose(line, GOLDEN[f"half_loss_order_b0_{recurrence}"]["expected"], rtol=1e-8)
@@ -74,6 +74,7 @@ def test_best_recurrences():
     assert found["of which the rule is right"] >= 0.99 * found["random sequences"]
 
 
+@pytest.mark.slow
 def test_longer_trials():
     found = numbers("S2b")
     leaks = [found[f"sum by b = {b}, loss at T2 = 50"] for b in ("0.99", "1", "1.01")]
@@ -97,6 +98,7 @@ def test_largest_stable_rates():
     assert found["largest gap of descent and theory, share"] < 6e-3
 
 
+@pytest.mark.slow
 def test_terms_of_the_loss():
     found, power = numbers("S3a"), (1 - 0.8**20) / (1 - 0.8**2)
     assert found["data term at the end"] == pytest.approx(-power, rel=DIGITS)

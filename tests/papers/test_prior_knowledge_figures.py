@@ -5,19 +5,18 @@ import json
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy.integrate import solve_ivp
 from scipy.linalg import sqrtm
 
+import learncast as lc
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers import open_paper, reproduce
-from learncast.papers import two_layer_descent as descent
-from learncast.papers.prior_knowledge import CAPTIONS, TRAINED, paper
-from learncast.papers.prior_knowledge_learning import slopes
-from learncast.papers.two_layer_continual import unrelated_pairs
-from learncast.papers.two_layer_kingdom import BY_COLOUR, living_kingdom
-from learncast.papers.two_layer_learning import TARGETS
-from learncast.papers.two_layer_paths import scaled_to_plane
-from learncast.papers.two_layer_training import loss_on, of_kind
+from learncast.papers.prior_knowledge import CAPTIONS, TRAINED, descent, paper
+from learncast.papers.prior_knowledge.continual import loss_on, of_kind, unrelated_pairs
+from learncast.papers.prior_knowledge.kingdom import BY_COLOUR, living_kingdom
+from learncast.papers.prior_knowledge.learning import TARGETS, slopes
+from learncast.representation.similarity import scaled_to_plane
 
 SMALL = paper()
 #: Descent follows the flow to first order: at the rates used, which are 0.002 times O(1) curvatures, to half a percent.
@@ -26,8 +25,7 @@ FIRST_ORDER = 5e-3
 
 @functools.cache
 def made(name):
-    figure = SMALL.figure(name)
-    return figure.data(preset="smoke") if figure.trained else figure.data()
+    return SMALL.figure(name).made()
 
 
 def numbers(name):
@@ -43,6 +41,7 @@ def cross(task):
 LONG = ("5B", "5C", "5D", "5E", "6A")
 
 
+@pytest.mark.slow_cases("6E", "6D")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in CAPTIONS])
 def test_figure_is_drawn_and_its_numbers_are_numbers(name):
     figure, dataset = SMALL.figure(name), made(name)
@@ -164,6 +163,7 @@ def test_losses_in_sequence_are_distances_of_tasks():
     np.testing.assert_allclose(loss - own, expected, atol=0.02)  # a stage of 5000 steps is not quite the end
 
 
+@pytest.mark.slow
 def test_linear_forgetting_is_told_before_training():
     dataset = made("5B")
     # learns_all asks each stage to be within 1e-8 of its end; forgetting is off by its root, 1e-4, at most.
@@ -190,6 +190,7 @@ def test_other_networks_forget_more_where_they_fit_what_no_linear_map_can():
     assert found["random targets, linear: mean absolute gap"] < 1e-4
 
 
+@pytest.mark.slow
 def test_five_losses_are_distances_of_tasks():
     rng = np.random.default_rng(7)
     in_turn = [descent.random_task(5, 4, rng) for _ in range(5)]
@@ -231,14 +232,14 @@ def test_imbalance_is_what_the_learning_rate_adds_and_what_other_units_make():
         for kind in ("tanh", "ReLU"):
             assert found[f"{targets}, {kind}, after task 1: median and largest"][0] > 0.1
     rng = np.random.default_rng(0)
-    S, net = cross(descent.random_task(3, 3, rng)), TwoLayer.balanced(3, 4, 3, scale=0.3, rng=rng)
+    task, net = descent.random_task(3, 3, rng), TwoLayer.balanced(3, 4, 3, scale=0.3, rng=rng)
     lost = [
-        descent.descend(S, net.first, net.second, learning_rate=0.02 / k, steps=500 * k, every=500 * k).imbalance[-1]
-        for k in (1, 4)
+        lc.descend(task, net, learning_rate=0.02 / k, steps=500 * k).network_at(np.inf).imbalance_share for k in (1, 4)
     ]
     assert lost[0] / lost[1] == pytest.approx(4.0, rel=0.1)  # first order, with second-order terms at rate 0.02
 
 
+@pytest.mark.slow
 def test_reversal_ends_on_the_saddle_and_training_leaves_it():
     found = numbers("6A")
     norm = 0.5 * np.sum(cross(descent.random_task(3, 2, np.random.default_rng(8))) ** 2)
@@ -351,6 +352,26 @@ def test_a_kick_needs_its_generator():
         )
 
 
+def written(S, start, *, learning_rate, steps):
+    """W2 W1 after every step of W1 += rate W2^T (S - W2 W1), W2 += rate (S - W2 W1) W1^T."""
+    W1, W2, found = start.first, start.second, [start.function]
+    for _ in range(steps):
+        error = learning_rate * (S - W2 @ W1)
+        W1, W2 = W1 + W2.T @ error, W2 + error @ W1.T
+        found.append(W2 @ W1)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("name", ["1B", "1C"])
+def test_descent_is_the_written_one(name):
+    """Function by function, to the rounding of 4000 steps."""
+    rng = np.random.default_rng(1)
+    _, task = (descent.random_task(3, 2, rng) for _ in (1, 2))
+    start = TwoLayer.balanced(3, 5, 2, scale=0.8 if name == "1C" else 0.02, rng=rng)
+    expected = written(cross(task), start, learning_rate=descent.RATE, steps=4000)[::20]
+    np.testing.assert_allclose(made(name)["network_function"].sel(source="descent"), expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["2C", "6E"])
 def test_training_in_torch_is_the_written_descent(name):
     """On trials whose second moments are the task's, training is descent on these to rounding."""
@@ -359,21 +380,22 @@ def test_training_in_torch_is_the_written_descent(name):
         inputs, hidden, outputs = (int(n) for n in rng.integers(2, 9, 3))
         task, scale = descent.random_task(inputs, outputs, rng), float(np.exp(rng.uniform(np.log(0.05), np.log(0.3))))
         start = TwoLayer.balanced(inputs, hidden, outputs, scale=scale, rng=rng)
-        run = descent.descend(cross(task), start.first, start.second, learning_rate=0.05, steps=240)
-        excess = 0.5 * ((run.functions - cross(task)) ** 2).sum(axis=(1, 2))
+        functions = written(cross(task), start, learning_rate=0.05, steps=240)
+        excess = 0.5 * ((functions - cross(task)) ** 2).sum(axis=(1, 2))
         expected = excess + 0.5 * task.target_power - 0.5 * np.sum(cross(task) ** 2)
         np.testing.assert_allclose(made("2C")["loss"].isel(source=0, network=0), expected, rtol=1e-11)
         return
     tree, rng = living_kingdom(), np.random.default_rng(10)
     start = descent.regular_start([tree], 16, rng, scale=0.25, learning_rate=descent.RATE)
-    run = descent.descend(cross(tree), start.first, start.second, learning_rate=descent.RATE, steps=6000, every=20)
+    functions = written(cross(tree), start, learning_rate=descent.RATE, steps=6000)[::20]
     found = made("6E").isel(panel=1, source=0, time=slice(0, 301))["network_function"]
-    np.testing.assert_allclose(found, run.functions, atol=1e-11)
+    np.testing.assert_allclose(found, functions, atol=1e-11)
 
 
-def test_training_is_done_once_and_reported():
-    shares = []
-    assert SMALL.figure("5C").data(preset="smoke", progress=shares.append) is made("5B")
+def test_training_is_done_once_and_reported(monkeypatch):
+    shares, first = [], made("5B")
+    monkeypatch.delattr("learncast.simulate.ensembles.train_ensemble")  # nothing can be trained again
+    xr.testing.assert_identical(SMALL.figure("5C").made(progress=shares.append), first)
     assert shares == [1.0]
     assert {figure.name for figure in SMALL.figures if figure.trained} == set(TRAINED)
 

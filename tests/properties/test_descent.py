@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import learncast as lc
+from learncast.dynamics.gradient_flow import gradient_flow
 from learncast.dynamics.learning_problem import LearningProblem
 
 run = settings(derandomize=True, deadline=None, max_examples=60)
@@ -209,7 +210,7 @@ def test_a_small_step_lowers_the_loss(case):
 
 @run
 @given(cases(), st.sampled_from(["gd", "momentum"]))
-def test_rotating_inputs_outputs_and_hidden_units_rotates_the_answer(case, optimiser):
+def test_rotating_inputs_outputs_and_hidden_units_rotates_the_answer(case, optimizer):
     turn = {
         name: orthonormal(case.rng, size)
         for name, size in zip(("inputs", "hidden", "outputs"), case.sizes[:3], strict=True)
@@ -217,7 +218,7 @@ def test_rotating_inputs_outputs_and_hidden_units_rotates_the_answer(case, optim
     other, maps = case.turned(**turn)
     rate = 0.01
     plain, turned = (
-        lc.descend(c.task, c.network, learning_rate=rate, steps=20, learn=c.learn, optimiser=optimiser)
+        lc.descend(c.task, c.network, learning_rate=rate, steps=20, learn=c.learn, optimizer=optimizer)
         for c in (case, other)
     )
     assume(plain.status is lc.Status.ok and np.abs(plain.loss).max() < 1e3)
@@ -231,13 +232,13 @@ def test_rotating_inputs_outputs_and_hidden_units_rotates_the_answer(case, optim
 
 @run
 @given(cases(), st.sampled_from(["gd", "momentum", "adam", "adamw"]))
-def test_exchanging_hidden_units_exchanges_their_weights(case, optimiser):
+def test_exchanging_hidden_units_exchanges_their_weights(case, optimizer):
     """A permutation commutes with updates weight by weight, Adam's too."""
     order = case.rng.permutation(case.sizes[1])
     other, maps = case.turned(hidden=np.eye(case.sizes[1])[order])
-    options = {"learning_rate": 1e-3, "steps": 10, "learn": case.learn, "optimiser": optimiser}
+    options = {"learning_rate": 1e-3, "steps": 10, "learn": case.learn, "optimizer": optimizer}
     plain, turned = (lc.descend(c.task, c.network, **options) for c in (case, other))
-    assume(optimiser in ("gd", "momentum") or well_sloped(plain))
+    assume(optimizer in ("gd", "momentum") or well_sloped(plain))
     for name, end in weights_of(plain.network_at(10)).items():
         np.testing.assert_allclose(weights_of(turned.network_at(10))[name], maps[name](end), rtol=0, atol=1e-9)
 
@@ -267,10 +268,10 @@ def test_the_flow_turns_with_its_coordinates_and_runs_with_the_rate(case):
     turn = orthonormal(case.rng, case.sizes[0])
     other, maps = case.turned(inputs=turn, hidden=orthonormal(case.rng, case.sizes[1]))
     options = {"learn": case.learn, "tolerance": 1e-10}
-    plain = lc.gradient_flow(case.task, case.network, learning_rate=0.1, **options)
+    plain = gradient_flow(case.task, case.network, learning_rate=0.1, **options)
     assume(plain.at([5.0])["status"].values[0] == "ok")
-    turned = lc.gradient_flow(other.task, other.network, learning_rate=0.1, **options)
-    slower = lc.gradient_flow(case.task, case.network, learning_rate=0.05, **options)
+    turned = gradient_flow(other.task, other.network, learning_rate=0.1, **options)
+    slower = gradient_flow(case.task, case.network, learning_rate=0.05, **options)
     end = weights_of(plain.network_at(5.0))
     # the integration's 1e-10 per step, spread by half a unit of flow time
     for name, value in end.items():

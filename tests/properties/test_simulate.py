@@ -53,7 +53,7 @@ class Case:
 
 
 @st.composite
-def cases(draw, optimisers=("gd", "momentum", "adam")):
+def cases(draw, optimizers=("gd", "momentum", "adam")):
     sizes = {name: draw(st.integers(1, 4), label=name) for name in ("steps", "inputs", "hidden", "outputs")}
     trials = draw(st.integers(2, 7), label="trials")
     every_step, diagonal = draw(st.booleans(), label="every step"), draw(st.booleans(), label="diagonal")
@@ -69,7 +69,7 @@ def cases(draw, optimisers=("gd", "momentum", "adam")):
         0.5 * rng.standard_normal((sizes["outputs"], hidden)),
         activation,
         learn,
-        Training(0.01, batch=None, steps=STEPS, learn=learn, optimiser=draw(st.sampled_from(optimisers))),
+        Training(0.01, batch=None, steps=STEPS, learn=learn, optimizer=draw(st.sampled_from(optimizers))),
         rng,
     )
 
@@ -87,7 +87,7 @@ def size(run):
 
 
 @few
-@given(cases(optimisers=("gd", "momentum")))
+@given(cases(optimizers=("gd", "momentum")))
 def test_the_order_of_trials_is_of_no_consequence(case):
     run = train((case.x, case.y), case.start, case.training)
     order = case.rng.permutation(len(case.x))
@@ -119,7 +119,7 @@ def test_hidden_units_have_no_names(case):
 
 
 @few
-@given(cases(optimisers=("gd",)), st.floats(0.3, 3.0))
+@given(cases(optimizers=("gd",)), st.floats(0.3, 3.0))
 def test_targets_and_readout_have_a_common_unit(case, unit):
     """Targets and output weights in another unit: answers scale with it, and the loss with its square.
 
@@ -141,7 +141,7 @@ def test_targets_and_readout_have_a_common_unit(case, unit):
 
 
 @few
-@given(cases(optimisers=("gd",)))
+@given(cases(optimizers=("gd",)))
 def test_a_small_full_batch_step_lowers_the_loss(case):
     """Descent: over one step of 1e-5 the loss falls by the rate times the squared slope, to the order of the step."""
     run = train((case.x, case.y), case.start, case.training.with_(learning_rate=1e-5, steps=1))
@@ -160,7 +160,7 @@ def test_two_stages_of_the_same_data_are_one_long_stage(case, cut):
     """With the moments kept, a border between stages changes nothing, to the last bit."""
     whole = train((case.x, case.y), case.start, case.training)
     stages = [lc.Stage((case.x, case.y), steps=cut), lc.Stage((case.x, case.y), steps=STEPS - cut)]
-    pieces = train(stages, case.start, case.training.with_(steps=None, reset_optimiser=False))
+    pieces = train(stages, case.start, case.training.with_(steps=None, reset_optimizer=False))
     np.testing.assert_array_equal(whole["loss"], pieces["loss"])
     np.testing.assert_array_equal(whole["strength"], pieces["strength"])
     np.testing.assert_array_equal(inner(whole).output_weights, inner(pieces).output_weights)

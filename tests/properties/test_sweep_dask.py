@@ -19,7 +19,7 @@ from learncast.errors import InvalidSpec
 pytest.importorskip("distributed")
 import dask
 
-from learncast.sweep.cluster import Cluster
+from learncast.sweep.executors.cluster import Cluster
 
 
 class BatchSystem:
@@ -102,6 +102,7 @@ def survive_worker_kills(witness, system: BatchSystem, *, tasks: int, number: in
     assert again.total() <= tasks + number * batch * 2 * 2
 
 
+@pytest.mark.slow
 def test_killed_dask_workers_cost_nothing_but_time(witness, batch_system):
     survive_worker_kills(witness, batch_system, tasks=30, number=2, batch=2, seed=4)
 

@@ -203,6 +203,41 @@ def _two_stops(total: Any, order: tuple[int, int], horizon: float, rules: Rules,
     return min(float(values[row, column]), float(polished.fun))
 
 
+# ---- whole steps of plain gradient descent: a <- a + eta c (beta - a c B), c <- c + eta a (beta - a c B) ----
+
+
+def descent_rest(weights: Array, cross: Array, power: Array, tolerance: float, goal: str, rate: float) -> Array:
+    """Steps on a task until it is learned, from weights (starts, 2, modes), all starts side by side."""
+    weights, steps = np.array(weights), np.zeros(len(weights))
+    optimum, level = cross / power, tolerance**2 * np.sum(cross**2 / (2 * power))
+    left = np.arange(len(weights))
+    while True:
+        u = weights[left, 0] * weights[left, 1]
+        if goal == "modes":
+            learned = (np.abs(u - optimum) <= tolerance * optimum * (1 + 1e-12)).all(axis=-1)
+        else:
+            learned = excess_loss(u, cross, power) <= level * (1 + 1e-12)
+        left = left[~learned]
+        if not len(left):
+            return steps
+        weights[left] = descended(weights[left], cross, power, rate)
+        steps[left] += 1
+
+
+def descended(weights: Array, cross: Array, power: Array, rate: float) -> Array:
+    """One step of descent of weights (..., 2, modes)."""
+    pull = rate * (cross - weights[..., 0, :] * weights[..., 1, :] * power)
+    return weights + weights[..., ::-1, :] * pull[..., None, :]
+
+
+def descent_path(weights: Array, cross: Array, power: Array, rate: float, steps: int) -> Array:
+    """Weights (2, modes) after 0, 1, ..., steps of descent."""
+    path = [weights]
+    for _ in range(steps):
+        path.append(descended(path[-1], cross, power, rate))
+    return np.array(path)
+
+
 # ---- any linear network: h_t = W_h h_{t-1} + W_x x_t, y = W_y h_T ----
 
 

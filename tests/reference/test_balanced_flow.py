@@ -12,7 +12,7 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import expm, sqrtm
 from scipy.optimize import brentq
 
-from learncast.dynamics.balanced_flow import BalancedFlow
+from learncast.dynamics.balanced.flow import BalancedFlow
 from learncast.errors import InvalidSpec
 
 FOLDER = Path(__file__).parent / "golden"
@@ -419,6 +419,7 @@ STIFF = {
 }
 
 
+@pytest.mark.slow_cases("s t = 1e4")
 @pytest.mark.equation("braun2022 Eq. (11)")
 @pytest.mark.parametrize("case", STIFF)
 def test_stiff_and_late(case):
@@ -765,3 +766,63 @@ def test_the_course_is_what_its_parts_are(inputs, hidden, outputs):
     expected = np.einsum("mk,tmn,nk->tk", U, flow.network_functions(times), V, optimize=True)
     np.testing.assert_allclose(strengths, expected, atol=1e3 * EPS)
     np.testing.assert_allclose(losses, flow.losses(times), rtol=1e-11, atol=1e-20)
+
+
+# --- near a separatrix -----------------------------------------------------------------------------------------------
+
+
+def near_separatrix(angle):
+    """Zero-balanced layers turned against the strongest mode but for a small angle."""
+    rng = np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.normal(size=(2, 2)))[0] for _ in range(2))
+    return (U * [1.0, 0.5]) @ V.T, 0.3 * V.T, 0.3 * U @ np.array([[-1.0, -angle], [-angle, 1.0]])
+
+
+def riccati(S, first, second, time):
+    """W2 W1 by the solution of P' = F P + P F - P^2 with sixty digits, the imbalance included."""
+    with mp.workdps(60):
+        S, V, U = (mp.matrix(m.tolist()) for m in (S, first.T, second))
+        D = U.T * U - V.T * V
+        half = (D[0, 0] + D[1, 1]) / 4
+        F = mp.diag([-half, -half, half, half])
+        F[2:, :2], F[:2, 2:] = S, S.T
+        Q = mp.zeros(4, 2)
+        Q[:2, :], Q[2:, :] = V, U
+        L, T = mp.eigsy(F)
+        grown = T * mp.diag([mp.exp(x * time) for x in L]) * T.T * Q
+        spent = T * mp.diag([mp.expm1(2 * x * time) / (2 * x) for x in L]) * T.T
+        P = grown * mp.inverse(mp.eye(2) + Q.T * spent * Q) * grown.T
+        return np.array(P[2:, :2].tolist(), dtype=float)
+
+
+@pytest.mark.parametrize("angle", [10.0**-k for k in range(4, 15)])
+def test_near_a_separatrix_no_digits_are_lost_that_the_start_has(angle):
+    S, first, second = near_separatrix(angle)
+    flow = BalancedFlow(S, first, second)
+    # eight roundings; an angle of 1e-14 is exactly on the separatrix by its tolerance, 64 of them
+    assert np.abs(flow.network_functions(0.0) - second @ first).max() <= (8 if angle > 1e-14 else 64) * EPS
+    # until the mode has left the separatrix and is learned
+    times = np.concatenate([[1e-8, 1e-3, 0.1], np.linspace(0.5, min(1.4 * np.log(1 / angle), 33.0), 12)])
+    if angle == 1e-14:
+        times = times[:5]
+    for time, found in zip(times, flow.network_functions(times), strict=True):
+        # A rounding of the start grows like exp(t) until the angle has; across it, where it is squared, for ever.
+        allowed = 16 * EPS * min(np.exp(time), 1 / angle) + (EPS * np.exp(time)) ** 2
+        if angle == 1e-14:
+            allowed = 64 * EPS * np.exp(time)
+        assert np.abs(found - riccati(S, first, second, time)).max() <= allowed
+        # one time by itself may take another order of rows
+        np.testing.assert_allclose(flow.network_functions(time), found, rtol=0, atol=allowed)
+
+
+def test_what_leaves_a_separatrix_ends_where_it_is_said_to():
+    S, first, second = near_separatrix(1e-11)
+    flow = BalancedFlow(S, first, second)
+    U, s, Vt = np.linalg.svd(S)
+    assert flow.lost_modes.tolist() == [1]
+    expected = s[0] * np.outer(U[:, 0], Vt[0])
+    for time in (1e3, np.inf):
+        np.testing.assert_allclose(flow.network_functions(time), expected, rtol=0, atol=ROUNDING)
+        weights = flow.weights(time)
+        np.testing.assert_allclose(weights[1] @ weights[0], expected, rtol=0, atol=ROUNDING)
+    assert flow.losses(np.inf) == pytest.approx(flow.final_loss, rel=1e-12)

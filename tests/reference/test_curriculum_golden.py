@@ -8,7 +8,8 @@ import pytest
 
 import learncast as lc
 from learncast.dynamics.mode_equation import descent_correction, strength, time_between, time_to_band
-from learncast.planning.curricula.explanation import closeness, singular_accuracy, speedup_terms
+from learncast.dynamics.modes import modes as modes_of_one
+from learncast.planning.explanation import closeness, singular_accuracy, speedup_terms
 
 ENTRIES = {
     entry["id"]: entry
@@ -129,7 +130,7 @@ def test_leaky_cross_covariance():
 )
 @covers("betas_white", "betas_ar1_K0.5_kappa10", "betas_leaky20", "betas_b1", "betas_b0")
 def test_recurrence_weighted_singular_values(name, task, recurrence):
-    modes = lc.modes(task, lc.LinearRNN.aligned(recurrence=recurrence))
+    modes = modes_of_one(task, lc.LinearRNN.aligned(recurrence=recurrence))
     agree(name, [modes.weighted_cross[0], modes.weighted_input[0], modes.optimum[0]])
 
 
@@ -161,7 +162,7 @@ def test_time_to_learn_and_the_printed_time(task):
     accuracies = 1 - tolerance
     learned = [lc.time_to_learn(s, accuracy) for s, accuracy in zip(solutions, accuracies, strict=True)]
     agree(f"time_{task}", [time.flow_steps for time in learned])
-    printed = [lc.printed_time(s, accuracy)[0] for s, accuracy in zip(solutions, accuracies, strict=True)]
+    printed = [lc.papers.printed_time(s, accuracy)[0] for s, accuracy in zip(solutions, accuracies, strict=True)]
     agree(f"time_{task}_eq12", printed)
 
 
@@ -193,7 +194,7 @@ def test_descent_counts():
 def test_descent_correction():
     counts = []
     for task in TASKS.values():
-        modes = lc.modes(task, PAPER)
+        modes = modes_of_one(task, PAPER)
         row = (modes.start[0], 0.99 * modes.optimum[0], 0.0, modes.weighted_cross[0], modes.weighted_input[0])
         time = time_between(*row)
         counts.append(float(time) / LEARNING_RATE + float(descent_correction(*row, time)))
@@ -213,7 +214,7 @@ def first_task(name):
 def test_curriculum_by_exact_hitting_times(name):
     given = ENTRIES[f"cl_{name}"]["inputs"]
     first = first_task(name)
-    modes = lc.modes(first, PAPER)
+    modes = modes_of_one(first, PAPER)
     # the entry's strengths are those of the family's closed forms to the last digits
     np.testing.assert_allclose([modes.weighted_cross[0], modes.weighted_input[0]], given["task1"], rtol=1e-13)
     stages = [lc.Stage(first, accuracy=1 - given["eps1"]), lc.Stage(WHITE, accuracy=1 - given["eps2"])]
@@ -244,9 +245,9 @@ def test_curriculum_as_printed(name):
     first, accuracies = first_task(name), (1 - given["eps1"], 1 - given["eps2"])
     stages = [lc.Stage(first, accuracy=accuracies[0]), lc.Stage(WHITE, accuracy=accuracies[1])]
     curriculum = lc.follow(stages, PAPER, learning_rate=1 / given["gamma"])
-    direct = lc.printed_time(solution(WHITE), accuracies[1])[0]
-    one = lc.printed_time(solution(first), accuracies[0])[0]
-    two = lc.printed_time(solution(WHITE, at_strength(curriculum.outcomes[0].end[0])), accuracies[1])[0]
+    direct = lc.papers.printed_time(solution(WHITE), accuracies[1])[0]
+    one = lc.papers.printed_time(solution(first), accuracies[0])[0]
+    two = lc.papers.printed_time(solution(WHITE, at_strength(curriculum.outcomes[0].end[0])), accuracies[1])[0]
     agree(entry, direct, "t02")
     agree(entry, one, "t01")
     agree(entry, two, "t12")
@@ -298,9 +299,9 @@ def test_phase_portraits(name):
     np.testing.assert_allclose(stages, portrait["total_steps"], rtol=1e-14)
     np.testing.assert_allclose(portrait["direct_steps"] - stages, portrait["speedup_steps"], rtol=1e-9)
     candidates = [target.varied(**{vary: value}) for value in values]
-    modes = [lc.modes(candidate, PAPER) for candidate in candidates]
+    modes = [modes_of_one(candidate, PAPER) for candidate in candidates]
     agree(name, [2 * m.weighted_cross[0] * LEARNING_RATE for m in modes], "gd_stability_2_beta_yx_over_gamma")
-    second = lc.modes(target, PAPER)
+    second = modes_of_one(target, PAPER)
     strengths = (second.weighted_cross[0], second.weighted_input[0])
     sums = [
         [
@@ -320,7 +321,7 @@ def test_phase_portraits(name):
 def test_fastest_path():
     given, expected = ENTRIES["optimal_up"]["inputs"], ENTRIES["optimal_up"]["expected"]
     cross, power = np.transpose(given["tasks"])
-    path = lc.fastest_path(cross, power, start=1e-3, end=3.92, learning_rate=1 / given["gamma"])
+    path = lc.planning.fastest_path(cross, power, start=1e-3, end=3.92, learning_rate=1 / given["gamma"])
     agree("optimal_up", path.flow_steps, "time")
     agree("optimal_up", [[leg.task, leg.start, leg.end] for leg in path.legs], "plan")
     assert sum(leg.flow_steps for leg in path.legs) == pytest.approx(expected["time"], rel=1e-9)
@@ -335,7 +336,14 @@ def test_overshooting_pays_from_the_stated_target_strength():
 
 def test_the_best_stop_is_the_edge_of_the_band():
     """The theory page: eps1 = 1 - (1 - eps2) u2*/u1*, not the singularity, and the target is then not trained."""
-    found = lc.plan(WHITE, [WHITE.varied(target_strength=1.5)], PAPER, learning_rate=LEARNING_RATE, accuracy=0.99)
+    first = WHITE.varied(target_strength=1.5, name="first")
+    found = lc.plan(WHITE, [first], PAPER, learning_rate=LEARNING_RATE, terms=lc.Terms(accuracy=0.99))
     # the stop is where a straight line meets the band's edge; 1e-6 leaves room for a numerical search
-    assert found.candidates[0].accuracy == pytest.approx(0.99 / 1.5, rel=1e-6)
-    assert found.best.outcomes[-1].flow_steps == pytest.approx(0, abs=1e-3)
+    route, ground = found.candidates[0].flow, found.ground
+    stopped = ground.accuracy(0, ground.after(0, ground.start, route.durations[0]))
+    assert stopped == pytest.approx(0.99 / 1.5, rel=1e-6)
+    assert route.rest == pytest.approx(0, abs=1e-3)
+    # in whole steps of descent the first one that is inside
+    before, after = (at for [at] in ground.descended(0, [ground.start], [int(found.total) - 1, int(found.total)]))
+    assert ground.accuracy(1, before) < 0.99 <= ground.accuracy(1, after)
+    assert found.route.rest == 0

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.simulate import LossBelow, Training, train
-from learncast.simulate.ensembles import train_ensemble
+from learncast.simulate.ensembles import EnsembleRun, train_ensemble
 from learncast.trajectory import Status, Trajectory
 
 KINDS = (None, "relu", "tanh")
@@ -58,7 +58,7 @@ def test_each_network_learns_as_it_would_alone():
         same_weights(run.networks[k], alone.network)
         np.testing.assert_allclose(run["loss"][:, k], alone["loss"], rtol=ROUNDING)
         np.testing.assert_array_equal(run.time, alone.time)
-        for name, last in zip(("first_weights", "second_weights"), layers(alone.network), strict=True):
+        for name, last in zip(("input_weights", "output_weights"), layers(alone.network), strict=True):
             rows, columns = last.shape
             found = run[name].values[-1, k]
             np.testing.assert_allclose(found[:rows, :columns], last, rtol=ROUNDING, atol=ROUNDING)
@@ -147,8 +147,11 @@ def test_the_run_is_repeatable_saved_and_reported(tmp_path):
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     assert len(shares) > 2
-    loaded = Trajectory.load(run.save(tmp_path / "run.nc"))
+    loaded = EnsembleRun.load(run.save(tmp_path / "run.nc"))
+    with pytest.raises(SchemaMismatch, match="holds ensemble"):
+        Trajectory.load(tmp_path / "run.nc")
     np.testing.assert_array_equal(loaded["loss"], run["loss"])
+    assert (loaded.status, loaded.steps, repr(loaded)) == (run.status, run.steps, repr(run))
     assert "4 networks" in repr(run)
     assert "4 ok" in repr(run)
     assert "torch" in run.provenance.versions

@@ -11,14 +11,12 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.planning.curricula.passage import Problem
-from learncast.planning.schedules.branching import explored
+from learncast.dynamics.mode_equation import Problem
+from learncast.planning.schedules.branching import explored, lower_bounds
 from learncast.planning.schedules.course import Course
-from learncast.planning.schedules.enclosure import lower_bounds
 from learncast.planning.schedules.optimal import cheapest_path
 from learncast.planning.schedules.search import best_schedule
 from learncast.planning.schedules.stopping import best_stop
-from learncast.planning.schedules.stops import best_stops
 from learncast.trajectory import Status
 
 GOLDEN = {
@@ -196,11 +194,10 @@ def test_overshoot_is_best_where_the_theory_page_says():
     for value, pays in ((1.30055, False), (1.30065, True)):
         found = best_schedule(
             white,
-            [white.varied(target_strength=value)],
+            [white.varied(target_strength=value, name="first")],
             network,
             learning_rate=1e-3,
-            max_stages=2,
-            least_accuracy=0.99,
+            terms=lc.Terms(max_stages=2, least_accuracy=0.99),
         )
         assert (len(found.stages) == 2) is pays
 
@@ -338,6 +335,7 @@ def compare_several(seeds, *, by_loss=False, gap=1e-6, max_boxes=20_000):
     return np.array(gaps), impossible, np.array(ratios)
 
 
+@pytest.mark.slow_cases("True")
 @pytest.mark.parametrize("by_loss", [False, True])
 def test_nothing_in_a_box_costs_less_than_its_bound(by_loss):
     slack = []
@@ -428,7 +426,7 @@ def test_many_stops_at_once_are_the_best_stops_one_by_one():
     cross = power * np.exp(rng.uniform(-0.7, 0.7, (41, 3)))
     start, still = 10 ** rng.uniform(-3, -0.5, 3), np.zeros(3)
     second = Problem(cross[0], power[0], still)
-    stops, totals = best_stops(start, Problem(cross[1:], power[1:], still), second, 0.02)
+    stops, totals = best_stop(start, Problem(cross[1:], power[1:], still), second, 0.02)
     for k in range(40):
         _, total = best_stop(start, Problem(cross[k + 1], power[k + 1], still), second, 0.02)
         # both halve to the last digit of the stop

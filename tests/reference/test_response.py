@@ -97,6 +97,7 @@ def test_descent_of_responses_is_backpropagation_through_time(name):
 FLIPPING = {"sixteen of random sign", "several outputs", "through zero"}
 
 
+@pytest.mark.slow_cases("2-True")
 @pytest.mark.parametrize(("outputs", "every_step"), [(1, False), (2, True)])
 def test_descent_of_a_tabulated_unit_is_backpropagation_through_time(outputs, every_step):
     pair = trials(8, outputs=outputs, every_step=every_step)
@@ -157,6 +158,7 @@ def test_closed_form_is_the_integrated_flow(name):
     np.testing.assert_allclose(other.interval, times.interval, rtol=0, atol=0.05 * width)
 
 
+@pytest.mark.slow_cases("sixteen of random sign")
 @pytest.mark.parametrize("name", ["through zero", "sixteen of random sign", "several recurrences"])
 def test_descent_reaches_the_flow_at_small_learning_rates(name):
     """The gap between descent and flow falls in proportion to the learning rate, also where weights pass through 0."""

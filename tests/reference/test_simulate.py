@@ -53,28 +53,28 @@ def answers(given, x, every_step, f):
     return torch.stack(said, dim=1) if every_step else said[-1]
 
 
-def loop(respond, parameters, make_optimiser, pieces, clip=None):
+def loop(respond, parameters, make_optimizer, pieces, clip=None):
     """Loss before every step and after the last, training on (x, y, steps) pieces one after another."""
-    optimiser, losses = make_optimiser(parameters), []
+    optimizer, losses = make_optimizer(parameters), []
     for x, y, steps in pieces:
         for _ in range(steps):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss = 0.5 * ((respond(x) - y) ** 2).sum() / len(x)
             losses.append(loss.item())
             loss.backward()
             if clip is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, clip)
-            optimiser.step()
+            optimizer.step()
     return np.array([*losses, (0.5 * ((respond(x) - y) ** 2).sum() / len(x)).item()])
 
 
-def loop_of_weights(x, y, network, learn, make_optimiser, steps, clip=None):
+def loop_of_weights(x, y, network, learn, make_optimizer, steps, clip=None):
     """The loop on a described network: losses, and weights at the end."""
     f = FUNCTIONS[network.activation if isinstance(network, lc.Activated) else "linear"]
     given = {name: torch.tensor(w) for name, w in weights(network).items()}
     parameters = [given[name].requires_grad_() for name in learn]
     x, y = torch.tensor(x), torch.tensor(y)
-    losses = loop(lambda x: answers(given, x, y.ndim == 3, f), parameters, make_optimiser, [(x, y, steps)], clip)
+    losses = loop(lambda x: answers(given, x, y.ndim == 3, f), parameters, make_optimizer, [(x, y, steps)], clip)
     return losses, {name: w.detach().numpy() for name, w in given.items()}
 
 
@@ -82,11 +82,11 @@ def sgd(learning_rate, **keywords):
     return lambda parameters: torch.optim.SGD(parameters, lr=learning_rate, **keywords)
 
 
-def compare(x, y, network, learn, make_optimiser, training, clip=None):
+def compare(x, y, network, learn, make_optimizer, training, clip=None):
     """Every recorded loss, and the weights after one step and after all, against the loop."""
     for steps, tolerance in ((1, ONE_STEP), (STEPS, MANY_STEPS)):
         run = train((x, y), network, training.with_(steps=steps, batch=None, learn=learn))
-        losses, expected = loop_of_weights(x, y, network, learn or tuple(weights(network)), make_optimiser, steps, clip)
+        losses, expected = loop_of_weights(x, y, network, learn or tuple(weights(network)), make_optimizer, steps, clip)
         assert np.isfinite(losses).all()
         assert losses[0] != losses[-1]
         np.testing.assert_allclose(run["loss"], losses, rtol=0, atol=tolerance * max(1, losses.max()))
@@ -193,28 +193,28 @@ def test_two_layers_are_the_loop(count, inputs, learn, activation):
 
 
 #: Settings of `Training` and torch's optimiser with the same ones.
-OPTIMISERS = {
-    "gd": ({"optimiser": "gd"}, torch.optim.SGD, {}),
+OPTIMIZERS = {
+    "gd": ({"optimizer": "gd"}, torch.optim.SGD, {}),
     "gd, decay": ({"weight_decay": 0.05}, torch.optim.SGD, {"weight_decay": 0.05}),
     "gd, clipped": ({"clip": 0.3}, torch.optim.SGD, {}),
-    "momentum": ({"optimiser": "momentum"}, torch.optim.SGD, {"momentum": 0.9}),
+    "momentum": ({"optimizer": "momentum"}, torch.optim.SGD, {"momentum": 0.9}),
     "momentum .5, decay": (
-        {"optimiser": "momentum", "momentum": 0.5, "weight_decay": 0.02},
+        {"optimizer": "momentum", "momentum": 0.5, "weight_decay": 0.02},
         torch.optim.SGD,
         {"momentum": 0.5, "weight_decay": 0.02},
     ),
-    "adam": ({"optimiser": "adam"}, torch.optim.Adam, {}),
+    "adam": ({"optimizer": "adam"}, torch.optim.Adam, {}),
     "adam, decay, clipped": (
-        {"optimiser": "adam", "weight_decay": 0.1, "betas": (0.8, 0.99), "clip": 0.5},
+        {"optimizer": "adam", "weight_decay": 0.1, "betas": (0.8, 0.99), "clip": 0.5},
         torch.optim.Adam,
         {"weight_decay": 0.1, "betas": (0.8, 0.99)},
     ),
-    "adamw": ({"optimiser": "adamw"}, torch.optim.AdamW, {}),
-    "adamw, decay": ({"optimiser": "adamw", "weight_decay": 0.3}, torch.optim.AdamW, {"weight_decay": 0.3}),
-    "rmsprop": ({"optimiser": "rmsprop"}, torch.optim.RMSprop, {}),
-    "rmsprop, decay": ({"optimiser": "rmsprop", "weight_decay": 0.1}, torch.optim.RMSprop, {"weight_decay": 0.1}),
+    "adamw": ({"optimizer": "adamw"}, torch.optim.AdamW, {}),
+    "adamw, decay": ({"optimizer": "adamw", "weight_decay": 0.3}, torch.optim.AdamW, {"weight_decay": 0.3}),
+    "rmsprop": ({"optimizer": "rmsprop"}, torch.optim.RMSprop, {}),
+    "rmsprop, decay": ({"optimizer": "rmsprop", "weight_decay": 0.1}, torch.optim.RMSprop, {"weight_decay": 0.1}),
     "adagrad, by hand": (
-        {"optimiser": lambda parameters: torch.optim.Adagrad(parameters, lr=0.01)},
+        {"optimizer": lambda parameters: torch.optim.Adagrad(parameters, lr=0.01)},
         torch.optim.Adagrad,
         {},
     ),
@@ -222,10 +222,10 @@ OPTIMISERS = {
 
 
 @pytest.mark.parametrize(("recurrence", "activation"), [("dense", None), ("half silent", "relu")])
-@pytest.mark.parametrize("name", OPTIMISERS)
-def test_optimisers_are_torch_s(name, recurrence, activation):
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_are_torch_s(name, recurrence, activation):
     """The half silent units tell decay of weights without a gradient; silent ones must stay at zero."""
-    settings, kind, keywords = OPTIMISERS[name]
+    settings, kind, keywords = OPTIMIZERS[name]
     x, y = trials("end")
     network = recurrent(recurrence)
     network = network if activation is None else lc.Activated(network, activation)
@@ -273,13 +273,13 @@ class Own(nn.Module):
         return self.readout(torch.sigmoid(torch.einsum("bti,tih->bh", x, self.taps) @ self.frozen + self.shift))
 
 
-def compare_module(x, y, module, optimiser="gd", kind=torch.optim.SGD, clip=None):
+def compare_module(x, y, module, optimizer="gd", kind=torch.optim.SGD, clip=None):
     before = {name: w.clone() for name, w in module.state_dict().items()}
     mine = copy.deepcopy(module).double()
     parameters = [p for p in mine.parameters() if p.requires_grad]
     pieces = [(torch.tensor(x), torch.tensor(y), STEPS)]
     losses = loop(mine, parameters, lambda p: kind(p, lr=0.02), pieces, clip)
-    run = train((x, y), module, Training(0.02, steps=STEPS, batch=None, optimiser=optimiser, clip=clip))
+    run = train((x, y), module, Training(0.02, steps=STEPS, batch=None, optimizer=optimizer, clip=clip))
     np.testing.assert_allclose(run["loss"], losses, rtol=0, atol=MANY_STEPS)
     assert losses[0] > losses[-1]
     expected = mine.state_dict()
@@ -317,10 +317,10 @@ def test_gated_modules_start_as_torch_does():
     assert not any(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
 
 
-@pytest.mark.parametrize(("optimiser", "kind"), [("gd", torch.optim.SGD), ("adam", torch.optim.Adam)])
-def test_a_module_of_the_user_s_own_is_the_loop(optimiser, kind):
+@pytest.mark.parametrize(("optimizer", "kind"), [("gd", torch.optim.SGD), ("adam", torch.optim.Adam)])
+def test_a_module_of_the_user_s_own_is_the_loop(optimizer, kind):
     x, y = trials("end")
-    compare_module(x, y, Own(), optimiser, kind, clip=0.5)
+    compare_module(x, y, Own(), optimizer, kind, clip=0.5)
 
 
 def test_a_module_that_keeps_averages_sees_each_batch_once():
@@ -332,11 +332,11 @@ def test_a_module_that_keeps_averages_sees_each_batch_once():
         for p in module.parameters():
             p.copy_(torch.randn(p.shape, generator=generator) / 3)
     mine = copy.deepcopy(module).double()
-    optimiser = torch.optim.SGD(mine.parameters(), lr=0.02)
+    optimizer = torch.optim.SGD(mine.parameters(), lr=0.02)
     for _ in range(STEPS):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (0.5 * ((mine(torch.tensor(x)) - torch.tensor(y)) ** 2).sum() / len(x)).backward()
-        optimiser.step()
+        optimizer.step()
     run = train((x, y), module, Training(0.02, steps=STEPS, batch=None))
     expected = mine.state_dict()
     for name, w in run.module.state_dict().items():
@@ -347,12 +347,12 @@ def test_a_module_that_keeps_averages_sees_each_batch_once():
 
 
 @pytest.mark.parametrize("reset", [True, False])
-@pytest.mark.parametrize("optimiser", ["adam", "momentum"])
-def test_a_curriculum_is_two_loops_or_one_long_one(optimiser, reset):
+@pytest.mark.parametrize("optimizer", ["adam", "momentum"])
+def test_a_curriculum_is_two_loops_or_one_long_one(optimizer, reset):
     """With a fresh optimiser two loops, one after the other; with the moments kept a single loop over both data."""
     first, second = trials("end", seed=0), trials("end", seed=8, count=12)
     network = recurrent("dense")
-    kind, keywords = {"adam": (torch.optim.Adam, {}), "momentum": (torch.optim.SGD, {"momentum": 0.9})}[optimiser]
+    kind, keywords = {"adam": (torch.optim.Adam, {}), "momentum": (torch.optim.SGD, {"momentum": 0.9})}[optimizer]
     given = {name: torch.tensor(w) for name, w in weights(network).items()}
     parameters = [w.requires_grad_() for w in given.values()]
     pieces = [(*map(torch.tensor, first), 12), (*map(torch.tensor, second), 9)]
@@ -366,7 +366,7 @@ def test_a_curriculum_is_two_loops_or_one_long_one(optimiser, reset):
     run = train(
         [lc.Stage(first, steps=12), lc.Stage(second, steps=9)],
         network,
-        Training(0.02, batch=None, optimiser=optimiser, reset_optimiser=reset),
+        Training(0.02, batch=None, optimizer=optimizer, reset_optimizer=reset),
     )
     for name, w in weights(run.network).items():
         np.testing.assert_allclose(w, given[name].detach().numpy(), rtol=0, atol=MANY_STEPS, err_msg=name)
@@ -377,19 +377,19 @@ def test_a_curriculum_is_two_loops_or_one_long_one(optimiser, reset):
 
 
 @pytest.mark.parametrize("kind", ["end", "every_step", "static"])
-@pytest.mark.parametrize("optimiser", ["gd", "momentum", "adam", "adamw"])
-def test_a_full_batch_is_descent_on_its_statistics(optimiser, kind):
+@pytest.mark.parametrize("optimizer", ["gd", "momentum", "adam", "adamw"])
+def test_a_full_batch_is_descent_on_its_statistics(optimizer, kind):
     x, y = trials(kind)
     if kind == "static":
         task, network = lc.tasks.from_pairs(x, y), lc.TwoLayer.random(2, 4, 3, scale=0.4, rng=np.random.default_rng(2))
-        subsets = [LAYERS, ("first",), ("second",)] if optimiser == "gd" else [LAYERS]
+        subsets = [LAYERS, ("first",), ("second",)] if optimizer == "gd" else [LAYERS]
     else:
         task, network = lc.Task.from_samples(x, y), recurrent("dense")
-        subsets = SUBSETS if optimiser == "gd" else [RECURRENT, ("input", "output")]
+        subsets = SUBSETS if optimizer == "gd" else [RECURRENT, ("input", "output")]
     for learn in subsets:
-        settings = {"learning_rate": 0.005, "steps": STEPS, "learn": learn, "optimiser": optimiser}
-        descent = lc.descend(task, network, **settings)
-        run = train((x, y), network, Training(**settings, batch=None))
+        settings = {"learning_rate": 0.005, "steps": STEPS, "learn": learn}
+        descent = lc.descend(task, network, **settings, optimizer=optimizer)
+        run = train((x, y), network, Training(**settings, optimizer=optimizer, batch=None))
         theory = descent.at(run.time.values)
         for name in ("loss", "strength"):
             gap = run[name] - theory[name]

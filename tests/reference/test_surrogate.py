@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from learncast import simulate
-from learncast.simulate.moments import Moments, MomentStack
+from learncast.advice.descent import BatchSlopes, descend_surrogate
+from learncast.advice.moments import Moments, MomentStack
+from learncast.advice.surrogate import linear_surrogate
 from learncast.simulate.sources import Source
-from learncast.simulate.surrogate import linear_surrogate
-from learncast.simulate.surrogate_descent import BatchSlopes, descend_surrogate
 from learncast.tasks.task import Task
 
 
@@ -130,14 +130,14 @@ def test_descent_is_torch_training_of_the_linearised_model(kind, make, steps):
     model, (x, y) = model_of(kind), trials(False)
     inputs, targets = torch.tensor(x), torch.tensor(y)
     expected = {name: value.detach().clone().requires_grad_() for name, value in model.named_parameters()}
-    optimiser, losses, states = make(list(expected.values())), [], []
+    optimizer, losses, states = make(list(expected.values())), [], []
     for _ in range(steps + 1):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = half_error(kind, expected, inputs, targets, 1, False)
         losses.append(float(loss.detach()))
         states.append({name: value.detach().clone() for name, value in expected.items()})
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     goal = losses[steps] * (1 + 1e-9)
     first = int(np.argmax(np.array(losses) <= goal))
     assert first > steps // 2
@@ -148,9 +148,8 @@ def test_descent_is_torch_training_of_the_linearised_model(kind, make, steps):
         surrogate.stacked(2),
         stack,
         np.array([[-1.0], [goal]]),
-        optimiser=lambda p: make(list(p.values())),
-        most_steps=1000,
-        limits=lambda now: np.array([steps // 2, steps + 5]),
+        optimizer=lambda p: make(list(p.values())),
+        limits=np.array([steps // 2, steps + 5]),
     )
     assert np.isinf(found.steps[0, 0])
     assert found.steps[1, 0] == first
@@ -199,8 +198,8 @@ def test_parameters_that_do_not_require_a_gradient_stay():
         surrogate.stacked(1),
         MomentStack.of([moments_of(x, y)]),
         np.array([[1e9, 3.0]]),
-        optimiser=lambda p: torch.optim.SGD(list(p.values()), lr=0.05),
-        most_steps=500,
+        optimizer=lambda p: torch.optim.SGD(list(p.values()), lr=0.05),
+        limits=500,
     )
     assert found.steps[0, 0] == 0
     state = found.states[0][1]

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from scipy.stats import levy_stable, norm
 
-from learncast.learnability import characteristic_function, stable_quantile, tail_index
-from learncast.learnability.aggregation import aggregated
-from learncast.learnability.stable_quantile import stable_quantiles
-from learncast.learnability.tail_index import METHODS, MINIMUM_SAMPLES, fit_tail_index
+from learncast.learnability.detection import tail_index
+from learncast.learnability.detection.detection import aggregated
+from learncast.learnability.detection.tail_index import METHODS, MINIMUM_SAMPLES, fit_tail_index, stable_quantiles
 from learncast.trajectory import Status
 
 GOLDEN = {
@@ -51,7 +50,7 @@ def distribution(index, x):
 
 
 def test_every_row_of_the_table_inverts_the_characteristic_function():
-    for index, *row in stable_quantile._QUANTILES:
+    for index, *row in tail_index._QUANTILES:
         # t = exp(u): the trapezium rule converges beyond all orders, and what is cut off is below 1e-13 on both sides.
         u, step = np.linspace(-33.0, np.log(40.0) / index, 250_001, retstep=True)
         t = np.exp(u)
@@ -80,7 +79,7 @@ def test_table_at_the_closed_forms():
     np.testing.assert_allclose(stable_quantiles(1.0), np.tan(np.pi * np.array([0.25, 0.45])), rtol=2e-12)
     ratios = [float(np.divide(*stable_quantiles(index)[::-1])) for index in (2.0, 1.0)]
     assert ratios == pytest.approx([2.4387, 6.3138], abs=5e-5)
-    table = np.array(stable_quantile._QUANTILES)
+    table = np.array(tail_index._QUANTILES)
     np.testing.assert_allclose(table[table[:, 0] == 2, 3:], [norm.pdf(norm.ppf([0.75, 0.95])) / np.sqrt(2)], rtol=1e-11)
     cauchy = 1 / (np.pi * (1 + table[table[:, 0] == 1, 1:3] ** 2))
     np.testing.assert_allclose(table[table[:, 0] == 1, 3:], cauchy, rtol=1e-11)
@@ -100,7 +99,7 @@ def test_golden_sample():
         # The spline's error in the index, 1e-8, is what remains.
         reached = distribution(float(found.index), end / float(found.scale))
         assert float(reached) == pytest.approx(p, abs=2e-8)
-    phi = characteristic_function.empirical_characteristic(x[None], 10)[0]
+    phi = tail_index.empirical_characteristic(x[None], 10)[0]
     np.testing.assert_allclose(np.abs(phi) ** 2, expected["ecf_mod2_at_t"], rtol=1e-10)
 
 
@@ -128,8 +127,7 @@ def test_change_of_units(method):
 def test_many_sets_at_once_are_the_same_as_one_at_a_time(method, monkeypatch):
     x = stable(1.6, (3, 4, 150), 4) * np.arange(1, 5)[:, None]
     together = fit_tail_index(x, method=method)
-    for module in (tail_index, characteristic_function):
-        monkeypatch.setattr(module, "BLOCK", 64)  # pieces of a row: sums in another order
+    monkeypatch.setattr(tail_index, "BLOCK", 64)  # pieces of a row: sums in another order
     pieces = fit_tail_index(x, method=method)
     for i, j in np.ndindex(3, 4):
         alone = fit_tail_index(x[i, j], method=method)

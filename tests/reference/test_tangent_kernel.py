@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import learncast as lc
+from learncast.dynamics.gradient_flow import gradient_flow
 from learncast.errors import InvalidSpec
-from learncast.representation.tangent_kernel import tangent_kernel, trial_kernel
+from learncast.representation.lag_kernel import tangent_kernel, trial_kernel
 
 
 def golden(name):
@@ -198,3 +200,64 @@ def test_too_large_kernels_are_refused_before_they_are_made():
 def test_kernels_that_mean_nothing_are_refused(call, words):
     with pytest.raises(InvalidSpec, match=words):
         call()
+
+
+# --- one function for every linear learner ----------------------------------------------------------------------------
+
+
+def expected_kernel(weights, x, learn):
+    slopes = jacobians(weights, x)
+    flat = [slopes[name].transpose(1, 0, 2).reshape(-1, slopes[name].shape[2]) for name in learn]
+    return sum(rows @ rows.T for rows in flat)
+
+
+@pytest.mark.parametrize("learn", [None, ("input", "output"), ("recurrent",)])
+def test_the_kernel_of_a_recurrent_network_is_its_jacobian_s(learn):
+    weights = network(2, 5, 3)
+    x = np.random.default_rng(4).normal(size=(4, 6, 2))
+    found = lc.representation.tangent_kernel(lc.LinearRNN(*weights), 0.0, x, learn=learn)
+    wanted = expected_kernel(weights, x, learn or BLOCKS)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-13 * np.abs(wanted).max())
+
+
+def solutions():
+    task = lc.tasks.integration(steps=4, target_strength=[2.0, 1.0])
+    start = lc.LinearRNN.aligned(recurrence=0.8, initial=0.2, hidden_size=3, task=task)
+    yield lc.solve(task, start, learning_rate=1e-3), ("input", "output")
+    yield gradient_flow(task, start, learning_rate=1e-3), BLOCKS
+    yield gradient_flow(task, start, learning_rate=1e-3, learn=("input",)), ("input",)
+    yield lc.descend(task, start, learning_rate=1e-3, steps=80), BLOCKS
+
+
+def test_the_kernel_along_any_solution_is_that_of_its_network():
+    x = np.random.default_rng(5).normal(size=(3, 4, 2))
+    for solution, learn in solutions():
+        there = solution.network_at(80)
+        weights = (there.input_weights, there.recurrent_weights, there.output_weights)
+        wanted = expected_kernel(weights, x, learn)
+        np.testing.assert_allclose(
+            lc.representation.tangent_kernel(solution, 80, x), wanted, rtol=0, atol=1e-13 * np.abs(wanted).max()
+        )
+
+
+def test_two_layers_are_the_same_by_solution_and_by_network():
+    rng = np.random.default_rng(6)
+    start = lc.TwoLayer.balanced(3, 4, 2, scale=0.4, rng=rng)
+    x = rng.normal(size=(5, 3))
+    solution = lc.solve(lc.tasks.static(rng.normal(size=(2, 3))), start, learning_rate=1e-3)
+    np.testing.assert_allclose(
+        lc.representation.tangent_kernel(start, 0.0, x),
+        lc.representation.tangent_kernel(solution, 0.0, x),
+        rtol=0,
+        atol=1e-13,
+    )
+
+
+def test_what_has_no_such_kernel_is_refused():
+    x = np.ones((3, 4, 2))
+    with pytest.raises(lc.InvalidSpec, match="known at time 0 alone"):
+        lc.representation.tangent_kernel(lc.LinearRNN(*network(2, 3, 1)), 5.0, x)
+    with pytest.raises(lc.InvalidSpec, match="inputs"):
+        lc.representation.tangent_kernel(lc.LinearRNN(*network(2, 3, 1)), 0.0, x[0])
+    with pytest.raises(lc.InvalidSpec, match="did you mean 'input'"):
+        lc.representation.tangent_kernel(lc.LinearRNN(*network(2, 3, 1)), 0.0, x, learn=("inputs",))

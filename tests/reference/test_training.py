@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import learncast as lc
+from learncast.dynamics.modes import modes as modes_of_one
 
 
 @pytest.fixture(autouse=True)
@@ -135,17 +136,17 @@ def train(network, batch, learning_rate, steps):
     """Yield the weights before each step of plain gradient descent by BPTT."""
     inputs, targets = (torch.tensor(x) for x in batch)
     weights, recurrent = parameters(network)
-    optimiser = torch.optim.SGD(weights, lr=learning_rate)
+    optimizer = torch.optim.SGD(weights, lr=learning_rate)
     for step in range(steps + 1):
         yield step, weights[0].detach().numpy(), weights[1].detach().numpy()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         squared_error(weights, recurrent, inputs, targets).backward()
-        optimiser.step()
+        optimizer.step()
 
 
 def steepest(task, network):
     """The largest curvature of a mode at its optimum, B sqrt(lambda^2 + 4 u*^2)."""
-    modes = lc.modes(task, network)
+    modes = modes_of_one(task, network)
     return float(np.max(modes.weighted_input * np.hypot(2 * modes.optimum, modes.imbalance)))
 
 
@@ -154,7 +155,7 @@ def test_cases_are_inside_the_theory(name):
     task, network = case(name)
     found = lc.solve(task, network, learning_rate=0.01 / steepest(task, network))
     assert found.forecast_class == "exact"
-    modes = lc.modes(task, network)
+    modes = modes_of_one(task, network)
     assert modes.start.shape == (3,)
     # unbalanced, or the test would say nothing about it; sorted because the theory does not fix the modes' order
     np.testing.assert_allclose(sorted(modes.start), [0.025, 0.03, 0.16], rtol=1e-12)
@@ -169,7 +170,7 @@ def test_cases_are_inside_the_theory(name):
 def test_weighted_strengths_by_the_sums_themselves(name):
     """beta = sum over readouts r and t <= r of b^(r-t) s; and s itself is what the singular vectors make of Cov."""
     task, network = case(name)
-    modes = lc.modes(task, network)
+    modes = modes_of_one(task, network)
     steps, readouts = modes.cross_strength.shape[1:]
     for mode, b in enumerate(modes.recurrence):
         cross = power = 0.0
@@ -258,7 +259,7 @@ def test_aligned_network_puts_each_mode_on_its_own_hidden_direction(name):
     # the same r in both, each an eigenvector of W_h: powers of W_h in between weigh the modes by b^k. Weighed by the
     # time-summed Cov(x, y) the modes are diagonal, so the trace below is sum a c b^k s.
     cross = np.asarray(task.cross_covariance).sum(axis=(0, 2))
-    modes = lc.modes(task, network)
+    modes = modes_of_one(task, network)
     summed = modes.cross_strength.sum(axis=(1, 2))
     for k in range(4):
         trace = np.trace(w_out @ np.linalg.matrix_power(w_hid, k) @ w_in @ cross)
@@ -283,7 +284,7 @@ def test_loss_is_that_of_the_running_network(name):
     # the batch's covariances are exact to some 1e-15 of the largest
     np.testing.assert_allclose(found["loss"], losses, rtol=1e-11)
     # Eq. (37) mode by mode: (u - u*)^2 B / 2 above the floor
-    modes = lc.modes(task, network)
+    modes = modes_of_one(task, network)
     excess = ((np.asarray(found["strength"]) - modes.optimum) ** 2 * modes.weighted_input).sum(axis=1) / 2
     np.testing.assert_allclose(found["excess_loss"], excess, rtol=1e-11)
     np.testing.assert_allclose(np.diff(found["loss"]), np.diff(excess), rtol=1e-9)
@@ -304,6 +305,7 @@ def test_loss_of_a_noiseless_mode_is_the_energy_with_matrix_roots():
         assert float(loss) == pytest.approx(energy, rel=1e-11)
 
 
+@pytest.mark.slow_cases("own channels, every step", "same channels, every step")
 @pytest.mark.equation("curriculum2025 Eq. (9)")
 @pytest.mark.parametrize("name", CASES)
 def test_training_approaches_the_theory_in_proportion_to_the_learning_rate(name):
@@ -352,7 +354,7 @@ def test_training_is_done_at_the_step_forecast(name):
     accuracy = 0.95
     solved = lc.solve(task, network, learning_rate=learning_rate)
     learned = lc.time_to_learn(solved, accuracy)
-    modes = lc.modes(task, network)
+    modes = modes_of_one(task, network)
     limit = solved.network_at(np.inf)
     # a mode's direction in (outputs, inputs) is read off the limit, whose singular values are the optima
     u, s, vt = np.linalg.svd(np.asarray(limit.output_weights) @ np.asarray(limit.input_weights))
@@ -381,7 +383,7 @@ def test_a_curriculum_trained_for_real():
     )
     here, counted = network, []
     for task, accuracy in stages:
-        optimum = lc.modes(task, network).optimum[0]
+        optimum = modes_of_one(task, network).optimum[0]
         batch = exact_batch(task, np.random.default_rng(8))
         for step, w_in, w_out in train(here, batch, learning_rate, 2000):
             if abs((w_out @ w_in).item() - optimum) <= (1 - accuracy) * optimum:
@@ -394,7 +396,7 @@ def test_a_curriculum_trained_for_real():
     assert curriculum.descent_steps == sum(forecast)
     # the curriculum pays, in training as in theory
     batch = exact_batch(target, np.random.default_rng(8))
-    optimum = lc.modes(target, network).optimum[0]
+    optimum = modes_of_one(target, network).optimum[0]
     direct = next(
         step
         for step, w_in, w_out in train(network, batch, learning_rate, 2000)

@@ -15,16 +15,19 @@ import torch
 from torch import nn
 
 from learncast.learnability import cells
-from learncast.learnability.base_rate import base_rates, parameter_rates
-from learncast.learnability.contribution import projected_gradients, unit_contributions
-from learncast.learnability.jacobian import one_step_jacobians
-from learncast.learnability.lag_walk import walk_lags
-from learncast.learnability.recurrent_layer import recurrent_layers
-from learncast.learnability.replay_capture import capture, replays
-from learncast.learnability.sensitivity import sensitivities, unit_directions
-from learncast.learnability.transport import Transport, mean_transport, transports
-from learncast.learnability.transport_exact import exact_transport
-from learncast.learnability.transport_factor import transport_factors
+from learncast.learnability.replay.capture import capture, replays
+from learncast.learnability.replay.recurrent_layer import recurrent_layers
+from learncast.learnability.transport.base_rate import base_rates, parameter_rates
+from learncast.learnability.transport.contribution import Contributions, forward_gradients
+from learncast.learnability.transport.derivative import (
+    one_step_jacobians,
+    sensitivities,
+    state_sensitivities,
+    unit_directions,
+)
+from learncast.learnability.transport.exact import exact_transport
+from learncast.learnability.transport.factor import transport_factors, walk_lags
+from learncast.learnability.transport.mean import Transport, mean_transport
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "learnability.json").read_text(encoding="utf-8"))
 ENTRIES = {entry["id"]: entry for entry in GOLDEN["entries"]}
@@ -47,6 +50,12 @@ GATES = {
     "grut": {"gate_z": "update", "gate_r": "reset", "gate_n": "candidate"},
     "lstm": {"gate_i": "input", "gate_f": "forget", "gate_o": "output", "gate_g": "candidate"},
 }
+
+
+def unit_contributions(replay, lags, *, rates=1.0, **given):
+    gathered = Contributions(replay, lags, rates=rates, **given)
+    walk_lags(replay, lags, [gathered], order=1, auxiliary=False)
+    return gathered.found
 
 
 def tensor(value):
@@ -320,7 +329,8 @@ def test_units_add_up_to_the_gradient_where_they_do_not_mix():
         grads = torch.autograd.grad(loss, list(seen.layers[0].own.values()))
         expected = sum((w[name] * g).flatten(1).sum(1) for name, g in zip(seen.layers[0].own, grads, strict=True))
         assert abs(total[:, n] - expected.numpy()).max() < EXACT
-        assert abs(projected_gradients(replay, directions=w, deltas=delta)[:, n] - expected.numpy()).max() < EXACT
+        exact = forward_gradients(replay, state_sensitivities(replay, w), delta)
+        assert abs(exact[:, n] - expected.numpy()).max() < EXACT
 
 
 @pytest.mark.equation("livi2025 Eq. (7)")
@@ -331,9 +341,9 @@ def test_the_effective_envelope_weighs_each_window_by_the_rate_at_its_source():
     optimizer = torch.optim.RMSprop(cell.parameters(), lr=0.01)
     cell(x).square().sum().backward()
     optimizer.step()
-    (found,) = transports(cell, x, [2, 4], optimizer=optimizer, chunk=2)
     (replay,) = replays(cell, x)
     rates = base_rates(replay, parameter_rates(optimizer, recurrent_layers(cell)[0].own))
+    found = mean_transport(replay, [2, 4], rates=rates)
     for row, (lag, _, gamma) in enumerate(transport_factors(replay, [2, 4])):
         terms = [rates[s] * gamma[s].abs() for s in range(6 - lag)]
         assert found.effective[row] == pytest.approx(torch.stack(terms).mean((0, 1)).numpy(), rel=EXACT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import math
 import warnings
 from pathlib import Path
 
@@ -14,8 +15,8 @@ import torch
 from scipy.integrate import solve_ivp
 
 import learncast as lc
+from learncast.dynamics.balanced.two_layer import TwoLayerSolution, shallow
 from learncast.dynamics.pooled import PooledProblem
-from learncast.dynamics.two_layer import TwoLayerSolution
 from learncast.planning.forgetting import IrregularSwitch
 from learncast.representation.decoupling import peak_time, two_mode_coupling
 
@@ -108,8 +109,8 @@ def test_golden_kernel_similarities_and_loss_of_data():
     found = solution.at(golden.steps)
     golden.agrees("loss", found["loss"][0])
     golden.agrees("loss_constant_c", found["loss"][0] - found["excess_loss"][0])
-    golden.agrees("NTK", lc.tangent_kernel(solution, float(golden.steps), inputs))
-    similar = lc.hidden_similarity(solution, [float(golden.steps)], inputs, targets)
+    golden.agrees("NTK", lc.representation.tangent_kernel(solution, float(golden.steps), inputs))
+    similar = lc.representation.hidden_similarity(solution, [float(golden.steps)], inputs, targets)
     golden.agrees("RSM_I", similar["hidden_similarity_input"][0])
     golden.agrees("RSM_O", similar["hidden_similarity_output"][0])
 
@@ -126,10 +127,10 @@ def test_golden_rich_limit():
     golden.agrees("W1tW1_limit", limit["input_gram"][0])
     golden.agrees("W2W2t_limit", limit["output_gram"][0])
     inputs = golden["X"].T
-    similar = lc.hidden_similarity(solution, np.inf, inputs, inputs @ golden["Sigma_yx"].T)
+    similar = lc.representation.hidden_similarity(solution, np.inf, inputs, inputs @ golden["Sigma_yx"].T)
     golden.agrees("RSM_I", similar["hidden_similarity_input"][0])
     golden.agrees("RSM_O", similar["hidden_similarity_output"][0])
-    distance = lc.representation_distance(solution)
+    distance = lc.representation.representation_distance(solution)
     assert float(distance["input_distance"]) < ROUNDING
     assert float(distance["output_distance"]) < ROUNDING
 
@@ -152,7 +153,7 @@ def test_golden_decoupling(name):
     golden = Golden(name)
     start, strengths = golden["A0"], golden["s"]
     solution = solved(np.diag(strengths), start, start.T)
-    golden.agrees("AtA", lc.off_diagonal_strength(solution, golden.steps)["mode_map"])
+    golden.agrees("AtA", lc.representation.off_diagonal_strength(solution, golden.steps)["mode_map"])
     if len(strengths) == 2:
         gram = start.T @ start
         a1, a2, b = two_mode_coupling(golden["t"][:2], gram[0, 0], gram[1, 1], gram[0, 1], tuple(strengths))
@@ -196,7 +197,7 @@ def test_golden_losses_after_other_tasks():
     start = lc.TwoLayer.balanced(2, 4, 3, scale=0.1, rng=np.random.default_rng(1))
     table = lc.forgetting(tasks, start, learning_rate=RATE)
     golden.agrees("L_i_after_j", table.values[1:].T)
-    change = lc.learn_in_sequence(tasks, start, learning_rate=RATE).forgetting
+    change = lc.planning.in_sequence(tasks, start, learning_rate=RATE).forgetting
     golden.agrees("forgetting_0_after_1_then_2", change.sel(stage="task 2", task="task 0"))
 
 
@@ -210,15 +211,17 @@ def test_golden_reversal():
     cross = -golden["Sigma_yx"]
     task = lc.tasks.static(cross)
     twice = [task, lc.tasks.reversed(task)]
+    start = lc.TwoLayer(golden["W1"], golden["W2"])
+    found = lc.planning.in_sequence(twice, start, learning_rate=RATE)
+    golden.agrees("W2W1", found.courses[1].at(golden.steps)["network_function"])
+    golden.agrees("limit_excess_loss", found.losses().values[-1, -1])
     with pytest.warns(IrregularSwitch, match="never learns modes 0, 1"):
-        found = lc.learn_in_sequence(twice, lc.TwoLayer(golden["W1"], golden["W2"]), learning_rate=RATE)
-    golden.agrees("W2W1", found.solutions[1].at(golden.steps)["network_function"])
-    golden.agrees("limit_excess_loss", found.loss.values[-1, -1])
+        lc.forgetting(twice, start, learning_rate=RATE)
 
 
 def test_golden_reversal_of_a_shallow_network():
     golden = Golden("reversal_shallow")
-    found = lc.shallow(lc.tasks.static(golden["Sigma_yx"]), golden["W0"], golden.steps, learning_rate=RATE)
+    found = shallow(lc.tasks.static(golden["Sigma_yx"]), golden["W0"], golden.steps, learning_rate=RATE)
     golden.agrees("W", found["network_function"])
 
 
@@ -296,8 +299,15 @@ def test_golden_curricula(name):
     golden.agrees("total", RATE * sum(spent))
     # Told in steps, a sequence of stages is the same.
     start = lc.TwoLayer(golden["W1"], golden["W2"])
+    found = lc.planning.in_sequence(tasks, start, learning_rate=RATE, steps=spent)
+    assert found.losses(descent=False).values[-1, -1] == pytest.approx(golden["tol"], rel=1e-7)
+    # The table of what is forgotten is of as many whole steps of descent.
+    W1, W2 = start.first, start.second
+    for S, steps in zip(golden["tasks"], spent, strict=True):
+        W1, W2 = descended(np.asarray(S), W1, W2, RATE, math.ceil(steps))
     table = lc.forgetting(tasks, start, learning_rate=RATE, steps=spent)
-    assert table.values[-1, -1] == pytest.approx(golden["tol"], rel=1e-7)
+    left = 0.5 * ((W2 @ W1 - np.asarray(golden["tasks"][-1])) ** 2).sum()
+    assert table.values[-1, -1] == pytest.approx(left, rel=1e-7)
 
 
 def test_golden_descent_reaches_the_flow():
@@ -383,7 +393,7 @@ def test_similarities_by_hand(sizes):
     solution = lc.solve(task, network, learning_rate=RATE)
     X, Y = rng.standard_normal((7, inputs)), rng.standard_normal((7, outputs))
     times = np.array([0.0, 40.0, 200.0, 900.0])
-    found = lc.hidden_similarity(solution, times, X, Y)
+    found = lc.representation.hidden_similarity(solution, times, X, Y)
     for k, time in enumerate(times):
         now = solution.network_at(time)
         np.testing.assert_allclose(
@@ -426,7 +436,10 @@ def test_tangent_kernel_is_autograd_s(sizes, imbalance):
     for time in (0.0, 60.0, 400.0, np.inf):
         wanted = autograd_kernel(solution.network_at(time), samples)
         np.testing.assert_allclose(
-            lc.tangent_kernel(solution, time, samples), wanted, rtol=0, atol=ROUNDING * np.abs(wanted).max()
+            lc.representation.tangent_kernel(solution, time, samples),
+            wanted,
+            rtol=0,
+            atol=ROUNDING * np.abs(wanted).max(),
         )
 
 
@@ -437,10 +450,10 @@ def test_kernel_summary_is_that_of_the_formed_kernel(outputs, samples):
     task = lc.tasks.static(rng.standard_normal((outputs, 5)) / 2)
     solution = lc.solve(task, lc.TwoLayer.balanced(5, 6, outputs, scale=0.3, rng=rng), learning_rate=RATE)
     X, times = rng.standard_normal((samples, 5)), [0.0, 50.0, 300.0, np.inf]
-    found = lc.tangent_kernel_summary(solution, times, X, eigenvalues=4)
-    start = lc.tangent_kernel(solution, 0.0, X)
+    found = lc.representation.tangent_kernel_summary(solution, times, X, eigenvalues=4)
+    start = lc.representation.tangent_kernel(solution, 0.0, X)
     for k, time in enumerate(times):
-        K = lc.tangent_kernel(solution, time, X)
+        K = lc.representation.tangent_kernel(solution, time, X)
         assert float(found["trace"][k]) == pytest.approx(np.trace(K), rel=ROUNDING)
         # The iterative eigenvalues come to the precision of the machine times some tens of steps.
         np.testing.assert_allclose(found["largest"][k], np.linalg.eigvalsh(K)[::-1][:4], rtol=1e-10)
@@ -455,8 +468,8 @@ def test_kernel_summary_is_that_of_the_formed_kernel(outputs, samples):
 def test_kernel_summary_of_any_number_of_eigenvalues(eigenvalues):
     solution = solved(np.eye(2), 0.3 * np.eye(2), 0.3 * np.eye(2))
     X = np.random.default_rng(0).standard_normal((9, 2))
-    found = lc.tangent_kernel_summary(solution, [10.0], X, eigenvalues=eigenvalues)
-    wanted = np.linalg.eigvalsh(lc.tangent_kernel(solution, 10.0, X))[::-1][: min(eigenvalues, 18)]
+    found = lc.representation.tangent_kernel_summary(solution, [10.0], X, eigenvalues=eigenvalues)
+    wanted = np.linalg.eigvalsh(lc.representation.tangent_kernel(solution, 10.0, X))[::-1][: min(eigenvalues, 18)]
     if not eigenvalues:
         assert "largest" not in found
     else:
@@ -476,7 +489,7 @@ def test_distance_from_the_task_s_own_similarity():
     for time, imbalance in itertools.product((0.0, 100.0, np.inf), (0.0, 2.0)):
         start = lc.TwoLayer.balanced(3, 3, 4, scale=0.5, imbalance=imbalance, rng=np.random.default_rng(1))
         solution = lc.solve(task, start, learning_rate=RATE)
-        found, now = lc.representation_distance(solution, time=time), solution.network_at(time)
+        found, now = lc.representation.representation_distance(solution, time=time), solution.network_at(time)
         for name, vectors, gram in (("input", V, now.first.T @ now.first), ("output", U, now.second @ now.second.T)):
             own = (vectors * s) @ vectors.T
             wanted = np.linalg.norm(gram - own) / np.linalg.norm(own)
@@ -489,7 +502,11 @@ def test_larger_imbalance_is_lazier():
     for imbalance in (0.0, 0.5, 2.0, 8.0):
         # turned by a rotation and not a reflection, so that every mode is learned
         start = lc.TwoLayer(0.1 * np.eye(3), np.sqrt(0.01 + imbalance) * turn * np.sign(np.linalg.det(turn)))
-        ends.append(float(lc.representation_distance(lc.solve(task, start, learning_rate=RATE))["output_distance"]))
+        ends.append(
+            float(
+                lc.representation.representation_distance(lc.solve(task, start, learning_rate=RATE))["output_distance"]
+            )
+        )
     assert ends[0] < ROUNDING
     assert np.all(np.diff(ends) > 0.1)
 
@@ -544,7 +561,7 @@ def test_the_map_between_modes_splits_the_function():
     task = lc.tasks.static(orthonormal(rng, 5, 3) @ np.diag([1.4, 0.9, 0.5]) @ orthonormal(rng, 3, 3).T)
     solution = lc.solve(task, lc.TwoLayer.balanced(3, 4, 5, scale=0.2, rng=rng), learning_rate=RATE)
     times = np.array([0.0, 150.0, 600.0, np.inf])
-    found = lc.off_diagonal_strength(solution, times)
+    found = lc.representation.off_diagonal_strength(solution, times)
     U, _, Vt = np.linalg.svd(np.asarray(task.cross_covariance)[0, :, 0].T, full_matrices=False)
     for k, time in enumerate(times):
         grid = U.T @ solution.network_at(time).function @ Vt.T
@@ -591,12 +608,18 @@ def test_a_sequence_is_the_integrated_one(sizes, imbalance):
     tasks = [lc.tasks.static(S, name=f"task {k}") for k, S in enumerate(crosses)]
     start = lc.TwoLayer.balanced(*sizes, scale=0.4, imbalance=imbalance, rng=rng)
     steps = np.array([200.0, 500.0, 350.0])
-    found = lc.learn_in_sequence(tasks, start, learning_rate=RATE, steps=steps, strict=True)
+    found = lc.planning.in_sequence(tasks, start, learning_rate=RATE, steps=steps, strict=True)
     ends = integrated(crosses, RATE * steps, start)
     wanted = [[0.5 * ((end - S) ** 2).sum() for S in crosses] for end in [start.function, *ends]]
     # the integrator's 1e-12 per step, grown along unstable directions by at most exp(s t) = exp(5)
-    np.testing.assert_allclose(found.loss.values, wanted, rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(found.forgetting.values, np.diff(wanted, axis=0), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(found.losses(descent=False).values, wanted, rtol=1e-9, atol=1e-10)
+    W1, W2, told = start.first, start.second, [wanted[0]]
+    for S, span in zip(crosses, steps, strict=True):
+        W1, W2 = descended(S, W1, W2, RATE, int(span))
+        told.append([0.5 * ((W2 @ W1 - other) ** 2).sum() for other in crosses])
+    # weights after so many steps are known to 1e-8 of themselves
+    np.testing.assert_allclose(found.losses().values, told, rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(found.forgetting.values, np.diff(told, axis=0), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.usefixtures("unwarned")
@@ -606,9 +629,9 @@ def test_chained_is_straight(hidden):
     task = lc.tasks.static(rng.standard_normal((4, 3)) / 2)
     start = lc.TwoLayer.balanced(3, hidden, 4, scale=0.3, rng=rng)
     pieces = [10.0, 0.0, 90.0, 250.0, 400.0]
-    chained = lc.learn_in_sequence([task] * len(pieces), start, learning_rate=RATE, steps=pieces)
+    chained = lc.planning.in_sequence([task] * len(pieces), start, learning_rate=RATE, steps=pieces)
     straight = lc.solve(task, start, learning_rate=RATE)
-    ends = [s.network_at(t) for s, t in zip(chained.solutions, pieces, strict=True)]
+    ends = [s.network_at(t) for s, t in zip(chained.courses, pieces, strict=True)]
     for end, when in zip(ends, np.cumsum(pieces), strict=True):
         found, wanted = (np.concatenate([n.first.T, n.second]) for n in (end, straight.network_at(when)))
         # four handovers of weights rounded at 1e-16, spread by at most exp(s t) = exp(4)
@@ -620,11 +643,13 @@ def test_curves_of_a_sequence_are_the_solutions_own():
     rng = np.random.default_rng(12)
     tasks = [lc.tasks.static(rng.standard_normal((3, 3)), name=f"task {k}") for k in range(2)]
     start = lc.TwoLayer.balanced(3, 4, 3, scale=0.3, imbalance=0.0, rng=rng)
-    found = lc.learn_in_sequence(tasks, start, learning_rate=RATE, steps=[300.0, 500.0])
+    found = lc.planning.in_sequence(tasks, start, learning_rate=RATE, steps=[300.0, 500.0])
     curves = found.curves(points=11)
     assert curves["loss"].shape == (22, 2)
     np.testing.assert_allclose(curves["time"], np.concatenate([np.linspace(0, 300, 11), 300 + np.linspace(0, 500, 11)]))
-    np.testing.assert_allclose(curves["loss"].values[[0, 10, 21]], found.loss.values, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        curves["loss"].values[[0, 10, 21]], found.losses(descent=False).values, rtol=1e-10, atol=1e-12
+    )
     np.testing.assert_allclose(curves["loss"].values[10], curves["loss"].values[11], rtol=1e-10)
 
 

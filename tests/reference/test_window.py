@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from learncast import learnability
+from learncast.learnability import Batching, DetectionRule, Measurement
 from learncast.learnability.rehearsal import KINDS, build_model
 
 NULLS = 99
@@ -27,12 +28,13 @@ def null_windows(kind, repeats, *, memory=2**28):
             model,
             inputs,
             targets,
-            loss=lambda answers, t: t[..., 1:] * (answers - t[..., :1]).square(),
-            lags=[1, 2, 3, 5, 8, 13],
-            directions=1,
-            nulls=NULLS,
-            seed=seed,
-            memory=memory,
+            measurement=Measurement(
+                loss=lambda answers, t: t[..., 1:] * (answers - t[..., :1]).square(),
+                lags=[1, 2, 3, 5, 8, 13],
+                directions=1,
+            ),
+            rule=DetectionRule(nulls=NULLS, seed=seed),
+            batching=Batching(memory=memory),
         )
         reaches.append(float(found["reach"][0]))
     return np.array(reaches)
@@ -61,7 +63,13 @@ def test_the_same_data_without_flips_have_one():
     inputs = np.random.default_rng(0).standard_normal((128, 24, 2))
     targets = np.zeros((128, 24, 1))
     targets[:, 3:, 0] = 3 * inputs[:, :-3, 0]
-    found = learnability.window(model, inputs, targets, lags=[1, 2, 3, 5, 8, 13], directions=1, nulls=NULLS)
+    found = learnability.window(
+        model,
+        inputs,
+        targets,
+        measurement=Measurement(lags=[1, 2, 3, 5, 8, 13], directions=1),
+        rule=DetectionRule(nulls=NULLS),
+    )
     assert float(found["score"].sel(lag=3, layer=0)) > float(found["critical_score"][0])
     assert float(found["reach"][0]) >= 3
 
@@ -72,7 +80,14 @@ def test_a_constant_gate_has_one_time_scale(gate):
     rng = np.random.default_rng(0)
     inputs, targets = rng.standard_normal((32, 40, 2)), rng.standard_normal((32, 40, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
-    found = learnability.window(model, inputs, targets, optimizer=optimizer, order=0, directions=1, nulls=19)
+    found = learnability.window(
+        model,
+        inputs,
+        targets,
+        optimizer=optimizer,
+        measurement=Measurement(order=0, directions=1),
+        rule=DetectionRule(nulls=19),
+    )
     here = found.dataset.isel(layer=0)
     # Products of one number: only rounding, of the gate itself to single precision nowhere.
     np.testing.assert_allclose(here["time_scale"], -1 / math.log1p(-gate), rtol=1e-10)
@@ -111,10 +126,9 @@ def test_a_linear_unit_learns_exactly_as_far_as_its_task():
         Leaky(),
         inputs,
         targets,
-        loss=lambda answers, t: ((answers - t).square() / 2)[:, burn:],
-        lags=list(range(1, 13)),
-        directions=1,
-        nulls=200,
+        measurement=Measurement(
+            loss=lambda answers, t: ((answers - t).square() / 2)[:, burn:], lags=range(1, 13), directions=1
+        ),
     )
     here = found.dataset.isel(layer=0)
     np.testing.assert_allclose(here["envelope"], Leaky.retention ** here["lag"].values, rtol=1e-12)  # rounding
@@ -136,7 +150,10 @@ def test_a_lag_needs_as_many_sequences_as_its_score_says():
     targets = np.zeros_like(inputs)
     targets[:, 6:] = inputs[:, :-6]
     found = learnability.window(
-        Leaky(), inputs, targets, loss=lambda answers, t: (answers - t).square()[:, 40:], lags=[4, 5, 6], directions=1
+        Leaky(),
+        inputs,
+        targets,
+        measurement=Measurement(loss=lambda answers, t: (answers - t).square()[:, 40:], lags=[4, 5, 6], directions=1),
     )
     here = found.dataset.isel(layer=0)
     told = (here["tail_index"] == 2) & (here["score"] > here["critical_score"])

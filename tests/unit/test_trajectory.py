@@ -4,6 +4,7 @@ import errno
 import os
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -170,3 +171,18 @@ def test_the_status_of_a_whole_is_its_worst():
 
 def test_a_status_is_a_sentence():
     assert all(" " in status.value for status in Status)
+
+
+def test_a_file_that_another_writer_laid_out_is_read(trajectory, tmp_path):
+    """Files were written by xarray once, and may be copied by other tools."""
+    path = trajectory.save(tmp_path / "run.nc")
+    xr.load_dataset(path, engine="h5netcdf").to_netcdf(tmp_path / "copy.nc", engine="h5netcdf")
+    xr.testing.assert_identical(Trajectory.load(tmp_path / "copy.nc").dataset, trajectory.dataset)
+
+
+def test_plain_hdf5_is_no_trajectory(tmp_path):
+    with h5py.File(tmp_path / "plain.nc", "w") as file:
+        file.create_group("group")["inner"] = [1.0]
+        file["matrix"] = np.eye(2)
+    with pytest.raises(SchemaMismatch, match="must hold a learncast trajectory"):
+        Trajectory.load(tmp_path / "plain.nc")

@@ -1,0 +1,136 @@
+"""What every Trajectory owes its user: one schema, so that comparing any two of a task is subtraction."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import learncast as lc
+from learncast.dynamics.balanced.two_layer import TwoLayerSolution
+from learncast.dynamics.gradient_flow import gradient_flow
+from learncast.dynamics.linear_rnn import ModeSolution
+from learncast.dynamics.modes import modes
+from learncast.dynamics.pooled import PooledProblem
+from learncast.errors import SchemaMismatch
+from learncast.responses.modes import solve_response
+from learncast.responses.response import response
+from learncast.responses.solution import ResponseFlowSolution
+from learncast.simulate import Training, train
+from learncast.trajectory import ALWAYS, SCHEMA, Trajectory
+
+RATE, TIMES = 2e-4, np.arange(0.0, 6001.0, 500.0)
+#: Closed forms against each other: some hundred roundings. The integration: 1e-11 per step, over some hundred steps and
+#: spread by the flow; that of a curriculum 1e-8 per step.
+ROUNDING, INTEGRATED, TRACED = 1e-11, 3e-9, 3e-6
+#: Descent is off its flow by half a step of the learning rate: with curvatures up to 8 here, 8 RATE / 2 of numbers of
+#: order 1, grown by at most e while modes rise.
+STEPPED = 8 * RATE * np.e / 2
+#: The same steps by autograd as from statistics: a unit of the last place at each of 6000.
+TRAINED = 1e-10
+
+
+def trials():
+    """Trials whose inputs are exactly white, over steps and channels, and of which every linear theory holds."""
+    rng = np.random.default_rng(0)
+    flat = np.linalg.qr(rng.normal(size=(64, 6)))[0] * 8.0
+    inputs = flat.reshape(64, 3, 2)
+    turn = np.linalg.qr(rng.normal(size=(2, 2)))[0]
+    return inputs, inputs.sum(axis=1) @ (turn @ np.diag([1.5, 0.9])).T
+
+
+@pytest.fixture(scope="module")
+def found():
+    """The same learning found in every way there is."""
+    data = trials()
+    task = lc.Task.from_samples(*data)
+    network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.2, hidden_size=3, task=task)
+    learn = ("input", "output")
+    training = Training(RATE, batch=None, steps=int(TIMES[-1]), learn=learn, every=500)
+    solutions = {
+        "modes": ModeSolution(modes(task, network), network, RATE),
+        "two layers": TwoLayerSolution(PooledProblem.of(task, network), network, RATE),
+        "flow": gradient_flow(task, network, learning_rate=RATE, learn=learn),
+        "curriculum": lc.follow([lc.Stage(task, accuracy=0.99)], network, learning_rate=RATE),
+        "traced curriculum": lc.follow([lc.Stage(task, accuracy=0.99)], network, learning_rate=RATE, by="flow"),
+        "descent": lc.descend(task, network, learning_rate=RATE, learn=learn, steps=int(TIMES[-1])),
+    }
+    return {
+        **{name: solution.at(TIMES) for name, solution in solutions.items()},
+        "training": train(data, network, training),
+    }
+
+
+BOUNDS = {
+    **dict.fromkeys(("modes", "two layers", "curriculum"), ROUNDING),
+    "flow": INTEGRATED,
+    "traced curriculum": TRACED,
+    **dict.fromkeys(("descent", "training"), STEPPED),
+}
+
+
+@pytest.mark.parametrize("pair", [*itertools.combinations(BOUNDS, 2)], ids=" - ".join)
+def test_any_two_can_be_subtracted(found, pair):
+    one, other = (found[name] for name in pair)
+    difference, back = one - other, other - one
+    assert set(ALWAYS) <= set(difference.data_vars)
+    np.testing.assert_array_equal(difference["time"], TIMES)
+    bound = TRAINED if pair == ("descent", "training") else max(BOUNDS[name] for name in pair)
+    for name, values in difference.data_vars.items():
+        assert values.dims == SCHEMA[name][0]
+        assert {"units", "long_name"} <= set(values.attrs)
+        assert float(np.abs(values).max()) <= bound, name
+        np.testing.assert_array_equal(values, -back[name])
+    assert float(np.ptp(one["strength"].values)) > 0.5  # something was learned meanwhile
+
+
+def test_responses_in_closed_form_and_integrated_can_be_subtracted():
+    """The closed form's one mode is that feature of the integrated flow's two which the units hold."""
+    rng = np.random.default_rng(1)
+    inputs = rng.normal(size=(100, 4, 1))
+    data = inputs, inputs.sum(axis=1) + 0.5
+    for sign in (1.0, -1.0):
+        weights = lc.LinearRNN([[0.3 * sign]], [[0.8]], [[0.2]])
+        measured = response(data, lc.Activated(weights, "relu"))
+        closed = solve_response(measured, learning_rate=1e-3).at([0.0, 100.0, 400.0])
+        whole = ResponseFlowSolution.of(measured, 1e-3).at([0.0, 100.0, 400.0])
+        difference = closed - whole
+        assert difference.sizes["mode"] == 1
+        for name in ALWAYS:
+            assert float(np.abs(difference[name]).max()) <= INTEGRATED
+
+
+def test_only_shared_times_and_sizes_are_subtracted(found):
+    one = found["flow"]
+    early = Trajectory(one.dataset.isel(time=slice(0, 3)), one.provenance)
+    assert (one - early).sizes["time"] == 3
+    wider = Trajectory(one.dataset.pad(unit=(0, 1)), one.provenance)
+    weights = {"input_weights", "output_weights"}
+    assert set((one - wider).data_vars) == set(one.dataset.data_vars) - weights
+
+
+def test_what_shares_nothing_cannot_be_subtracted(found):
+    one = found["modes"]
+    later = Trajectory(one.dataset.assign_coords(time=TIMES + 0.5), one.provenance)
+    with pytest.raises(SchemaMismatch, match="without a common time"):
+        one - later
+    with pytest.raises(SchemaMismatch, match="has a time twice"):
+        one - Trajectory(one.dataset.isel(time=[0, 0, 1]), one.provenance)
+    with pytest.raises(TypeError):
+        one - 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.drop_vars("excess_loss"), "must have 'excess_loss' in it, but got only"),
+        (lambda d: d.drop_vars("mode"), "must have 'mode' in it"),
+        (lambda d: d.rename(input_weight="input_wait"), "'input_wait' did you mean 'input_weight'?"),
+        (lambda d: d.transpose("mode", "time"), "'strength' over ('time', 'mode'), but got ('mode', 'time')"),
+        (lambda d: d.assign_coords(stage=("mode", [0, 1])), "the coordinate 'stage' over 'time'"),
+    ],
+)
+def test_another_schema_is_refused_when_made(found, change, words):
+    one = found["modes"]
+    with pytest.raises(SchemaMismatch) as caught:
+        Trajectory(change(one.dataset), one.provenance)
+    assert words in str(caught.value)

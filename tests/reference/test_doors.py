@@ -1,0 +1,141 @@
+"""The same question through every door: commands, Python and the explorer give one number."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import learncast as lc
+from learncast.answers.forecast import forecast
+from learncast.answers.forget import forgotten
+from learncast.answers.plan import planned
+from learncast.cli import app
+from learncast.study import Study
+
+KINDS = ("modes", "rotated", "two-layer", "recorded", "random start", "unbalanced two-layer")
+
+
+def tables(kind: str, rng: np.random.Generator, folder: Path) -> dict:
+    """A drawn study of a target and one candidate."""
+    rate, accuracy = float(10 ** rng.uniform(-2.6, -1.8)), float(rng.choice([0.8, 0.9, 0.95]))
+    network = {"hidden_size": 6, "recurrence": float(rng.uniform(0.5, 0.9)), "initial": float(rng.uniform(0.05, 0.3))}
+    training = {"learning_rate": rate, "accuracy": accuracy}
+    if kind in ("modes", "rotated", "random start"):
+        strengths = np.sort(rng.uniform(0.5, 1.5, size=2))[::-1].tolist()
+        target = {"family": "integration", "steps": 5, "target_strength": strengths, "input_strength": [1.0, 1.0]}
+        other = {**target, "target_strength": [1.5 * s for s in strengths]}
+        if kind == "rotated":
+            angle = rng.uniform(0.2, 1.0)
+            turn = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+            other = {**other, "mixing": np.array(turn).tolist()}
+        if kind == "random start":
+            network |= {"initial": "random", "scale": 0.3, "seed": int(rng.integers(99))}
+    elif kind == "recorded":
+        x = rng.normal(size=(60, 6, 3)) * rng.uniform(0.5, 1.5, size=3) + rng.normal(size=3) * 0.3
+        for name, map_ in (("a", rng.normal(size=(3, 2))), ("b", rng.normal(size=(3, 2)))):
+            np.savez(folder / f"{name}.npz", inputs=x, targets=x.sum(axis=1) @ map_ + 0.1 * rng.normal(size=(60, 2)))
+        target, other = {"data": "a.npz"}, {"data": "b.npz"}
+    else:
+        start = "random" if kind.startswith("unbalanced") else "balanced"
+        network = {"kind": "two-layer", "hidden_size": 4, "scale": 0.3, "start": start, "seed": int(rng.integers(99))}
+        maps = rng.normal(size=(2, 3, 3))
+        target, other = ({"family": "static", "cross_correlation": m.tolist()} for m in maps)
+    return {
+        "network": network,
+        "training": training,
+        "target": {"name": "goal", **target},
+        "candidates": [{"name": "other", **other}],
+    }
+
+
+def sequence_of(raw: dict, steps: int) -> dict:
+    """The study in which the goal is learned for so many steps, and nothing else."""
+    return {
+        "network": raw["network"],
+        "training": {"learning_rate": raw["training"]["learning_rate"]},
+        "sequence": [{"train_steps": steps, **raw["target"]}],
+    }
+
+
+def same_everywhere(kind: str, seed: int, folder: Path) -> None:
+    raw = tables(kind, np.random.default_rng([seed, KINDS.index(kind)]), folder)
+    study = Study.from_dict(raw, folder=folder, source="drawn")
+    told, plan = forecast(study), planned(study)
+    assert told.trust.holds == plan.trust.holds
+    steps = told.values["descent_steps"]
+    assert plan.values["direct"]["descent_steps"] == steps
+    assert plan.values["direct"]["flow_steps"] == pytest.approx(told.values["flow_steps"], rel=1e-6)
+    options = {"learning_rate": study.learning_rate}
+    # Alone the target may have modes where the pool has none in common: ask for the ground of the pool by name.
+    options["by"] = told.values["by"]
+    stages = [lc.Stage(study.target, accuracy=study.accuracy)]
+    assert lc.follow(stages, study.network, **options).descent_steps == steps
+    assert lc.solve(study.target, study.network, **options).time_to(study.accuracy).descent_steps == steps
+    if told.values["goal"] == "loss" and 1 < steps < np.inf:
+        ground = lc.planning.ground_for([study.target], study.network, **options)
+        left = [
+            forgotten(Study.from_dict(sequence_of(raw, n), folder=folder, source="drawn"), by=options["by"]).values[
+                "loss"
+            ][1, 0]
+            for n in (int(steps) - 1, int(steps))
+        ]
+        goal = ground.goal_loss(0, study.accuracy)
+        assert left[1] <= goal * (1 + 1e-9) < left[0] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_commands_and_python_give_one_number(kind, tmp_path):
+    for seed in range(2):
+        same_everywhere(kind, seed, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_commands_and_python_give_one_number_for_two_hundred_pools(kind, tmp_path):
+    for seed in range(2, 38):
+        same_everywhere(kind, seed, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["modes", "recorded"])
+def test_the_command_line_prints_that_number(kind, tmp_path):
+    raw = tables(kind, np.random.default_rng(7), tmp_path)
+    study = Study.from_dict(raw, folder=tmp_path, source="drawn")
+    file = tmp_path / "study.toml"
+    file.write_text(study.resolved(), encoding="utf-8")
+    found = {
+        name: json.loads(CliRunner().invoke(app, [name, str(file), "--json"]).stdout) for name in ("forecast", "plan")
+    }
+    steps = found["forecast"]["descent_steps"]
+    assert found["plan"]["direct"]["descent_steps"] == steps
+    text = CliRunner().invoke(app, ["forecast", str(file)]).stdout
+    assert f"in {steps:,} gradient steps" in " ".join(text.split())
+
+
+def test_the_explorer_shows_that_number():
+    pytest.importorskip("fastapi")
+    from learncast.web.rooms.curriculum import ROOM
+    from learncast.web.rooms.curriculum_state import CurriculumState
+
+    rng = np.random.default_rng(3)
+    for _ in range(8):
+        state = CurriculumState(
+            steps=int(rng.integers(5, 40)),
+            target_strength=round(float(rng.uniform(0.5, 2.0)), 2),
+            recurrence=round(float(rng.uniform(0.5, 0.98)), 2),
+            learning_rate=float(10 ** rng.uniform(-4, -2.5)),
+            grid=20,
+        )
+        view = ROOM.parts["portrait"](state)
+        shown = next(r.value for r in view.readings if r.label == "direct training")
+        target = state.task()
+        alone = lc.follow(
+            [lc.Stage(target, accuracy=state.accuracy)],
+            state.network(target),
+            learning_rate=state.learning_rate,
+            strict=False,
+        )
+        assert shown == alone.descent_steps

@@ -1,0 +1,246 @@
+"""The same question through every door of the library has the same answer, whatever kind of problem it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import learncast as lc
+
+
+@dataclass(frozen=True)
+class Question:
+    """When does this network learn this target to this accuracy?
+
+    `ground` is the one that should answer, and `ways` names every other one whose conditions hold too.
+    """
+
+    target: lc.Task
+    others: list[lc.Task]
+    network: Any
+    rate: float
+    accuracy: float
+    ground: str
+    ways: tuple[str, ...]
+    learn: tuple[str, ...] | None = None
+    vary: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"learning_rate": self.rate} | ({} if self.learn is None else {"learn": self.learn})
+
+
+def turn(rng: np.random.Generator, size: int) -> np.ndarray:
+    return np.linalg.qr(rng.normal(size=(size, size)))[0]
+
+
+# ---- kinds of problems ---------------------------------------------------------------------------------------------
+
+
+def one_mode(rng: np.random.Generator) -> Question:
+    target = lc.tasks.integration(int(rng.integers(3, 20)), target_strength=rng.uniform(0.5, 2), name="target")
+    other = target.varied(target_strength=rng.uniform(0.5, 3), name="other")
+    network = lc.LinearRNN.aligned(
+        recurrence=rng.uniform(0.5, 0.95), initial=rng.uniform(0.02, 0.3), hidden_size=3, task=target
+    )
+    rate, accuracy = 10.0 ** rng.uniform(-3.3, -2.3), float(rng.choice([0.8, 0.95, 0.99]))
+    vary = {"vary": "target_strength", "values": [1.5]}
+    # Of one mode, accuracy of the mode and of the loss are the same.
+    return Question(target, [other], network, rate, accuracy, "modes", ("two-layer", "pooled", "flow"), vary=vary)
+
+
+def common_modes(rng: np.random.Generator) -> Question:
+    """Several modes, unbalanced, with a recurrence of their own: nothing but modes tells how accurate each is."""
+    size = int(rng.integers(2, 4))
+    target = lc.tasks.integration(8, target_strength=rng.uniform(0.5, 2, size), name="target")
+    others = [lc.tasks.integration(8, target_strength=rng.uniform(0.5, 3, size), name=f"other {k}") for k in range(2)]
+    network = lc.LinearRNN.aligned(
+        recurrence=rng.uniform(0.4, 0.9, size), initial=rng.uniform(0.05, 0.4, size),
+        output_initial=rng.uniform(0.05, 0.4, size), hidden_size=size + 1, inputs=size, outputs=size,
+    )  # fmt: skip
+    return Question(target, others, network, 10.0 ** rng.uniform(-3, -2.3), 0.95, "modes", ("modes",))
+
+
+def rotated(rng: np.random.Generator) -> Question:
+    """White inputs and a balanced start that nobody has turned towards the target."""
+    size = int(rng.integers(2, 4))
+
+    def mixing() -> np.ndarray:
+        return turn(rng, size) @ np.diag(rng.uniform(0.5, 1.5, size)) @ turn(rng, size)
+
+    first = mixing()
+    start = lc.TwoLayer.balanced(size, size + 1, size, scale=rng.uniform(0.1, 0.4), rng=rng)
+    if np.linalg.det(start.function) * np.linalg.det(first) < 0:  # else a mode would stay on its saddle
+        start = lc.TwoLayer(start.first @ np.diag([-1.0, *np.ones(size - 1)]), start.second)
+    target = lc.tasks.integration(5, mixing=first, name="target")
+    other = lc.tasks.integration(5, mixing=mixing(), name="other")
+    network = lc.LinearRNN(start.first, rng.uniform(0.3, 0.9) * np.eye(size + 1), start.second)
+    rate = 10.0 ** rng.uniform(-2.7, -2)
+    vary = {"vary": "mixing", "values": [mixing()]}
+    return Question(target, [other], network, rate, 0.95, "two-layer", ("pooled", "flow"), vary=vary)
+
+
+def two_layers(rng: np.random.Generator) -> Question:
+    """A two-layer network of random weights on inputs that are not white."""
+    inputs, outputs = (int(n) for n in rng.integers(2, 4, 2))
+
+    def static(name: str) -> lc.Task:
+        frame = turn(rng, inputs)
+        power = (frame * rng.uniform(0.3, 2.0, inputs)) @ frame.T
+        return lc.tasks.static(rng.normal(size=(outputs, inputs)) @ power, power, name=name)
+
+    network = lc.TwoLayer.random(inputs, 3, outputs, scale=rng.uniform(0.2, 0.6), rng=rng)
+    return Question(
+        static("target"), [static("other")], network, 10.0 ** rng.uniform(-2.3, -1.7), 0.8, "pooled", ("flow",)
+    )
+
+
+def recorded(rng: np.random.Generator) -> Question:
+    """Trials with any covariance, and a random start on a recurrence that is a number."""
+    inputs, mix = int(rng.integers(2, 4)), rng.normal(size=(3, 2, 3))
+
+    def trials(name: str, k: int) -> lc.Task:
+        colour = np.eye(inputs) + 0.4 * rng.normal(size=(inputs, inputs))
+        x = rng.normal(size=(60, 4, inputs)) @ colour
+        y = x.sum(axis=1) @ mix[k, :, :inputs].T + 0.3 * rng.normal(size=(60, 2))
+        return lc.Task.from_samples(x, y, name=name)
+
+    hidden = 3
+    network = lc.LinearRNN(
+        0.4 * rng.normal(size=(hidden, inputs)),
+        rng.uniform(0.3, 0.8) * np.eye(hidden),
+        0.4 * rng.normal(size=(2, hidden)),
+    )
+    rate = 10.0 ** rng.uniform(-3, -2.5)
+    return Question(trials("target", 0), [trials("other", 1)], network, rate, 0.8, "pooled", ("flow",))
+
+
+def any_recurrence(rng: np.random.Generator) -> Question:
+    """A fixed recurrence that is no number, and weights that are on nobody's modes."""
+    target = lc.tasks.leaky_integration(4, timescale=rng.uniform(1, 4), name="target")
+    other = target.varied(gain=1.5, name="other")
+    network = lc.LinearRNN(
+        0.5 * rng.normal(size=(2, 1)), np.diag(rng.uniform(0.3, 0.8, 2)), 0.5 * rng.normal(size=(1, 2))
+    )
+    return Question(target, [other], network, 1e-2, 0.7, "flow", ("flow",))
+
+
+def learned_recurrence(rng: np.random.Generator) -> Question:
+    target = lc.tasks.leaky_integration(4, timescale=rng.uniform(1, 3), name="target")
+    other = target.varied(gain=1.5, name="other")
+    network = lc.LinearRNN(
+        0.5 * rng.normal(size=(2, 1)), np.diag(rng.uniform(0.2, 0.6, 2)), 0.5 * rng.normal(size=(1, 2))
+    )
+    learn = ("input", "recurrent", "output")
+    return Question(target, [other], network, 1e-2, 0.7, "flow", ("flow",), learn=learn)
+
+
+def rectified(rng: np.random.Generator) -> Question:
+    target = lc.tasks.integration(int(rng.integers(3, 8)), name="target")
+    other = target.varied(target_strength=1.5, name="other")
+    start = lc.LinearRNN.aligned(hidden_size=2, recurrence=rng.uniform(0.5, 0.8), initial=rng.uniform(0.1, 0.4))
+    vary = {"vary": "target_strength", "values": [1.5]}
+    return Question(target, [other], lc.Activated(start, "relu"), 5e-3, 0.95, "modes", ("modes",), vary=vary)
+
+
+KINDS: dict[str, tuple[Callable[[np.random.Generator], Question], int, int]] = {
+    "one mode": (one_mode, 2, 40),
+    "common modes": (common_modes, 4, 40),
+    "rotated": (rotated, 2, 40),
+    "two layers": (two_layers, 2, 40),
+    "recorded": (recorded, 1, 30),
+    "any recurrence": (any_recurrence, 1, 8),
+    "learned recurrence": (learned_recurrence, 1, 8),
+    "rectified": (rectified, 1, 10),
+}
+
+
+# ---- doors ---------------------------------------------------------------------------------------------------------
+
+
+def answers(q: Question, *, searched: bool) -> dict[str, tuple[float, float]]:
+    """Flow steps and descent steps of the target alone, through every door; plans by the flow only where `searched`."""
+    found: dict[str, tuple[float, float]] = {}
+    terms = lc.Terms(accuracy=q.accuracy)
+
+    def keep(name: str, when: Any) -> None:
+        found[name] = when.flow_steps, when.descent_steps
+
+    solution = lc.solve(q.target, q.network, **q.options, strict=False)
+    keep("solve", solution.time_to(q.accuracy))
+    keep("time_to_learn", lc.time_to_learn(solution, q.accuracy))
+    last = lc.Stage(q.target, accuracy=q.accuracy)
+    keep("follow", lc.follow([last], q.network, **q.options, strict=False))
+    staged = lc.follow([lc.Stage(q.others[0], steps=3), last], q.network, **q.options, strict=False)
+    assert staged.ground.by == q.ground
+    keep("follow.direct", staged.direct)
+    alone = lc.plan(q.target, [], q.network, **q.options, terms=terms.with_(max_stages=1), strict=False)
+    assert alone.ground.by == q.ground
+    keep("plan of one stage", alone.direct)
+    assert alone.total == alone.direct_total == alone.best.descent_steps == alone.direct.descent_steps
+    if searched or q.ground != "flow":
+        planned = lc.plan(q.target, q.others, q.network, **q.options, terms=terms, strict=False)
+        assert planned.ground.by == q.ground
+        keep("plan.direct", planned.direct)
+        assert planned.direct_total == planned.direct.descent_steps
+    for by in q.ways:
+        if by != "flow" or q.target.trials is None:  # else it would be integrated again for every resampling
+            named = lc.follow([last], q.network, **q.options, by=by, strict=False)
+            assert named.ground.by == by
+            keep(f"follow by {by}", named)
+        keep(f"solve by {by}", lc.solve(q.target, q.network, **q.options, by=by, strict=False).time_to(q.accuracy))
+    if q.vary:
+        portrait = lc.phase_portrait(
+            q.target, q.network, **q.vary, accuracies=[0.3], learning_rate=q.rate, accuracy=q.accuracy, strict=False
+        )
+        found["phase_portrait"] = float(portrait["direct_steps"]), float(portrait["direct_descent_steps"])
+    return found
+
+
+def assert_one_answer(q: Question, *, searched: bool) -> None:
+    found = answers(q, searched=searched)
+    flow, descent = found["follow"]
+    assert np.isfinite(flow)
+    assert np.isfinite(descent)
+    assert descent == int(descent) > 0
+    for door, (other_flow, other_descent) in found.items():
+        assert other_descent == descent, (door, found)
+        # Flows are integrated to 1e-8 a step at least, and the search by the flow to 1e-6.
+        assert other_flow == pytest.approx(flow, rel=1e-6), (door, found)
+    assert_learned_then(q, int(descent))
+
+
+def assert_learned_then(q: Question, steps: int) -> None:
+    """What is left after so many steps and one fewer: the goal lies between."""
+    if q.learn is not None or isinstance(q.network, lc.Activated):
+        return
+    options = {**q.options, "by": q.ground}
+    ground = lc.follow([lc.Stage(q.target, accuracy=q.accuracy)], q.network, **options).ground
+    tables = [lc.planning.in_sequence([q.target], q.network, **options, steps=n) for n in (steps, steps - 1)]
+    left = [ground.accuracy(0, t.descent_states[-1]) for t in tables]
+    assert left[1] < q.accuracy <= left[0] + 1e-9
+    losses = [lc.forgetting([q.target], q.network, **options, steps=n).values[-1, 0] for n in (steps, steps - 1)]
+    assert losses[0] < losses[1]
+    if q.ground != "modes" or len(ground.modes[0]) == 1:
+        goal = ground.goal_loss(0, q.accuracy)
+        if np.isfinite(goal):
+            assert losses[0] <= goal * (1 + 1e-9) < losses[1] * (1 + 2e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_door_gives_one_answer(kind: str) -> None:
+    draw, few, _ = KINDS[kind]
+    for seed in range(few):
+        assert_one_answer(draw(np.random.default_rng([seed, len(kind)])), searched=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_door_gives_one_answer_to_many_questions(kind: str) -> None:
+    draw, _, many = KINDS[kind]
+    for seed in range(100, 100 + many):
+        assert_one_answer(draw(np.random.default_rng([seed, len(kind)])), searched=True)

@@ -1,0 +1,292 @@
+"""Steps counted in strides against plain gradient descent, one step after another, written here from the equations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from learncast.dynamics.mode_equation import Problem
+from learncast.dynamics.steps import strides
+from learncast.dynamics.steps.pooled_descent import PooledDescent
+
+Array = np.ndarray
+
+
+# ---- plain descent -------------------------------------------------------------------------------------------------
+
+
+def mode_step(weights: Array, cross: Array, power: Array, rate: Any) -> Array:
+    """a <- a + eta c (beta - a c B), c <- c + eta a (beta - a c B); weights (rows, 2, modes)."""
+    pull = rate * (cross - weights[:, 0] * weights[:, 1] * power)
+    return weights + weights[:, ::-1] * pull[:, None]
+
+
+def mode_learned(weights: Array, cross: Array, power: Array, tolerance: Array) -> Array:
+    gap = np.abs(weights[:, 0] * weights[:, 1] - cross / power)
+    return np.asarray((gap <= tolerance[:, None] * np.abs(cross / power) * (1 + 1e-12)).all(axis=1))
+
+
+def pooled_step(states: Array, power: Array, cross: Array, rate: Any) -> Array:
+    """A <- A + eta C^T (R - C A S), C <- C + eta (R - C A S) A^T; states (rows, hidden, ...) hold A, C^T."""
+    inputs = power.shape[-1]
+    A, D = states[..., :inputs], states[..., inputs:]
+    G = cross - D.swapaxes(-1, -2) @ A @ power
+    return states + rate * np.concatenate([D @ G, A @ G.swapaxes(-1, -2)], axis=-1)
+
+
+def plain_modes(weights: Array, cross: Array, power: Array, tolerance: Array, rate: Array, most: int) -> Any:
+    """Steps of every row, its state then and the last step it took; rows still going after `most` have nan."""
+    weights, counts, left = weights.copy(), np.full(len(weights), np.nan), np.arange(len(weights))
+    moves = np.zeros_like(weights)
+    for n in range(most + 1):
+        learned = mode_learned(weights[left], cross[left], power[left], tolerance[left])
+        counts[left[learned]] = n
+        left = left[~learned]
+        if not len(left):
+            break
+        after = mode_step(weights[left], cross[left], power[left], rate[left][:, None])
+        moves[left], weights[left] = after - weights[left], after
+    return counts, weights, moves
+
+
+def plain_pooled(states: Array, power: Array, cross: Array, goal: Array, rate: Array, most: int) -> Any:
+    states, counts, left = states.copy(), np.full(len(states), np.nan), np.arange(len(states))
+    moves = np.zeros_like(states)
+    best = np.stack([r @ np.linalg.inv(s) for r, s in zip(cross, power, strict=True)])
+    inputs = power.shape[-1]
+    for n in range(most + 1):
+        here = states[left]
+        gap = here[..., inputs:].swapaxes(-1, -2) @ here[..., :inputs] - best[left]
+        learned = (gap @ power[left] * gap).sum(axis=(-2, -1)) / 2 <= goal[left]
+        counts[left[learned]] = n
+        left = left[~learned]
+        if not len(left):
+            break
+        after = pooled_step(states[left], power[left], cross[left], rate[left][:, None, None])
+        moves[left], states[left] = after - states[left], after
+    return counts, states, moves
+
+
+# ---- drawn problems ------------------------------------------------------------------------------------------------
+
+
+def drawn_modes(seed: int, number: int, modes: int, longest: float) -> Any:
+    """Modes of any strength and start, with learning rates under which they take up to `longest` steps or so."""
+    rng = np.random.default_rng([seed, modes])
+    cross, power = np.exp(rng.uniform(np.log(0.3), np.log(4), (2, number, modes)))
+    signs = rng.choice([-1.0, 1.0], (number, modes))
+    weights = np.exp(rng.uniform(np.log(0.02), np.log(1.5), (number, 2, modes)))
+    weights[:, 1] *= signs  # unbalanced, and on the optimum's side
+    tolerance = rng.choice([0.01, 0.05, 0.3], number)
+    rate = 10.0 ** rng.uniform(np.log10(8 / longest / 0.3), -1.5, number)
+    return weights, signs * cross, power, tolerance, rate
+
+
+def drawn_pooled(seed: int, number: int, longest: float, stiff: float) -> Any:
+    """Pooled problems of condition numbers up to `stiff`, from random starts; the goal is an excess loss."""
+    rng = np.random.default_rng([seed, 77])
+    inputs, outputs, hidden = 3, 2, 3
+    power, cross = np.empty((number, inputs, inputs)), np.empty((number, outputs, inputs))
+    for k in range(number):
+        turn = np.linalg.qr(rng.normal(size=(inputs, inputs)))[0]
+        power[k] = (turn * np.exp(rng.uniform(-np.log(stiff), 0.0, inputs))) @ turn.T
+        cross[k] = rng.normal(size=(outputs, inputs)) @ power[k]
+    states = rng.uniform(0.05, 0.5, number)[:, None, None] * rng.normal(size=(number, hidden, inputs + outputs))
+    best = np.stack([r @ np.linalg.inv(s) for r, s in zip(cross, power, strict=True)])
+    goal = rng.choice([0.01, 0.1], number) * (best * cross).sum(axis=(1, 2)) / 2
+    rate = 10.0 ** rng.uniform(np.log10(20 / longest), -1.3, number)
+    return states, power, cross, goal, rate
+
+
+def assert_counted(found: Any, ends: Array, plain: Any, *, known: Array | None = None) -> None:
+    """Within one step of plain descent, almost always to the step; states then as near as a fraction of that step."""
+    counts, states, moves = plain
+    known = np.ones(len(counts), dtype=bool) if known is None else known
+    off = np.abs(found - counts)[known]
+    assert (off <= 1).all(), np.sort(off)[-5:]
+    assert np.mean(off == 0) >= 0.95
+    same = known & (found == counts)
+    gap = np.abs(ends - states).reshape(len(counts), -1).max(axis=1)
+    step = np.abs(moves).reshape(len(counts), -1).max(axis=1)
+    size = np.abs(states).reshape(len(counts), -1).max(axis=1)
+    assert (gap <= 0.3 * step + 1e-10 * size)[same].all()
+
+
+def alone(weights: Array, cross: Array, power: Array, tolerance: Array, rate: Array, most: int) -> tuple[Array, Array]:
+    """Every row counted by itself, with its own learning rate and strides."""
+    counts, ends = np.empty(len(weights)), np.empty_like(weights)
+    for k in range(len(weights)):
+        problem = Problem(cross[k], power[k], np.zeros(cross.shape[1]))
+        counts[k : k + 1], ends[k : k + 1] = problem.counted(
+            weights[k : k + 1], problem.within(tolerance[k]), float(rate[k]), most
+        )
+    return counts, ends
+
+
+# ---- counting ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("modes", [1, 2, 3])
+def test_modes_are_counted_as_plain_descent_takes_them(modes: int) -> None:
+    drawn = drawn_modes(1, 30, modes, 2e4)
+    assert_counted(*alone(*drawn, 10**7), plain_modes(*drawn, 200_000))
+
+
+@pytest.mark.parametrize("modes", [1, 3])
+def test_many_modes_are_counted_side_by_side(modes: int) -> None:
+    """Rows of their own strengths, starts and tolerances; strides must suit the fastest and tell the slowest."""
+    weights, cross, power, tolerance, _ = drawn = drawn_modes(2, 200, modes, 2e4)
+    rate = np.full(200, 1e-3)
+    problem = Problem(cross, power, np.zeros(modes))
+    found, ends = problem.counted(weights, problem.within(tolerance), 1e-3)
+    assert_counted(found, ends, plain_modes(*drawn[:4], rate, 100_000))
+
+
+@pytest.mark.parametrize("stiff", [1.0, 30.0])
+def test_pooled_problems_are_counted_as_plain_descent_takes_them(stiff: float) -> None:
+    states, power, cross, goal, rate = drawn = drawn_pooled(3, 40, 2e3, stiff)
+    plain = plain_pooled(*drawn, 30_000)
+    known = np.isfinite(plain[0])
+    assert known.mean() > 0.6
+    found, ends = np.empty(40), np.empty_like(states)
+    for k in range(40):
+        found[k : k + 1], ends[k : k + 1] = PooledDescent(power[k], cross[k]).counted(
+            states[k : k + 1], goal[k], float(rate[k]), 30_000
+        )
+    assert_counted(found, ends, plain, known=known)
+    # What plain descent had not reached is given up, or arrives in the stride that was under way.
+    assert (np.isnan(found) | (found > 29_000))[~known].all()
+
+
+def test_pooled_problems_are_counted_side_by_side() -> None:
+    states, power, cross, goal, _ = drawn = drawn_pooled(4, 100, 2e4, 5.0)
+    rate = np.full(100, 5e-3)
+    plain = plain_pooled(*drawn[:4], rate, 30_000)
+    known = np.isfinite(plain[0])
+    assert known.mean() > 0.9
+    found, ends = PooledDescent(power, cross).counted(states, goal, 5e-3)
+    assert_counted(found, ends, plain, known=known)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("modes", [1, 2, 3])
+def test_a_hundred_thousand_steps_of_modes_are_counted_to_the_step(modes: int) -> None:
+    drawn = drawn_modes(5, 120, modes, 2e5)
+    assert_counted(*alone(*drawn, 10**7), plain_modes(*drawn, 2_000_000))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stiff", [1.0, 30.0, 300.0])
+def test_a_hundred_thousand_steps_of_pooled_problems_are_counted_to_the_step(stiff: float) -> None:
+    states, power, cross, goal, rate = drawn = drawn_pooled(6, 80, 2e4, stiff)
+    plain = plain_pooled(*drawn, 300_000)
+    known = np.isfinite(plain[0])
+    found, ends = np.empty(80), np.empty_like(states)
+    for k in np.flatnonzero(known):
+        found[k : k + 1], ends[k : k + 1] = PooledDescent(power[k], cross[k]).counted(
+            states[k : k + 1], goal[k], float(rate[k])
+        )
+    assert_counted(found, ends, plain, known=known)
+
+
+# ---- states after given numbers of steps ---------------------------------------------------------------------------
+
+STOPS = (0, 1, 7, 255, 256, 257, 1000, 4097, 9999)
+
+
+@pytest.mark.parametrize("rate", [1e-2, 1e-3, 1e-4])
+def test_weights_of_modes_after_any_number_of_steps(rate: float) -> None:
+    weights, cross, power, _, _ = drawn_modes(7, 70, 2, 2e4)
+    found = Problem(cross, power, np.zeros(2)).descended(weights, STOPS, rate)
+    at, done = weights, 0
+    for stop, states in zip(STOPS, found, strict=True):
+        for _ in range(stop - done):
+            at = mode_step(at, cross, power, rate)
+        done = stop
+        np.testing.assert_allclose(states, at, rtol=0, atol=1e-8 * np.abs(at).max())
+
+
+@pytest.mark.parametrize("rate", [1e-2, 1e-3, 1e-4])
+def test_weights_of_pooled_problems_after_any_number_of_steps(rate: float) -> None:
+    states, power, cross, _, _ = drawn_pooled(8, 40, 2e4, 30.0)
+    found = PooledDescent(power, cross).descended(states, STOPS, rate)
+    at, done = states, 0
+    for stop, here in zip(STOPS, found, strict=True):
+        for _ in range(stop - done):
+            at = pooled_step(at, power, cross, rate)
+        done = stop
+        np.testing.assert_allclose(here, at, rtol=0, atol=1e-8 * np.abs(at).max())
+
+
+# ---- never, and not in time ----------------------------------------------------------------------------------------
+
+
+def test_descent_that_runs_away_takes_forever() -> None:
+    weights, cross, power, _, _ = drawn_modes(9, 20, 1, 1e3)
+    for k in range(20):
+        problem = Problem(cross[k], power[k], np.zeros(1))
+        rate = 2.5 / (2 * abs(cross[k, 0]))  # beyond 2 over the curvature at the optimum
+        assert problem.counted(weights[k : k + 1], problem.within(0.001), rate)[0] == np.inf
+    states, power, cross, goal, _ = drawn_pooled(9, 20, 1e3, 2.0)
+    for k in range(20):
+        pooled = PooledDescent(power[k], cross[k])
+        assert pooled.counted(50 * states[k : k + 1], goal[k], 20.0 / pooled.curvature)[0] == np.inf
+
+
+def test_descent_that_rests_elsewhere_takes_forever() -> None:
+    """A balanced mode of the wrong sign ends on the saddle at 0, and so does its pooled problem."""
+    problem = Problem(np.array([1.0]), np.array([1.0]), np.zeros(1))
+    assert problem.counted(np.array([[[0.1], [-0.1]]]), problem.within(0.01), 1e-2)[0] == np.inf
+    pooled = PooledDescent(np.eye(2), np.eye(2))
+    states = np.concatenate([0.1 * np.eye(2), 0.1 * np.diag([1.0, -1.0])], axis=1)[None]
+    assert pooled.counted(states, 1e-3, 1e-2)[0] == np.inf
+    # An optimum at 0 is approached like 1 / t, and a band of no width never entered.
+    idle = Problem(np.array([0.0]), np.array([1.0]), np.zeros(1))
+    assert idle.counted(np.array([[[0.1], [0.1]]]), idle.within(0.01), 1e-2)[0] == np.inf
+    assert problem.counted(np.array([[[0.1], [0.1]]]), problem.within(0.0), 1e-2)[0] == np.inf
+
+
+@pytest.mark.parametrize("most", [5, 300, 6000])
+def test_what_is_given_up_is_unknown(most: int) -> None:
+    weights, cross, power, tolerance, _ = drawn = drawn_modes(10, 60, 1, 1e4)
+    counts = plain_modes(*drawn[:4], np.full(60, 1e-3), 20_000)[0]
+    problem = Problem(cross, power, np.zeros(1))
+    found = problem.counted(weights, problem.within(tolerance), 1e-3, most)[0]
+    soon = counts <= most
+    assert (found[soon] == counts[soon]).all()
+    assert np.isnan(found[~soon]).all()
+    assert soon.any() or most < 300
+
+
+def test_a_start_inside_takes_no_steps_at_any_learning_rate() -> None:
+    problem = Problem(np.array([1.0]), np.array([1.0]), np.zeros(1))
+    steps, ends = problem.counted(np.array([[[1.0], [1.0]]]), problem.within(0.01), 100.0)
+    assert steps == 0
+    np.testing.assert_array_equal(ends, [[[1.0], [1.0]]])
+
+
+@pytest.mark.parametrize("steps", [8, 9, 50, 1000, 10**5])
+def test_a_stride_is_of_fourth_order(steps: int) -> None:
+    """Halving the learning rate divides the error of one stride of a quadratic-in-weights slope by 2^5."""
+
+    class Growing:
+        curvature = growth = 1.0
+
+        def slope(self, states: Array, rows: Any) -> Array:
+            return states * (1 - states**2)
+
+        def arrived(self, states: Array, rows: Any) -> Array:
+            return np.zeros(len(states), dtype=bool)
+
+    def error(reach: float) -> float:
+        rate = reach / steps
+        at = plain = np.array([[0.3]])
+        for _ in range(steps):
+            plain = plain + rate * plain * (1 - plain**2)
+        return abs(float((strides.stride_of(steps).taken(Growing(), at, np.arange(1), rate) - plain)[0, 0]))
+
+    reaches = np.array([0.4, 0.2, 0.1])
+    order = np.polyfit(np.log(reaches), np.log([error(r) for r in reaches]), 1)[0]
+    assert 4.5 < order < 6.5

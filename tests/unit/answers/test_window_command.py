@@ -1,0 +1,301 @@
+"""The command that diagnoses a model: studies, a person's own files, and what is refused."""
+
+import json
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from learncast import learnability
+from learncast.answers.window import rehearsed_window
+from learncast.cli import app
+from learncast.errors import InvalidSpec
+from learncast.learnability.learnability_window import LearnabilityWindow
+from learncast.learnability.rehearsal import KINDS, build_model, build_optimizer, rehearsed
+from learncast.learnability.stored_model import optimizer_tensors
+from learncast.study import WindowStudy
+from learncast.trajectory import FORECAST_CLASSES
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "multi_lag_window.toml"
+STUDY = """
+name = "small"
+[model]
+kind = "diag-gate"
+hidden_size = 4
+[training]
+steps = 3
+batch = 8
+[task]
+steps = 16
+inputs = 2
+lags = [2]
+coefficients = [1.0]
+sequences = 16
+[window]
+lags = [1, 2, 4]
+sequences = 128
+nulls = 19
+"""
+BUILD = """
+import torch
+from learncast.learnability.rehearsal import build_model
+
+def build():
+    return build_model("gru", inputs=2, outputs=1, hidden_size=4, seed=0)
+
+def pair():
+    model = build()
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+def nothing():
+    return 3
+
+def broken():
+    raise RuntimeError("no data disk")
+"""
+
+
+def run(*arguments):
+    result = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, ["window", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def refused(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    return result.stderr
+
+
+@pytest.fixture
+def study(tmp_path):
+    def written(text=STUDY):
+        path = tmp_path / "study.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return written
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A model file, weights and optimiser states in both forms, data, and what is expected."""
+    folder = tmp_path_factory.mktemp("own")
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((128, 16, 2)).astype(np.float32)
+    targets = np.roll(inputs[..., :1], 2, axis=1)
+    (folder / "net.py").write_text(BUILD, encoding="utf-8")
+    np.savez(folder / "data.npz", inputs=inputs, targets=targets)
+    model = build_model("gru", inputs=2, outputs=1, hidden_size=4, seed=7)
+    optimizer = build_optimizer("adamw", model, learning_rate=1e-2)
+    rehearsed(model, optimizer, inputs, targets, steps=3, batch=16, rng=rng)
+    save_file(dict(model.state_dict()), folder / "net.safetensors")
+    torch.save(model.state_dict(), folder / "net.pt")
+    torch.save(optimizer.state_dict(), folder / "opt.pt")
+    save_file(optimizer_tensors(optimizer, model), folder / "opt.safetensors")
+    found = learnability.window(
+        model, inputs, targets, optimizer=optimizer, measurement=learnability.Measurement(lags=[1, 2, 4])
+    )
+    return folder, found
+
+
+def call(folder, function="build", weights="net.safetensors"):
+    return ("--model", f"{folder / 'net.py'}:{function}", "--weights", folder / weights, "--data", folder / "data.npz")
+
+
+def test_a_study_is_trained_and_diagnosed(study, tmp_path):
+    result = run(study(), "--json", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    keys = {"lags", "envelope", "envelope_gate", "envelope_optimizer", "tail_index", "scale", "signal", "window"}
+    keys |= {"required_sequences", "null_window", "decay", "time_scales", "method", "validity", "summary", "class"}
+    assert keys <= set(found)
+    assert found["lags"] == [1, 2, 4]
+    assert found["promise"] == FORECAST_CLASSES["measured"]
+    assert list(found["window"]) == ["2", "4", "8", "16", "32", "64", "128", "256", "512"]
+    assert len(found["time_scales"]) == 4
+    assert {"kind", "rate"} <= set(found["decay"])
+    assert found["validity"][0]["assumption"] == "faithful_replay"
+    assert found["summary"].startswith("With 128 sequences")
+    names = ["report.html", "study.toml", "window.json", "window.nc", "window.png"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    again = LearnabilityWindow.load(tmp_path / "out" / "window.nc")
+    assert again.summary() == found["summary"]
+
+
+def test_the_resolved_study_gives_the_same_answer(study, tmp_path):
+    first = rehearsed_window(WindowStudy.load(study()))
+    again = rehearsed_window(WindowStudy.load(study(first.study)))
+    assert again.json() == first.json()
+
+
+def test_people_read_tables(study):
+    text = run(study()).stdout
+    assert "Longest learnable lag" in text
+    assert "Lag by lag" in text
+    assert "How far to trust it" in text
+
+
+def test_recorded_sequences(study, tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "trials.npz", inputs=rng.standard_normal((150, 9, 2)), targets=rng.standard_normal((150, 9, 1)))
+    head, tail = STUDY.split("[task]")
+    recorded = f'{head}[task]\ndata = "trials.npz"\n[window]{tail.split("[window]")[1]}'
+    assert json.loads(run(study(recorded), "--json").stdout)["sequences"] == 128
+    assert "more than the 150 sequences" in refused(study(recorded.replace("sequences = 128", "sequences = 150")))
+    assert "leave nothing to say about steps" in refused(
+        study(recorded.replace('trials.npz"', 'trials.npz"\nsteps = 9'))
+    )
+    np.savez(tmp_path / "trials.npz", x=np.zeros(3))
+    assert "must hold inputs and targets" in refused(study(recorded))
+
+
+def test_the_other_spelling_is_refused_by_naming_torch_s():
+    with pytest.raises(InvalidSpec, match="did you mean 'optimizer'"):
+        WindowStudy.from_dict({"training": {"optimiser": "sgd"}}, folder=Path(), source="study")
+
+
+def test_a_study_asks_by_the_same_objects():
+    read = WindowStudy.from_dict(
+        {"window": {"lags": [1, 2], "nulls": 19, "chunk": 7, "threshold": 0.2}}, folder=Path(), source="study"
+    )
+    assert read.question() == {
+        "measurement": learnability.Measurement(lags=(1, 2)),
+        "rule": learnability.DetectionRule(nulls=19, threshold=0.2),
+        "batching": learnability.Batching(chunk=7),
+    }
+
+
+def test_the_example_is_a_study():
+    assert WindowStudy.load(EXAMPLE).section.model.kind == "gru"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_can_be_asked_for(kind):
+    read = WindowStudy.from_dict({"model": {"kind": kind}}, folder=Path(), source="study")
+    assert read.settings()["model"]["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("hidden_size", "hiden_size", "did you mean 'hidden_size'?"),
+        ("[training]", "[trainings]", "did you mean 'training'?"),
+        ('"diag-gate"', '"diag-gates"', "did you mean 'diag-gate'?"),
+        ("steps = 3", "steps = 0", "adamw has no step sizes before its first step"),
+        ("steps = 3", "steps = 3\nmomentum = 0.9", "momentum is a key of sgd and rmsprop"),
+        ("hidden_size = 4", "hidden_size = 4\nlayers = 2", "layers is a key of gru, lstm and rnn"),
+        ("lags = [1, 2, 4]", "lags = [1, 16]", "lags must grow and stay within 15"),
+        ("lags = [2]", "lags = [20]", "task: lags must be less than the 16 steps"),
+        ("steps = 3", "steps = 3\nlearning_rate = 1e12\noptimizer = 'sgd'\nclip = 1e30", "must keep a finite loss"),
+        ("nulls = 19", "nulls = ", "must be a TOML file"),
+    ],
+)  # fmt: skip
+def test_studies_that_mean_nothing(study, old, new, words):
+    assert words in refused(study(STUDY.replace(old, new, 1)))
+
+
+@pytest.mark.parametrize("weights", ["net.safetensors", "net.pt"])
+@pytest.mark.parametrize("state", ["opt.pt", "opt.safetensors"])
+def test_a_model_of_ones_own(own, weights, state):
+    folder, expected = own
+    result = run(*call(folder, "pair", weights), "--optimizer-state", folder / state, "--lags", "1,2,4", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.startswith(f"learncast: executing {folder / 'net.py'}")
+    found = json.loads(result.stdout)
+    # The same numbers in the same order of operations.
+    np.testing.assert_allclose(found["envelope"], expected["envelope"].isel(layer=0), rtol=1e-12)
+    np.testing.assert_allclose(found["signal"], expected["signal"].isel(layer=0), rtol=1e-9)
+    assert found["optimizer"] == "AdamW"
+
+
+def test_an_optimiser_by_name(own):
+    folder, expected = own
+    named = ("--optimizer", "adamw", "--learning-rate", "0.01", "--optimizer-state", folder / "opt.safetensors")
+    found = json.loads(run(*call(folder), *named, "--lags", "1,2,4", "--json").stdout)
+    np.testing.assert_allclose(found["envelope"], expected["envelope"].isel(layer=0), rtol=1e-12)
+    without = json.loads(run(*call(folder), "--lags", "1:4:2", "--json").stdout)
+    assert without["optimizer"] == "none"
+    assert without["lags"] == [1, 4]
+
+
+def test_a_file_that_would_run_code_is_not_read(own, tmp_path):
+    folder, _ = own
+
+    class Trap:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "sprung",))
+
+    torch.save({"weights": Trap()}, tmp_path / "trap.pt")
+    (tmp_path / "plain.pt").write_bytes(pickle.dumps(Trap()))
+    for name in ("trap.pt", "plain.pt"):
+        words = refused(*call(folder)[:2], "--weights", tmp_path / name, "--data", folder / "data.npz")
+        assert "must hold tensors and plain numbers only" in words
+        assert "it is not run here" in words
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "either STUDY or --model must be given, but got neither"),
+        (("study.toml", "--model", "net.py:build"), "but got both"),
+        (("study.toml", "--lags", "1,2"), "a study must say everything itself"),
+        (("--model", "net.py:build"), "--model needs --weights"),
+        (("study.toml", "--lags", "1.5"), "--lags must be whole numbers"),
+        (("missing.toml",), "the study file must exist"),
+    ],
+)
+def test_half_a_question(arguments, words):
+    assert words in refused(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"function": "absent"}, "no such function"),
+        ({"function": "nothing"}, "must build a torch.nn.Module, but got int"),
+        ({"function": "broken"}, "RuntimeError: no data disk"),
+        ({"weights": "absent.pt"}, "the file of weights must exist"),
+        ({"weights": "net.py"}, "must be a .safetensors or .pt file"),
+        ({"weights": "opt.safetensors"}, "must hold the weights of this model"),
+        ({"weights": "data.safetensors"}, "must be readable"),
+    ],
+)
+def test_files_that_do_not_fit(own, change, words):
+    folder, _ = own
+    (folder / "data.safetensors").write_bytes(b"nonsense")
+    assert words in refused(*call(folder, **change))
+    assert str(folder.resolve()) not in sys.path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--optimizer-state", "opt.pt"), "--optimizer must be given too"),
+        (("--optimizer", "adamw"), "--learning-rate must be given too"),
+        (("--optimizer", "adams", "--learning-rate", "0.1"), "did you mean"),
+        (("--optimizer", "adamw", "--learning-rate", "0.1"), "must have taken a step"),
+        (("--optimizer", "adamw", "--learning-rate", "0.1", "--optimizer-state", "net.safetensors"), "hold the state"),
+        (("--optimizer", "adamw", "--learning-rate", "0.1", "--optimizer-state", "net.pt"), "must hold the state"),
+    ],
+)  # fmt: skip
+def test_optimisers_that_do_not_fit(own, arguments, words):
+    folder, _ = own
+    files = [folder / one if one.endswith((".pt", ".safetensors")) else one for one in arguments]
+    assert words in refused(*call(folder), *files)
+
+
+def test_a_place_that_is_none():
+    from learncast.learnability.stored_model import built_model
+
+    for place in ("net.py", "net:build", "absent.py:build", "net.py:not a name"):
+        with pytest.raises(InvalidSpec, match=r"--model must be file.py:function"):
+            built_model(place)

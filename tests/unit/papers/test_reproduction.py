@@ -1,0 +1,318 @@
+"""Figures from a store: the very numbers of one process, whatever was killed on the way."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+
+import numpy as np
+import pytest
+import xarray as xr
+from typer.testing import CliRunner
+
+pytest.importorskip("torch")
+
+from learncast.cli import app
+from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast.papers import PAPERS, PaperRun, open_paper, reproduce
+from learncast.papers.curriculum.pools import curriculum_job, pool_runs, scoreboard_runs
+from learncast.papers.learnability.preset import PRESETS
+from learncast.papers.learnability.runs import Run
+from learncast.papers.prior_knowledge.continual import train_fives
+from learncast.papers.prior_knowledge.learning import train_architectures
+from learncast.papers.runs import joined, one_by_one, parts_of
+from learncast.sweep import Summary, status
+from learncast.sweep.ledger import TaskStatus
+from learncast.sweep.reproduction import Reproduction
+from learncast.sweep.spec import canonical
+from learncast.sweep.store import Store
+
+SLOW = pytest.mark.slow
+
+
+def figure_data(folder, name):
+    return xr.load_dataset(folder / f"figure_{name}.nc", engine="h5netcdf")
+
+
+def assert_same_figures(one, other, names):
+    """Every value, label and attribute equal, and the pictures' bytes; no tolerance."""
+    for name in names:
+        xr.testing.assert_identical(figure_data(one, name), figure_data(other, name))
+        assert (one / f"figure_{name}.png").read_bytes() == (other / f"figure_{name}.png").read_bytes()
+    assert (one / "numbers.json").read_text() == (other / "numbers.json").read_text()
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """Figure 3 of learnability by one process and without a store."""
+    folder = tmp_path_factory.mktemp("plain")
+    reproduce("learnability", figure="3", out=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """The store of figure 3."""
+    store = tmp_path_factory.mktemp("kept") / "store"
+    assert Reproduction.of("learnability", figure="3", store=store).train(executor="in-process").complete
+    return store
+
+
+def test_a_stored_figure_is_the_figure_of_one_process(plain, kept, tmp_path):
+    Reproduction.of("learnability", figure="3", store=kept).draw(out=tmp_path)
+    assert_same_figures(tmp_path, plain, ["3"])
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("paper", "figure"),
+    [
+        pytest.param("prior-knowledge", "2C", marks=pytest.mark.slow),
+        pytest.param("learnability", None, marks=SLOW),
+        pytest.param("prior-knowledge", None, marks=SLOW),
+        pytest.param("curriculum", "2B", marks=SLOW),
+        pytest.param("curriculum", "4A", marks=SLOW),
+        pytest.param("curriculum", "4Y", marks=SLOW),
+    ],
+)
+def test_stored_figures_are_those_of_one_process(paper, figure, tmp_path):
+    stored = Reproduction.of(paper, figure=figure, store=tmp_path / "store")
+    assert stored.train(workers=2, executor="in-process" if figure == "2C" else "processes").complete
+    made = stored.draw(out=tmp_path / "stored")
+    assert made == reproduce(paper, figure=figure, out=tmp_path / "plain")
+    assert_same_figures(tmp_path / "stored", tmp_path / "plain", made["figures"])
+
+
+def done(store):
+    """Digest, seconds of writing and content of every result that the ledger has promised."""
+    if not (store / "ledger.sqlite").exists():
+        return {}
+    ledger = Store(store).ledger()
+    try:
+        rows = list(ledger.rows(TaskStatus.done)) if ledger.meta("study") else []
+    finally:
+        ledger.close()
+    paths = [Store(store).path(row.digest) for row in rows]
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "learncast.cli", "reproduce", *map(str, arguments)]
+
+
+@SLOW
+def test_killed_in_the_middle_it_goes_on_to_the_same_figure(tmp_path):
+    store, out = tmp_path / "store", tmp_path / "stored"
+    line = command("learnability", "--figure", "C", "--store", store, "--out", out, "--workers", "2")
+    before = {}
+    # Twelve runs; killed when three, six and nine are there.
+    for number in (3, 6, 9):
+        process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 120
+        while len(done(store)) < number and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        after = done(store)
+        assert len(after) >= number
+        # What was entered before is neither lost nor computed again.
+        assert {name: after[name] for name in before} == before
+        before = after
+    assert len(before) < 12
+    assert not out.exists()
+    finished = subprocess.run([*line, "--json"], capture_output=True, text=True, timeout=300, check=True)
+    after = done(store)
+    assert len(after) == 12
+    assert {name: after[name] for name in before} == before
+    assert json.loads(finished.stdout) == reproduce("learnability", figure="C", out=tmp_path / "plain")
+    assert_same_figures(out, tmp_path / "plain", ["C"])
+
+
+KILLED = """
+import os, signal, sys
+from learncast.sweep.reproduction import Reproduction
+
+def stop(summary):
+    if summary.done == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Reproduction.of("learnability", figure="3", store=sys.argv[1]).train(executor="in-process", watcher=stop)
+"""
+
+
+@pytest.mark.slow
+def test_killed_between_two_runs_it_goes_on_with_the_second(plain, tmp_path):
+    store = tmp_path / "store"
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(store)], timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    before = done(store)
+    assert len(before) == 1
+    stored = Reproduction.of("learnability", figure="3", store=store)
+    with pytest.raises(SchemaMismatch, match=r"no result of .*learnability\.runs:diagnose"):
+        stored.draw(out=tmp_path / "early")
+    assert not (tmp_path / "early").exists()
+    second = stored.train(executor="in-process")
+    assert (second.computed, second.complete) == (1, True)
+    assert before.items() <= done(store).items()
+    stored.draw(out=tmp_path / "out")
+    assert_same_figures(tmp_path / "out", plain, ["3"])
+
+
+def test_figures_with_the_same_runs_share_a_store(kept, tmp_path):
+    sharing = Reproduction.of("learnability", figure="12", store=kept)
+    assert sharing.train(executor="in-process").computed == 0
+    sharing.draw(out=tmp_path)
+    assert (tmp_path / "figure_12.png").is_file()
+
+
+def test_part_of_a_store_is_enough(tmp_path, monkeypatch):
+    """A store of all figures, here with runs that cost nothing, serves each of them; one of a figure not the others."""
+    monkeypatch.setattr("learncast.sweep.reproduction.computed_run", nothing)
+    everything = Reproduction.of("prior-knowledge", store=tmp_path / "all")
+    made = everything.train(executor="in-process")
+    assert made.complete
+    assert Reproduction.of("prior-knowledge", figure="5B", store=tmp_path / "all").train().computed == 0
+    assert (
+        Reproduction.of("prior-knowledge", figure="5B", store=tmp_path / "one").train(executor="in-process").done == 1
+    )
+    with pytest.raises(InvalidSpec, match="must have been begun with all runs of these figures, but got a store of 1 "):
+        Reproduction.of("prior-knowledge", store=tmp_path / "one").train()
+    with pytest.raises(InvalidSpec, match=r'base\.preset: "smoke" -> "full"'):
+        Reproduction.of("prior-knowledge", preset="full", store=tmp_path / "one").train()
+    with pytest.raises(InvalidSpec, match=r'base\.paper: "prior-knowledge" -> "curriculum"'):
+        Reproduction.of("curriculum", store=tmp_path / "one").train()
+
+
+def nothing(spec):
+    return 0.0
+
+
+def test_changed_code_is_refused(kept, monkeypatch):
+    real = Reproduction._base
+
+    def edited(self):
+        base = real(self)
+        return {**base, "sources": {**base["sources"], "runs": "another text"}}
+
+    assert set(real(Reproduction.of("learnability", store=kept))["sources"]) == {
+        "runs",
+        "validation",
+    }
+    monkeypatch.setattr(Reproduction, "_base", edited)
+    with pytest.raises(InvalidSpec, match=r"base\.sources\.runs"):
+        Reproduction.of("learnability", figure="3", store=kept).train()
+
+
+def test_a_damaged_result_is_not_drawn(kept, tmp_path):
+    stored = Reproduction.of("learnability", figure="3", store=kept)
+    file = sorted((kept / "results").rglob("*.nc"))[0]
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    try:
+        with pytest.raises(SchemaMismatch, match=r"bytes instead of.*learncast sweep verify"):
+            stored.draw(out=tmp_path / "out")
+    finally:
+        file.write_bytes(content)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_runs_are_plain_and_found_by_name(name):
+    paper = open_paper(name)
+    for preset in paper.presets:
+        for figure in paper.figures:
+            assert (figure.runs is not None) == figure.trained, figure.name
+            for run in figure.runs(preset) if figure.runs else ():
+                module, _, function = run.name.partition(":")
+                assert getattr(import_module(module), function) is run.function
+                plain = canonical(run.settings)
+                assert json.loads(json.dumps(plain)) == plain
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_learnability_run_is_read_back(preset):
+    run = Run("paper-gru", "SGD with momentum", 7, PRESETS[preset], normalised=False)
+    assert Run.from_described(json.loads(json.dumps(run.described()))) == run
+    assert repr(Run.from_described(json.loads(json.dumps(run.described())))) == repr(run)
+
+
+def test_every_training_is_the_one_its_run_describes():
+    """115 ReLU curricula and direct training of five pools, four times each; a linear panel, three times."""
+    assert len(scoreboard_runs("full")) == 4 * (115 + 5)
+    runs = pool_runs("4A", "linear", "full")
+    assert len(runs) == 3 * (1 + 2 * 5)
+    for run in runs:
+        stages, _, training, optima = curriculum_job(run.settings)
+        value, stop = run.settings["value"], run.settings["stop"]
+        told = [(stage.task.name, stage.accuracy) for stage in stages]
+        first = [] if value is None else [(f"target_strength {value:g}", stop)]
+        assert told == [*first, ("target", 0.99)]
+        assert training.seed == run.settings["seed"]
+        # The optimum of s_yx = 1 under recurrence 0.96 over 50 steps is a ratio of two geometric sums.
+        best = (1 - 0.96**50) / (1 - 0.96) / ((1 - 0.96**100) / (1 - 0.96**2))
+        scales = [1.0] if value is None else [value, 1.0]
+        np.testing.assert_allclose(np.ravel(optima), best * np.array(scales), rtol=1e-10)  # sums of 50 terms
+
+
+@pytest.mark.parametrize(
+    ("train", "size", "number", "dim"),
+    [
+        (train_architectures, {"networks": 6, "finest": 2}, 6, "network"),
+        pytest.param(train_fives, {"sequences": 3}, 3, "sequence", marks=SLOW),
+    ],
+)
+def test_networks_are_trained_in_parts_as_all_at_once(train, size, number, dim):
+    whole = train({**size, "first": 0, "end": number})
+    parts = parts_of(number, number - 1)
+    assert parts == [{"first": 0, "end": number - 1}, {"first": number - 1, "end": number}]
+    found = joined(one_by_one([PaperRun(train, size | part) for part in parts]), dim)
+    # Zeros that fill networks up to one size change the order of sums, no more; losses are of order 1.
+    xr.testing.assert_allclose(found, whole, rtol=1e-9, atol=1e-12)
+
+
+def run(*arguments):
+    return CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, ["reproduce", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("curriculum", "--figure", "3A", "--workers", "2"), "--workers must come with --store"),
+        (("curriculum", "--figure", "3A", "--store", "{}/store"), "a store must be given only for figures with runs"),
+        (("linear-rnn", "--store", "{}/store"), "linear-rnn, of which no figure has any"),
+        (("curriculum", "--figure", "9Z", "--store", "{}/store"), "must have the figure, but got '9Z'"),
+        (("learnability", "--preset", "full", "--store", "{}/store"), "preset must be one of smoke, laptop, paper"),
+    ],
+)
+def test_what_a_store_cannot_do_is_refused(arguments, words, tmp_path):
+    result = run(*(str(a).format(tmp_path) for a in arguments), "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("summary", "code", "words"),
+    [
+        (Summary(2, 1, 0, interrupted=True), 130, "stopped after 1 of 2 runs; the same command goes on"),
+        (Summary(2, 1, 1), 1, "1 runs failed; see `learncast sweep status"),
+    ],
+)
+def test_nothing_is_drawn_before_all_runs_are_done(summary, code, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(Reproduction, "train", lambda self, **options: summary)
+    result = run("learnability", "--figure", "3", "--store", tmp_path / "store", "--out", tmp_path / "out")
+    assert result.exit_code == code
+    assert words in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_draws_from_a_store(kept, plain, tmp_path):
+    result = run("learnability", "--figure", "3", "--store", kept, "--workers", "1", "--out", tmp_path, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout) == json.loads((plain / "numbers.json").read_text())
+    assert status(kept).done == 2

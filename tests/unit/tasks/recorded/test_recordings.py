@@ -1,0 +1,491 @@
+"""Recorded trials as they are given: labels, masks, lengths, files, starts and the summary, with what is refused."""
+
+from __future__ import annotations
+
+import tomllib
+import zipfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.io
+
+import learncast as lc
+from learncast import tasks
+from learncast.errors import InvalidSpec
+from learncast.study import Study
+from learncast.tasks import Task, from_batches, from_file, from_pairs, from_table
+
+EXAMPLES = Path(__file__).parents[4] / "examples"
+
+
+def refused(call):
+    with pytest.raises(InvalidSpec) as caught:
+        call()
+    error = caught.value
+    assert error.required
+    assert error.got
+    assert error.why
+    assert error.remedy
+    return str(error)
+
+
+@pytest.fixture
+def trials():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(40, 5, 3))
+    return x, x.sum(axis=1)[:, :2] + rng.normal(size=(40, 2)), rng.integers(3, size=40)
+
+
+def assert_same(one, other):
+    for key in ("input_covariance", "cross_covariance", "target_covariance"):
+        # the same numbers in the same order, whatever they came through
+        np.testing.assert_array_equal(getattr(one, key).dense(), getattr(other, key).dense())
+    assert one.trials == other.trials
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["integers", "words", "tensor", "floats said to be labels"])
+def test_labels_are_one_hot_targets(trials, form):
+    x, _, labels = trials
+    given = {
+        "integers": labels.astype(np.uint8),
+        "words": np.array(["left", "middle", "right"])[labels],
+        "tensor": pytest.importorskip("torch").tensor(labels),
+        "floats said to be labels": labels.astype(float),
+    }[form]
+    task = Task.from_samples(x, given, labels=form.startswith("floats"))
+    assert_same(task, Task.from_samples(x, np.eye(3)[labels]))
+    assert task.recording.classes == (("left", "middle", "right") if form == "words" else (0, 1, 2))
+    assert "one-hot targets of 3 classes" in task.recording.sentences(40)[0]
+
+
+def test_labels_at_every_step_and_classes_that_do_not_occur(trials):
+    x, _, _ = trials
+    labels = np.random.default_rng(0).integers(3, size=(40, 5))
+    task = Task.from_samples(x, labels, labels=True, classes=4)
+    assert_same(task, Task.from_samples(x, np.eye(4)[labels]))
+    named = Task.from_samples(x, labels, labels=True, classes=[2, 1, 0])
+    assert_same(named, Task.from_samples(x, np.eye(3)[2 - labels]))
+
+
+def test_labels_that_do_not_count_may_be_anything(trials):
+    x, _, _ = trials
+    labels = np.random.default_rng(0).integers(3, size=(40, 5))
+    mask = np.random.default_rng(1).random((40, 5)) < 0.5
+    task = Task.from_samples(x, np.where(mask, labels, -100), labels=True, mask=mask)
+    assert_same(task, Task.from_samples(x, np.eye(3)[labels], mask=mask))
+    assert task.recording.classes == (0, 1, 2)
+
+
+def test_lists_of_labels_at_every_step(trials):
+    x, _, _ = trials
+    lengths = np.random.default_rng(2).integers(2, 6, size=40)
+    labels = np.random.default_rng(0).integers(3, size=(40, 5))
+    listed = Task.from_samples(
+        [row[:n] for row, n in zip(x, lengths, strict=True)],
+        [row[:n] for row, n in zip(labels, lengths, strict=True)],
+        classes=3,
+    )
+    assert_same(listed, Task.from_samples(x, labels, labels=True, classes=3, lengths=lengths))
+
+
+def test_batches_and_pairs_of_labels(trials):
+    x, _, labels = trials
+    batches = [(x[:15], labels[:15]), (x[15:], labels[15:])]
+    assert_same(from_batches(batches, classes=3), Task.from_samples(x, np.eye(3)[labels]))
+    assert from_batches(batches, classes=3).recording.classes == (0, 1, 2)
+    assert_same(from_pairs(x[:, 0], labels), from_pairs(x[:, 0], np.eye(3)[labels]))
+
+
+@pytest.mark.parametrize("number", [40, 12])
+def test_batches_are_scaled(trials, number):
+    x, y = trials[0][:number], trials[1][:number]
+    batches = [(x[:7], y[:7]), (x[7:], y[7:])]
+    one = from_batches(batches, centre=True, scale="channel")
+    other = Task.from_samples(x, y, centre=True, scale="channel")
+    for key in ("input_covariance", "cross_covariance", "target_covariance"):
+        np.testing.assert_allclose(getattr(one, key).dense(), getattr(other, key).dense(), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(one.recording.input_mean, x.mean(axis=0), atol=1e-14)
+
+
+def test_a_constant_channel_is_left_as_it_is(trials):
+    x, y, _ = trials
+    x = np.concatenate([x, np.full((40, 5, 1), 0.1)], axis=2)
+    task = Task.from_samples(x, y, centre=True, scale="channel")
+    assert task.recording.scales[3] == 1
+    assert np.abs(task.input_covariance.dense()[:, 3]).max() < 1e-30  # its round-off is not blown up
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"scale": "row"}, "scale must be one of none, channel"),
+        (
+            {"mask": np.ones(39)},
+            "mask must hold 0 or 1 (false or true) for each trial (40,) or each of its",
+        ),
+        ({"mask": np.full(40, 0.5)}, "values from 0.5 to 0.5"),
+        ({"mask": np.arange(40) == 3}, "at least two trials are needed, but got 1 of 40 that the mask leaves"),
+        ({"mask": np.ones((40, 5))}, "a mask of steps needs targets at every step"),
+        ({"lengths": np.full(40, 6)}, "lengths must be whole numbers from 1 to 5, one for each of the 40 trials"),
+        ({"lengths": np.full(39, 5)}, "one for each of the 40 trials"),
+        ({"labels": True}, "labels must be whole numbers or words"),
+    ],
+)
+def test_unusable_keywords_are_refused(trials, keywords, words):
+    x, y, _ = trials
+    assert words in refused(lambda: Task.from_samples(x, y, **keywords))
+
+
+def test_a_gap_is_named_by_trial_step_and_channel(trials):
+    x, y, _ = (np.array(part) for part in trials)
+    x[7, 2, 1] = np.nan
+    assert "(trial 7, step 2, channel 1)" in refused(lambda: Task.from_samples(x, y))
+    keep = np.arange(40) > 3
+    assert "(trial 7, step 2, channel 1)" in refused(lambda: Task.from_samples(x, y, mask=keep))
+    assert "(trial 7, step 2, channel 1)" in refused(lambda: Task.from_samples(x, y, chunk=2))
+    y[9, 1] = np.inf
+    assert "(trial 9, channel 1)" in refused(lambda: Task.from_samples(np.zeros_like(x), y))
+    lengths = np.where(np.arange(40) == 7, 2, 5)
+    assert Task.from_samples(x, np.ones((40, 2)), lengths=lengths).trials == 40  # after the trial's end
+
+
+@pytest.mark.parametrize(
+    ("labels", "keywords", "words"),
+    [
+        (np.arange(40) % 3, {"classes": 2}, "must be one of the 2 classes (0, 1), but got 2 at index (2,)"),
+        (np.arange(40) % 3, {"classes": [0, 0, 1]}, "classes must name each class once"),
+        (np.arange(39) % 3, {}, "the same number of trials, but got 40 and 39"),
+        (np.linspace(0, 1, 40), {}, "labels of classes are whole numbers"),
+    ],
+)
+def test_unusable_labels_are_refused(trials, labels, keywords, words):
+    assert words in refused(lambda: Task.from_samples(trials[0], labels, **keywords))
+
+
+def test_unusable_lists_are_refused(trials):
+    x, y, _ = trials
+    listed = [row[:3] for row in x]
+    assert "of trial 1 must have a step and the 3 channels" in refused(
+        lambda: Task.from_samples([listed[0], listed[1][:, :2]], y[:2])
+    )
+    assert "must have the steps of their trial's inputs" in refused(
+        lambda: Task.from_samples(listed, [np.ones((4, 2))] * 40)
+    )
+    assert "a list says how long each trial is" in refused(lambda: Task.from_samples(listed, y, lengths=np.full(40, 3)))
+    nothing = np.zeros((40, 5), dtype=bool)
+    assert "mask must leave a target that counts" in refused(lambda: Task.from_samples(x, x, mask=nothing))
+
+
+def test_standard_errors_of_a_masked_task_are_refused_in_words(trials):
+    x, _, _ = trials
+    task = Task.from_samples(x, x, mask=np.random.default_rng(0).random((40, 5)) < 0.5)
+    assert "take the spread over replicates" in refused(lambda: tasks.standard_errors(task))
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def long_table(x, y, lengths, **columns):
+    rows = [
+        {"trial": p, "step": t, "input_a": x[p, t, 0], "input_b": x[p, t, 1], "target": y[p, t, 0]}
+        | {name: values[p] for name, values in columns.items()}
+        for p in range(len(x))
+        for t in range(lengths[p])
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("at", ["end", "every_step"])
+def test_a_table_of_unequal_trials(trials, tmp_path, suffix, at):
+    x = trials[0]
+    y = np.cumsum(x, axis=1)
+    lengths = np.random.default_rng(1).integers(1, 6, size=40)
+    frame = long_table(x, y, lengths)
+    path = tmp_path / f"rig.{suffix}"
+    frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+    targets = y[:, :, :1] if at == "every_step" else y[np.arange(40), lengths - 1, :1]
+    assert_same(from_table(path, at=at), Task.from_samples(x[:, :, :2], targets, lengths=lengths))
+
+
+def test_a_table_with_labels_and_a_mask(trials, tmp_path):
+    x, _, labels = trials
+    keep = np.arange(40) % 4 > 0
+    frame = long_table(x, x, np.full(40, 5), labels=np.array(["no", "so", "go"])[labels], valid=keep.astype(int))
+    frame.loc[frame["trial"] == 0, "input_a"] = np.nan  # a trial that does not count may have gaps
+    frame = frame.drop(columns="target")
+    frame.to_csv(tmp_path / "rig.csv", index=False)
+    wanted = Task.from_samples(x[:, :, :2], np.array(["no", "so", "go"])[labels], mask=keep)
+    for found in (from_table(frame, mask="valid"), from_table(tmp_path / "rig.csv", labels="labels", mask="valid")):
+        assert_same(found, wanted)
+        assert found.recording.classes == ("go", "no", "so")
+    both = frame.assign(target=1.0)
+    assert "either labels or channels" in refused(lambda: from_table(both, labels="labels", targets="target"))
+    frame.loc[7, "labels"] = None
+    assert "column 'labels'" in refused(lambda: from_table(frame.assign(valid=1, input_a=0.0), at="every_step"))
+
+
+def test_numbered_labels_in_words_are_numbers(trials, tmp_path):
+    x, _, labels = trials
+    long_table(x, x, np.full(40, 5), labels=8 + labels).drop(columns="target").to_csv(tmp_path / "rig.csv", index=False)
+    assert from_file(tmp_path / "rig.csv").recording.classes == (8, 9, 10)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def write_mat73(path, **arrays):
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, values in arrays.items():
+            file[name] = np.asarray(values).T  # MATLAB's order
+
+
+@pytest.mark.parametrize("kind", ["npz", "npz compressed", "mat", "mat, compressed", "mat 7.3", "npy", "safetensors"])
+def test_arrays_of_any_name(trials, tmp_path, kind):
+    x, y, _ = trials
+    keep = np.arange(40) % 3 > 0
+    arrays = {"spikes": x, "choice": y, "valid": keep.astype(np.uint8)}
+    names = {"inputs": "spikes", "targets": "choice", "mask": "valid"}
+    path = tmp_path / f"rig.{kind.split()[0].strip(',')}"
+    if kind.startswith("npz"):
+        (np.savez_compressed if "compressed" in kind else np.savez)(path, **arrays)
+    elif kind == "mat 7.3":
+        write_mat73(path, **arrays)
+    elif kind.startswith("mat"):
+        scipy.io.savemat(path, arrays, do_compression="compressed" in kind)
+    elif kind == "safetensors":
+        pytest.importorskip("safetensors.numpy").save_file(arrays, path)
+    else:
+        for name, values in arrays.items():
+            np.save(tmp_path / f"{name}.npy", values)
+        path, names = tmp_path / "spikes.npy", {"targets": "choice.npy", "mask": "valid.npy"}
+    assert_same(from_file(path, **names), Task.from_samples(x, y, mask=keep))
+
+
+def test_default_names_labels_and_lengths(trials, tmp_path):
+    x, y, labels = trials
+    lengths = np.random.default_rng(1).integers(1, 6, size=40)
+    np.savez(tmp_path / "rig.npz", inputs=x, labels=labels, lengths=lengths, targets_of_others=y)
+    assert_same(from_file(tmp_path / "rig.npz"), Task.from_samples(x, labels, lengths=lengths))
+    scipy.io.savemat(tmp_path / "rig.mat", {"inputs": x, "labels": labels[:, None].astype(float), "lengths": lengths})
+    assert_same(from_file(tmp_path / "rig.mat"), Task.from_samples(x, labels, lengths=lengths))
+
+
+@pytest.mark.parametrize("version", ["7", "7.3"])
+def test_cells_are_trials_of_their_own_length(trials, tmp_path, version):
+    x, y, _ = trials
+    lengths = np.random.default_rng(1).integers(2, 6, size=40)
+    cut = [row[:n] for row, n in zip(x, lengths, strict=True)]
+    path = tmp_path / "rig.mat"
+    if version == "7":
+        cells = np.empty((1, 40), dtype=object)
+        for k, trial in enumerate(cut):
+            cells[0, k] = trial
+        scipy.io.savemat(path, {"spikes": cells, "choice": y})
+    else:
+        with h5py.File(path, "w") as file:
+            references = [file.create_dataset(f"#refs#/{k}", data=trial.T).ref for k, trial in enumerate(cut)]
+            file.create_dataset("spikes", data=np.array(references, dtype=h5py.ref_dtype)[:, None])
+            file["choice"] = y.T
+    assert_same(from_file(path, inputs="spikes", targets="choice"), Task.from_samples(cut, y))
+
+
+def test_pairs_in_a_file(trials, tmp_path):
+    x, y, _ = trials
+    np.savez(tmp_path / "pairs.npz", inputs=x[:, 0], targets=y)
+    assert_same(from_file(tmp_path / "pairs.npz", centre=True), from_pairs(x[:, 0], y, centre=True))
+
+
+def test_large_arrays_are_refused_before_they_are_read(trials, tmp_path):
+    x, y, _ = trials
+    np.savez_compressed(tmp_path / "bomb.npz", inputs=np.zeros((1000, 100, 30)), targets=np.zeros((1000, 1)))
+    assert (tmp_path / "bomb.npz").stat().st_size < 10**5
+    words = refused(lambda: from_file(tmp_path / "bomb.npz", most_bytes=10**6))
+    assert "bomb.npz: array 'inputs' must take at most" in words
+    assert "raise most_bytes" in words
+    scipy.io.savemat(tmp_path / "rig.mat", {"inputs": x, "targets": y})
+    write_mat73(tmp_path / "new.mat", inputs=x, targets=y)
+    np.save(tmp_path / "inputs.npy", x)
+    (tmp_path / "rig.csv").write_text("trial,step,input,target\n" * 200)
+    for name in ("rig.mat", "new.mat", "inputs.npy", "rig.csv"):
+        assert "must take at most" in refused(lambda name=name: from_file(tmp_path / name, most_bytes=1000))
+
+
+def test_a_header_that_claims_too_much_is_refused(tmp_path):
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 5, 2), }"
+    header += b" " * (118 - len(header) - 1) + b"\n"
+    with zipfile.ZipFile(tmp_path / "liar.npz", "w") as archive:
+        for name in ("inputs", "targets"):
+            archive.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header + bytes(80))
+    assert "liar.npz must be readable" in refused(lambda: from_file(tmp_path / "liar.npz"))
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"inputs": "spike"}, "must hold the array 'spike' that inputs names, but got arrays choice, spikes"),
+        ({"inputs": "spike"}, "did you mean 'spikes'?"),
+        ({"inputs": ["spikes", "choice"]}, "inputs must name one array"),
+        ({"inputs": "spikes"}, "rig.npz must hold inputs and targets, or input_covariance"),
+        ({"inputs": "spikes", "targets": "choice", "step": "t"}, "step belong to a table (.csv or .parquet)"),
+    ],
+)
+def test_unusable_names_are_refused(trials, tmp_path, keywords, words):
+    np.savez(tmp_path / "rig.npz", spikes=trials[0], choice=trials[1])
+    assert words in refused(lambda: from_file(tmp_path / "rig.npz", **keywords))
+
+
+def test_pickles_and_other_kinds_are_refused(trials, tmp_path):
+    np.save(tmp_path / "inputs.npy", np.array([1, None], dtype=object), allow_pickle=True)
+    assert "inputs.npy must be readable" in refused(lambda: from_file(tmp_path / "inputs.npy"))
+    (tmp_path / "session.nwb").write_bytes(b"")
+    assert "from NWB too, e.g. with np.savez" in refused(lambda: from_file(tmp_path / "session.nwb"))
+    (tmp_path / "torn.mat").write_bytes(b"MATLAB 5.0 MAT-file, or so")
+    assert "torn.mat must be readable" in refused(lambda: from_file(tmp_path / "torn.mat"))
+
+
+# --- in a study ------------------------------------------------------------------------------------------------------
+
+STUDY = """
+[network]
+hidden_size = 6
+{network}
+[training]
+learning_rate = 1e-3
+[target]
+data = "rig.npz"
+{target}
+"""
+
+
+def study(tmp_path, target="", network=""):
+    (tmp_path / "study.toml").write_text(STUDY.format(target=target, network=network))
+    return Study.load(tmp_path / "study.toml")
+
+
+def test_a_study_names_arrays_and_what_is_done_to_them(trials, tmp_path):
+    x, _, labels = trials
+    keep = np.arange(40) % 3 > 0
+    np.savez(tmp_path / "rig.npz", spikes=x, choice=labels, valid=keep)
+    found = study(
+        tmp_path,
+        'inputs = "spikes"\nlabels = "choice"\nclasses = 4\nmask = "valid"\ncentre = true\nscale = "channel"\n',
+    )
+    wanted = Task.from_samples(x, np.eye(4)[labels], mask=keep, centre=True, scale="channel")
+    assert_same(found.target, wanted)
+    again = Study.from_dict(tomllib.loads(found.resolved()), folder=Path("/"), source="resolved")
+    assert again.target.hash == found.target.hash
+    assert again.network.hash == found.network.hash
+    words = refused(lambda: study(tmp_path, 'inputs = "spikes"\nlabels = "choice"\nmost_bytes = 100\n'))
+    assert "study.toml, [target]: " in words
+    assert "array 'spikes' must take at most" in words
+
+
+@pytest.mark.parametrize("scale", ["0.3", '"torch"'])
+@pytest.mark.parametrize("recurrence", ["0.5", '"random"'])
+def test_a_study_starts_at_random(trials, tmp_path, scale, recurrence):
+    np.savez(tmp_path / "rig.npz", inputs=trials[0], targets=trials[1])
+    found = study(tmp_path, network=f'initial = "random"\nscale = {scale}\nseed = 3\nrecurrence = {recurrence}\n')
+    values = [float(v) if v[0] != '"' else v.strip('"') for v in (scale, recurrence)]
+    assert found.network.hash == lc.LinearRNN.random(6, 3, 2, scale=values[0], recurrence=values[1], seed=3).hash
+    again = Study.from_dict(tomllib.loads(found.resolved()), folder=Path("/"), source="resolved")
+    assert again.network.hash == found.network.hash
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        ("scale = 0.1\n", 'scale belongs to initial = "random"'),
+        ("seed = 1\n", 'seed belongs to initial = "random"'),
+        ('initial = "random"\noutput_initial = 0.1\n', "output_initial belongs to an aligned start"),
+        ('recurrence = "random"\n', 'recurrence = "random" belongs to initial = "random"'),
+        ('initial = "randm"\n', "network.initial must be valid"),
+        ('initial = "random"\nscale = 0\n', "network.scale must be valid"),
+    ],
+)
+def test_unusable_starts_are_refused(trials, tmp_path, network, words):
+    np.savez(tmp_path / "rig.npz", inputs=trials[0], targets=trials[1])
+    assert words in refused(lambda: study(tmp_path, network=network))
+
+
+def test_the_digits_of_the_example_are_those_of_scikit_learn():
+    datasets = pytest.importorskip("sklearn.datasets")
+    found = Study.load(EXAMPLES / "sequential_digits.toml")
+    images, labels = datasets.load_digits().images / 16, datasets.load_digits().target
+    assert_same(found.target, Task.from_samples(images, labels, centre=True))
+    easy, hard = found.candidates
+    assert (easy.trials + hard.trials, easy.outputs, hard.outputs) == (1797, 10, 10)
+    shares = [tasks.summary(task, recurrence=0.9).explained for task in (easy, hard)]
+    assert shares[0] > shares[1]
+
+
+# --- random starts ---------------------------------------------------------------------------------------------------
+
+
+def test_a_random_start_is_drawn_by_its_seed():
+    one, other = (lc.LinearRNN.random(200, 30, 20, scale=0.1, seed=k) for k in (0, 1))
+    assert one.hash == lc.LinearRNN.random(200, 30, 20, scale=0.1).hash != other.hash
+    np.testing.assert_array_equal(one.recurrent_weights, 0.96 * np.eye(200))
+    # 6,000 Gaussian weights: the standard deviation of their own is 0.1 / sqrt(12,000), 6 of which fail by chance
+    # less than once in 10^8 runs (and these draws are fixed)
+    assert abs(one.input_weights.std() - 0.1) < 6 * 0.1 / np.sqrt(12_000)
+
+
+def test_the_start_that_torch_draws():
+    torch = pytest.importorskip("torch")
+    ours = lc.LinearRNN.random(50, 40, 30, scale="torch", recurrence="random", seed=2)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        theirs = torch.nn.RNN(40, 50), torch.nn.Linear(50, 30)
+    pairs = (
+        (ours.input_weights, theirs[0].weight_ih_l0),
+        (ours.recurrent_weights, theirs[0].weight_hh_l0),
+        (ours.output_weights, theirs[1].weight),
+    )
+    for mine, tensor in pairs:
+        other = tensor.detach().numpy()
+        assert mine.shape == other.shape
+        for weights in (mine, other):
+            # uniform within 1 / sqrt(50): 1,500 draws or more reach 1% of the bound but once in 10^6 times
+            assert 0.99 < np.abs(weights).max() * np.sqrt(50) <= 1 + 1e-6
+            # their mean square is 1 / 150, known to sqrt(0.8 / 1,500) = 2.3% of itself; 6 of that
+            assert abs((weights**2).mean() * 150 - 1) < 6 * np.sqrt(0.8 / weights.size)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"scale": 0}, "scale must be positive"),
+        ({"scale": "pytorch"}, "scale must be a number"),
+        ({"recurrence": "dense"}, "recurrence must be one of random"),
+        ({"seed": -1}, "seed must be a whole number"),
+    ],
+)
+def test_unusable_random_starts_are_refused(keywords, words):
+    assert words in refused(lambda: lc.LinearRNN.random(4, 3, 2, **keywords))
+
+
+# --- odd data --------------------------------------------------------------------------------------------------------
+
+
+def test_a_target_that_is_told_twice_is_learned_as_one(trials):
+    """Round-off of a mode that is not there is nothing to wait for."""
+    x, y, _ = trials
+    task = Task.from_samples(x, np.stack([y[:, 0], y[:, 0]], axis=1))
+    once = Task.from_samples(x, np.sqrt(2) * y[:, :1])
+    found, wanted = (
+        lc.time_to_learn(
+            lc.solve(one, lc.LinearRNN.aligned(task=one, hidden_size=4), learning_rate=1e-3, strict=False), 0.9
+        ).flow_steps
+        for one in (task, once)
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)

@@ -1,0 +1,149 @@
+"""Everything that could change a number is in the hash of the result that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import learncast as lc
+
+RATE = 5e-3
+TARGET = lc.tasks.integration(5, target_strength=[1.0, 0.7], name="target")
+OTHER = TARGET.varied(target_strength=[2.0, 1.0], name="other")
+THIRD = TARGET.varied(target_strength=[1.5, 1.5], name="third")
+ALIGNED = {"inputs": 2, "outputs": 2, "hidden_size": 2, "initial": 0.3}
+NETWORK = lc.LinearRNN.aligned(recurrence=0.8, **ALIGNED)
+#: A network that no mode tells of, one whose recurrence is no number, and responses.
+RANDOM = np.random.default_rng(0).normal(size=(3, 2, 2))
+LEANING = lc.LinearRNN(0.4 * RANDOM[0], 0.6 * np.eye(2), 0.4 * RANDOM[1])
+CROOKED = lc.LinearRNN(0.4 * RANDOM[0], np.diag([0.6, 0.3]), 0.4 * RANDOM[1])
+LAYERS = lc.TwoLayer.balanced(2, 3, 2, scale=0.3, rng=np.random.default_rng(1))
+STATIC = lc.tasks.static(np.diag([1.0, 0.5]), name="static")
+ASKED = lc.Terms(accuracy=0.9)
+SINGLE = lc.tasks.integration(4, name="single")
+RECTIFIED = lc.Activated(lc.LinearRNN.aligned(hidden_size=2, recurrence=0.7, initial=0.3), "relu")
+
+
+def spec(result: Any) -> str:
+    if hasattr(result, "attrs"):
+        return str(result.attrs["provenance_spec_hash"])
+    return str(result.provenance.spec_hash)
+
+
+def trials(seed: int, name: str) -> lc.Task:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(50, 5, 2))
+    return lc.Task.from_samples(x, x.sum(axis=1) * [1.0, 0.7] + 0.1 * rng.normal(size=(50, 2)), name=name)
+
+
+def solved(task: Any = TARGET, network: Any = NETWORK, rate: float = RATE, **options: Any) -> Any:
+    return lc.solve(task, network, learning_rate=rate, strict=False, **options)
+
+
+def followed(
+    first: Any = OTHER, target: Any = TARGET, network: Any = NETWORK, rate: float = RATE, accuracy: float = 0.9,
+    steps: float = 5, **options: Any,
+) -> Any:  # fmt: skip
+    stages = [lc.Stage(first, steps=steps), lc.Stage(target, accuracy=accuracy)]
+    return lc.follow(stages, network, learning_rate=rate, strict=False, **options)
+
+
+def planned(
+    candidates: Any = (OTHER,), target: Any = TARGET, network: Any = NETWORK, rate: float = RATE,
+    terms: Any = ASKED, **options: Any,
+) -> Any:  # fmt: skip
+    return lc.plan(target, list(candidates), network, learning_rate=rate, terms=terms, strict=False, **options)
+
+
+def scheduled(candidates: Any = (OTHER,), target: Any = TARGET, network: Any = NETWORK, rate: float = RATE,
+              terms: Any = ASKED, **options: Any) -> Any:  # fmt: skip
+    return lc.planning.best_schedule(target, list(candidates), network, learning_rate=rate, terms=terms, **options)
+
+
+def portrayed(target: Any = TARGET, network: Any = NETWORK, rate: float = RATE, **options: Any) -> Any:
+    grid = {"vary": "target_strength", "values": [[2.0, 1.0]], "accuracies": [0.5]} | options
+    return lc.phase_portrait(target, network, learning_rate=rate, strict=False, **grid)
+
+
+BIGGER = lc.LinearRNN.aligned(recurrence=0.8, **{**ALIGNED, "initial": 0.31})
+FASTER = lc.LinearRNN.aligned(recurrence=0.81, **ALIGNED)
+TERMS = {
+    "accuracy": 0.91, "goal": "loss", "max_stages": 3, "costs": [1.0, 2.0], "switch_cost": 1.0, "least_accuracy": 0.1,
+    "most_accuracy": 0.9, "most_excess_loss": 50.0,
+}  # fmt: skip
+
+CASES: dict[str, tuple[Callable[..., Any], list[dict[str, Any]]]] = {
+    "solution": (
+        solved,
+        [
+            {}, {"task": OTHER}, {"network": BIGGER}, {"network": FASTER}, {"rate": 2 * RATE}, {"by": "two-layer"},
+            {"by": "flow"}, {"learn": ("input",)}, {"learn": ("output",)}, {"learn": ("input", "recurrent", "output")},
+            {"network": LEANING}, {"network": CROOKED}, {"task": STATIC, "network": LAYERS},
+            {"task": STATIC, "network": LAYERS, "by": "flow"}, {"task": trials(0, "target")},
+            {"task": trials(1, "target")}, {"task": SINGLE, "network": RECTIFIED},
+            {"task": SINGLE, "network": RECTIFIED, "seed": 1}, {"task": SINGLE, "network": RECTIFIED, "trials": 500},
+        ],
+    ),
+    "curriculum": (
+        followed,
+        [
+            {}, {"first": THIRD}, {"target": THIRD}, {"network": BIGGER}, {"network": FASTER}, {"rate": 2 * RATE},
+            {"accuracy": 0.91}, {"steps": 6}, {"by": "two-layer"}, {"by": "pooled"}, {"by": "flow"},
+            {"first": TARGET, "target": OTHER}, {"network": LEANING}, {"network": CROOKED, "accuracy": 0.5},
+            {"network": LEANING, "learn": ("input", "recurrent", "output"), "accuracy": 0.3},
+            {"first": trials(0, "a"), "target": trials(1, "b")},
+            {"first": trials(0, "a"), "target": trials(1, "b"), "seed": 1},
+            {"first": SINGLE.varied(target_strength=1.5, name="strong"), "target": SINGLE, "network": RECTIFIED},
+            {"first": SINGLE.varied(target_strength=1.5, name="strong"), "target": SINGLE, "network": RECTIFIED,
+             "seed": 1},
+        ],
+    ),
+    "plan": (
+        planned,
+        [
+            {}, {"candidates": [THIRD]}, {"candidates": [OTHER, THIRD]}, {"target": THIRD}, {"network": BIGGER},
+            {"network": FASTER}, {"rate": 2 * RATE}, {"by": "two-layer"}, {"by": "pooled"},
+            *({"terms": lc.Terms(**{"accuracy": 0.9, name: value})} for name, value in TERMS.items()),
+            {"candidates": [trials(0, "a")], "target": trials(1, "b"), "network": LEANING},
+            {"candidates": [trials(0, "a")], "target": trials(1, "b"), "network": LEANING, "seed": 1},
+        ],
+    ),
+    "schedule": (
+        scheduled,
+        [
+            {}, {"candidates": [THIRD]}, {"target": THIRD}, {"network": BIGGER}, {"rate": 2 * RATE},
+            {"gap": 1e-2},
+            *({"terms": lc.Terms(**{"accuracy": 0.9, "max_stages": 2, name: value})} for name, value in TERMS.items()),
+        ],
+    ),
+    "portrait": (
+        portrayed,
+        [
+            {}, {"target": OTHER}, {"network": BIGGER}, {"rate": 2 * RATE}, {"values": [[2.0, 1.1]]},
+            {"accuracies": [0.51]}, {"accuracy": 0.9}, {"vary": "input_strength", "values": [[2.0, 1.0]]},
+            {"by": "two-layer"}, {"by": "pooled"}, {"network": LEANING},
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_what_changes_a_number_changes_the_hash(kind: str) -> None:
+    make, changes = CASES[kind]
+    hashes = [spec(make(**change)) for change in changes]
+    twice = [(changes[k], changes[j]) for k in range(len(hashes)) for j in range(k) if hashes[j] == hashes[k]]
+    assert not twice
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_the_same_question_has_the_same_hash(kind: str) -> None:
+    make, _ = CASES[kind]
+    assert spec(make()) == spec(make())
+
+
+def test_a_way_that_is_chosen_and_the_same_named_are_one() -> None:
+    assert spec(followed()) == spec(followed(by="modes"))
+    assert spec(followed(network=LEANING)) == spec(followed(network=LEANING, by="pooled"))
