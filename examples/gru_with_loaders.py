@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import learncast
 from learncast import simulate
 
 STEPS, TRIALS, BATCH, RATE = 15, 2000, 128, 0.05
@@ -60,8 +61,8 @@ def main() -> None:
         "recent evidence": loader(recent, 0.0, seed=3),
         "short trials": loader(np.full(6, 0.4), 0.0, seed=4),
     }
-    advice = simulate.advise(
-        model, target, candidates, optimiser=torch.optim.SGD(model.parameters(), lr=RATE), batch=None, progress=progress
+    advice = learncast.advise(
+        model, target, candidates, optimizer=torch.optim.SGD(model.parameters(), lr=RATE), batch=None, progress=progress
     )
     print(advice)
     print(advice.summary)
