@@ -26,7 +26,7 @@ LEAST = 8
 #: Steps to which the stride of an arrival is halved before it is taken step by step.
 SINGLE = 48
 #: Steps taken one by one before strides begin: of few descents together, and of many.
-PLAIN = {"few": 1024, "many": 256}
+PLAIN = {"few": 4096, "many": 256}
 FEW = 4
 #: Single steps after which arrivals are looked for, at most; and states that are kept until then.
 BLOCK, KEPT = 64, 4096
@@ -137,7 +137,8 @@ def descended(
     """States of every row after each of these rising numbers of steps."""
     most, found, done = longest(descents, learning_rate, precise=True), [], 0
     for stop in stops:
-        for steps in _cut(stop - done, most, begun=done > 0):
+        plain = max(_plain(len(states)) - done, 0)
+        for steps in _cut(stop - done, most, plain, begun=done > 0):
             states = _moved(descents, states, rows, learning_rate, steps)
         done = stop
         found.append(states)
@@ -149,12 +150,17 @@ def _graded(most: int) -> list[int]:
     return [most // share for share in (8, 8, 4, 4, 2, 2) if most // share >= LEAST]
 
 
-def _cut(steps: int, most: int, *, begun: bool) -> list[int]:
-    """Strides that make up a number of steps."""
+def _plain(rows: int) -> int:
+    """Steps that so many descents take one by one before strides begin."""
+    return PLAIN["few" if rows <= FEW else "many"]
+
+
+def _cut(steps: int, most: int, plain: int, *, begun: bool) -> list[int]:
+    """Strides that make up a number of steps, of which the first are taken one by one."""
     if most < LEAST:
         return [1] * steps
-    graded = [] if begun else _graded(most)
-    plain = 0 if begun else min(steps, PLAIN["many"])
+    graded = [] if begun and not plain else _graded(most)
+    plain = min(steps, plain)
     found, left = [1] * plain, steps - plain
     for stride in graded:
         if left >= stride:
@@ -188,7 +194,7 @@ def counted(
     rows = np.arange(number)
     limit = RUNAWAY * max(float(np.abs(states).max(initial=0.0)), 1.0)
     most, taken = longest(descents, learning_rate), 0
-    plain = PLAIN["few" if number <= FEW else "many"] if most >= LEAST else most_steps
+    plain = _plain(number) if most >= LEAST else most_steps
     grades = _graded(most)
     late: list[tuple[int, NDArray[np.intp], FloatArray, int]] = []
     inside = descents.arrived(states, rows)
