@@ -60,14 +60,14 @@ function enter(next) {
   build(form, room, (key, value) => change({ [key]: value }), () => setTimeout(() => show(form, room, state)));
   parts = room.parts.map((name) => {
     const part = new Part(name, touched);
-    const questions = new Latest(`/api/${room.name}/${name}`, (view) => shown(part, view), (sentence) => refused(part, sentence));
+    const questions = new Latest(`/api/${room.name}/${name}`, (view, _, last) => shown(part, view, last), (sentence) => refused(part, sentence));
     find("parts").append(part.element);
     return { part, questions };
   });
 }
 
-function shown(part, view) {
-  part.show(view);
+function shown(part, view, last) {
+  part.show(view, last);
   sayOnce();
   const grips = view.panels.find((panel) => panel.grips);
   if (grips && view.extras.presets) offerPresets(form, grips.grips, view.extras.presets, (key, value) => change({ [key]: value }));

@@ -3,7 +3,8 @@
 export class Latest {
   /**
    * @param {string} path where the question goes
-   * @param {(answer: object, state: object) => void} shown called with every answer
+   * @param {(answer: object, state: object, last: boolean) => void} shown called with every answer, and whether no newer
+   *   question waits
    * @param {(sentence: string) => void} refused called with the server's sentence
    */
   constructor(path, shown, refused) {
@@ -33,7 +34,7 @@ export class Latest {
       try {
         const answer = await post(this.path, state);
         const view = await answer.json();
-        if (!this.closed) this.shown(view, state);
+        if (!this.closed) this.shown(view, state, this.waiting === null);
       } catch (error) {
         // A newer question makes an older one's failure uninteresting.
         if (!this.closed && this.waiting === null) this.refused(error.message);

@@ -19,8 +19,9 @@ export class Part {
     this.element.append(this.validity, this.notes, this.readings, this.pictures, this.words);
   }
 
-  show(view) {
-    this.element.setAttribute("aria-busy", "false");
+  /** Show an answer; busy until it is that of the last question. */
+  show(view, last = true) {
+    this.element.setAttribute("aria-busy", String(!last));
     this.element.classList.remove("refused");
     this.showValidity(view.validity);
     this.notes.replaceChildren(...view.notes.map((note) => node("p", { className: `note ${note.tone}`, textContent: note.text })));
