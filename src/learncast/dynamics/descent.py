@@ -28,7 +28,7 @@ from learncast.validation import FloatArray, between, count, positive
 #: Steps after which a descent that should end by itself is given up.
 MOST_STEPS = 1_000_000
 #: Flow steps up to which the steps of descent are counted one by one.
-MOST_COUNTED = 20_000
+MOST_COUNTED = 50_000
 #: Snapshots of weights kept along a descent; any step is found again from the one before it.
 SNAPSHOTS = 64
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from learncast.assumptions import Assumption, stable_learning_rate
 from learncast.dynamics.balanced.two_layer import TwoLayerSolution
-from learncast.dynamics.descent import descend
+from learncast.dynamics.descent import MOST_COUNTED, descend
 from learncast.dynamics.gradient_flow import FlowSolution, gradient_flow
 from learncast.dynamics.learning_problem import LearningProblem
 from learncast.dynamics.modes import can_be_resampled
@@ -31,8 +31,6 @@ from learncast.validation import FloatArray
 
 #: Error per step of flows that are searched, and of the plans that are reported.
 SEARCHED, REPORTED = 1e-6, 1e-8
-#: Descent steps taken one by one before a count is given up.
-MOST_COUNTED = 50_000
 #: Resampled pools on which a plan is followed again: counted together, and one by one.
 REPLICAS = {True: 100, False: 40}
 #: Times the steps of the estimate after which a resampling is given up.
@@ -45,7 +43,7 @@ class LinearGround(Ground):
     """What flows of linear networks share: losses from statistics, and descent on them. States are networks."""
 
     promise = "integrated"
-    countable = 2.0 * MOST_COUNTED
+    countable = float(MOST_COUNTED)
 
     def __init__(
         self,
@@ -110,7 +108,7 @@ class LinearGround(Ground):
     def _one_counted(self, task: int, state: State, goal: float) -> tuple[float, State]:
         run = descend(
             self.problems[task].task, state, learning_rate=self.learning_rate, learn=self.learn,
-            excess_loss=goal, most_steps=MOST_COUNTED,
+            excess_loss=goal, most_steps=2 * MOST_COUNTED,
         )  # fmt: skip
         if run.status is Status.diverged:
             return math.inf, state

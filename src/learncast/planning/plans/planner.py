@@ -207,8 +207,13 @@ class _Planner:
         whole = all(float(t).is_integer() for t in route.durations)
         for task, steps in zip(route.order, route.durations, strict=True):
             begun = state
-            state = ground.descended(task, [begun], [int(steps)])[0][0] if whole else ground.after(task, begun, steps)
-            reached = ground.accuracy(task, state) - 1e-12
+            if whole:  # a hundredth of its last step below what it reaches: that step, and no other, is the first there
+                before, [state] = ground.descended(task, [begun], [max(int(steps) - 1, 0), int(steps)])
+                reached = ground.accuracy(task, state)
+                reached -= 0.01 * abs(reached - ground.accuracy(task, before[0]))
+            else:
+                state = ground.after(task, begun, steps)
+                reached = ground.accuracy(task, state) - 1e-12
             stage = Stage(ground.tasks[task], steps=steps)
             if 0.0 < reached < 1.0:
                 again = float(ground.counted(task, [begun], reached)[0][0]) if whole else steps
