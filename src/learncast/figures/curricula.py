@@ -122,7 +122,7 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         ax.plot(stop, height, **STAR)
     ax.set_ylim(bottom=0)
     ax.legend(frameon=False, fontsize=8, loc="lower right")
-    return label(ax, x=f"steps on {dataset.attrs['candidate']}", y="flow steps in all", title=title)
+    return label(ax, x=f"steps on {dataset.attrs['candidate']}", y="steps in all", title=title)
 
 
 def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -> Axes:
