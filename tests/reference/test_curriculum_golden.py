@@ -9,7 +9,7 @@ import pytest
 import learncast as lc
 from learncast.dynamics.mode_equation import descent_correction, strength, time_between, time_to_band
 from learncast.dynamics.modes import modes as modes_of_one
-from learncast.planning.explanation import closeness, singular_accuracy, speedup_terms
+from learncast.planning.wording import closeness, singular_accuracy, speedup_terms
 
 ENTRIES = {
     entry["id"]: entry

@@ -19,9 +19,9 @@ from learncast.answers.answer import (
     way_taken,
     whole,
 )
-from learncast.planning.plans.candidate import Candidate
 from learncast.planning.plans.planner import plan_on
 from learncast.planning.plans.recommendation import Plan
+from learncast.planning.plans.route import Candidate
 from learncast.planning.plans.stop_portrait import stop_portrait
 from learncast.planning.schedules.pareto import Front
 from learncast.planning.schedules.schedule import PROOFS

@@ -15,7 +15,7 @@ from learncast.errors import InvalidSpec
 from learncast.networks.alignment import check_fit
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.tasks.geometry import Frame, common_frame
+from learncast.tasks.geometry import Frame, common_frame, pooled_statistics
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray, one_of
 
@@ -183,9 +183,9 @@ def curvature(problem: LearningProblem, weights: Weights | None = None) -> float
     if problem.pooled_recurrence is None:
         return _differenced(problem, at)
     first, second = problem.map_names
-    pooled = PooledProblem.of(problem.task, problem.network)
+    cross, power = pooled_statistics(problem.task, problem.pooled_recurrence)
     learn = first in problem.learn, second in problem.learn
-    return pooled_curvature(pooled.cross, pooled.power, at[first], at[second], learn)
+    return pooled_curvature(cross.T, power, at[first], at[second], learn)
 
 
 def pooled_curvature(

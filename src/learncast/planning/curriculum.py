@@ -16,9 +16,9 @@ import xarray as xr
 from learncast.assumptions import Assumption, Trust, worst
 from learncast.dynamics.solution import LearningTime, Solution, checked_times, worst_status
 from learncast.errors import InvalidSpec
-from learncast.planning.explanation import Explanation, explain
 from learncast.planning.grounds.choice import ground_for
 from learncast.planning.grounds.ground import Ground, ReplicaSteps, State
+from learncast.planning.wording import Explanation, explain
 from learncast.practice.stage import Stage
 from learncast.responses.bootstrap import bounds
 from learncast.responses.trials import seed_of

@@ -17,11 +17,11 @@ from learncast.dynamics import mode_equation
 from learncast.dynamics.mode_equation import Problem
 from learncast.dynamics.modes import Modes
 from learncast.errors import InvalidSpec
-from learncast.planning.explanation import singular_accuracy
-from learncast.planning.grounds.choice import ground_for
+from learncast.planning.grounds.choice import ground_for, mode_ground
 from learncast.planning.grounds.ground import Ground
 from learncast.planning.grounds.modal import ModeGround
 from learncast.planning.variants import share_geometry, weighted_variants
+from learncast.planning.wording import singular_accuracy
 from learncast.progress import Progress, silent
 from learncast.responses.bootstrap import bounds
 from learncast.responses.modes import ResponseModes, mode_of_response
@@ -119,7 +119,7 @@ def phase_portrait(
     ground = ground_for([*firsts, target], network, by=by, **options)  # type: ignore[arg-type]
     if ground.modes:
         return portrait_times(
-            ModeGround(ground.modes[-1:], network, ground.learning_rate),
+            mode_ground(ground.modes[-1:], network, ground.learning_rate),
             vary=vary, values=values, accuracies=stops, accuracy=accuracy, firsts=ground.modes[:-1], strict=strict,
             progress=progress, seed=seed,
         ).labelled()  # fmt: skip

@@ -11,7 +11,7 @@ from learncast.dynamics.modes import Modes, without_round_off
 from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.responses.modes import modes_seen_by
+from learncast.planning.grounds.choice import ground_for
 from learncast.tasks.covariance import Kronecker
 from learncast.tasks.families import FAMILIES, checked_channels
 from learncast.tasks.geometry import recurrence_kernel
@@ -41,7 +41,7 @@ def weighted_variants(
     recipe = target.recipe
     if own.promise != "exact" or not share_geometry(target, changes):
         tasks = [variant_of(target, {k: v[i] for k, v in changes.items()}) for i in range(number)]
-        each = modes_seen_by(network, [target, *tasks], rng)[1:]
+        each = ground_for([*tasks, target], network, learning_rate=1.0, by="modes", seed=rng).modes[:-1]
         return np.stack([m.weighted_cross for m in each]), np.stack([m.weighted_input for m in each])
     assert recipe is not None  # a family's variants share its geometry
     channels = FAMILIES[recipe.name].channel_keywords

@@ -14,12 +14,11 @@ from learncast.assumptions import Assumption
 from learncast.dynamics import mode_equation
 from learncast.dynamics.learning_problem import pooled_curvature
 from learncast.dynamics.linear_rnn import ModeSolution
-from learncast.dynamics.modes import Modes, modes_of
+from learncast.dynamics.modes import Modes
 from learncast.dynamics.solution import LearningTime, checked_time
 from learncast.errors import UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.alignment import Alignment
-from learncast.networks.linear_rnn import LinearRNN
 from learncast.responses.bootstrap import bounds
 from learncast.responses.problem import network_of
 from learncast.responses.response import Response, active_units, check_network, linear_weights, response
@@ -124,14 +123,6 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
         )
 
 
-def solution_of(modes: Modes, network: LinearRNN | Activated, learning_rate: float) -> ModeSolution:
-    """The closed form of modes, with intervals where they were measured."""
-    if isinstance(modes, ResponseModes):
-        return ResponseModeSolution(modes, linear_weights(modes.response.network), learning_rate)
-    assert isinstance(network, LinearRNN)
-    return ModeSolution(modes, network, learning_rate)
-
-
 def has_one_response(network: Activated) -> bool:
     """Whether all active units share one response feature and one output: the case with a closed form."""
     if network.activation != "relu" or network.outputs != 1:
@@ -161,12 +152,10 @@ def solve_response(found: Response, *, learning_rate: float) -> ResponseSolution
     return ResponseFlowSolution.of(found, rate)
 
 
-def modes_seen_by(
-    network: LinearRNN | Activated, tasks: Sequence[Task], rng: np.random.Generator | int = 0, trials: int | None = None
-) -> list[Modes]:
-    """Tasks taken apart as the network sees them: by its weights, or by the one response its ReLU units share."""
-    if not isinstance(network, Activated):
-        return modes_of(tasks, network)
+def modes_of_responses(
+    network: Activated, tasks: Sequence[Task], rng: np.random.Generator | int = 0, trials: int | None = None
+) -> list[ResponseModes]:
+    """Each task by the one response that the network's ReLU units share."""
     check_network(network)
     if not has_one_response(network):
         raise UnsupportedModel(

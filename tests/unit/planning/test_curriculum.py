@@ -14,8 +14,8 @@ from learncast.dynamics.mode_equation import Problem
 from learncast.dynamics.modes import modes_of
 from learncast.errors import AssumptionViolated, InvalidSpec, NotLearned, UnsupportedModel
 from learncast.networks import LinearRNN
-from learncast.planning.explanation import closeness, singular_accuracy, speedup_terms
 from learncast.planning.schedules.stopping import best_stop
+from learncast.planning.wording import closeness, singular_accuracy, speedup_terms
 from learncast.tasks import Task
 
 RATE = 1e-3

@@ -11,7 +11,7 @@ from learncast.errors import SchemaMismatch
 from learncast.responses import solution as response_solution
 from learncast.responses import trials as response_trials
 from learncast.responses.bootstrap import bounds
-from learncast.responses.modes import ResponseModeSolution, modes_seen_by, solve_response
+from learncast.responses.modes import ResponseModeSolution, modes_of_responses, solve_response
 from learncast.responses.response import Response, response
 from learncast.responses.solution import ResponseFlowSolution
 from learncast.responses.table import Table
@@ -262,7 +262,7 @@ def test_shared_noise_sharpens_a_speedup():
 
 def test_intervals_widen_where_the_first_task_ends_on_the_target_s_optimum():
     start = relu()
-    first, target = modes_seen_by(start, [LEAKY, TASK])
+    first, target = modes_of_responses(start, [LEAKY, TASK])
     singular = float(target.optimum[0] / first.optimum[0])
     assert 0 < singular < 0.9
     widths = []

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from learncast.assumptions import require
 from learncast.dynamics.learning_problem import checked_learn
+from learncast.dynamics.modes import Modes
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
@@ -14,7 +15,7 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.planning.grounds.ground import GOALS, Ground
 from learncast.planning.grounds.linear import FlowGround, PooledGround, TwoLayerGround
 from learncast.planning.grounds.modal import ModeGround
-from learncast.planning.grounds.responding import ResponseGround
+from learncast.planning.grounds.responding import ResponseGround, ResponseModeGround
 from learncast.responses.modes import has_one_response
 from learncast.responses.response import check_network
 from learncast.tasks.task import Task
@@ -25,6 +26,14 @@ WAYS = ("auto", "modes", "two-layer", "pooled", "flow", "responses")
 
 #: The weights that learn unless told, by kind of network.
 USUAL = {LinearRNN: ("input", "output"), TwoLayer: ("first", "second"), Activated: ("input", "output")}
+
+#: The ground of modes, by kind of network.
+MODAL: dict[type, type[ModeGround]] = {LinearRNN: ModeGround, Activated: ResponseModeGround}
+
+
+def mode_ground(modes: Sequence[Modes], network: LinearRNN | Activated, learning_rate: float) -> ModeGround:
+    """The ground of tasks that have been taken apart already."""
+    return MODAL[type(network)](modes, network, learning_rate)
 
 
 def ground_for(
@@ -155,7 +164,7 @@ def _responding(
         )
     check_network(network)
     if by in ("auto", "modes") and has_one_response(network):
-        modes = ModeGround.of(tasks, network, rate, goal or "modes", seed, trials)
+        modes = ResponseModeGround.measured(tasks, network, rate, goal or "modes", seed, trials)
         if by == "modes" or modes.fits:
             return modes
     if by == "modes":

@@ -12,14 +12,12 @@ import numpy as np
 from learncast.assumptions import Assumption
 from learncast.dynamics.linear_rnn import ModeSolution
 from learncast.dynamics.mode_equation import Problem
-from learncast.dynamics.modes import Modes, can_be_resampled, with_replicas
+from learncast.dynamics.modes import Modes, can_be_resampled, modes_of, with_replicas
 from learncast.dynamics.solution import LearningTime, Solution
-from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.grounds.ground import Ground, ReplicaSteps, State
 from learncast.planning.schedules.course import Course
 from learncast.practice.measured_accuracy import LossRange
-from learncast.responses.modes import modes_seen_by, solution_of
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 
@@ -34,47 +32,30 @@ class ModeGround(Ground):
     """
 
     by = "modes"
+    promise = "exact"
     kind = "theory"
     citations = ("curriculum2025", "proca2025", "saxe2014")
     batched = False
 
     def __init__(
-        self, modes: Sequence[Modes], network: LinearRNN | Activated, learning_rate: float, goal: str = "modes"
+        self, modes: Sequence[Modes], network: Any, learning_rate: float, goal: str = "modes", seed: int = 0
     ) -> None:
         super().__init__([m.task for m in modes], network, learning_rate)
-        self.modes, self.goal = tuple(modes), goal
+        self.modes, self.goal, self._resampling = tuple(modes), goal, seed
 
     @classmethod
-    def of(
-        cls,
-        tasks: Sequence[Task],
-        network: LinearRNN | Activated,
-        learning_rate: float,
-        goal: str,
-        seed: int,
-        trials: int | None = None,
-    ) -> ModeGround:
+    def of(cls, tasks: Sequence[Task], network: LinearRNN, learning_rate: float, goal: str, seed: int) -> ModeGround:
         """Take the tasks apart, the target's frame deciding."""
-        target, *rest = modes_seen_by(network, [tasks[-1], *tasks[:-1]], seed, trials)
-        found = cls((*rest, target), network, learning_rate, goal)
-        found._resampling = seed
-        return found
+        target, *rest = modes_of([tasks[-1], *tasks[:-1]], network)
+        return cls((*rest, target), network, learning_rate, goal, seed)
 
-    _resampling = 0
+    def solved(self, modes: Modes) -> ModeSolution:
+        """The closed form of modes."""
+        return ModeSolution(modes, self.network, self.learning_rate)
 
     @property
     def optimum(self) -> FloatArray:
         return self.modes[-1].optimum
-
-    @property
-    def promise(self) -> str:  # type: ignore[override]
-        """Closed forms of weights are exact, those of measured responses as good as these."""
-        return self.modes[-1].promise
-
-    @property
-    def seed(self) -> int | None:  # type: ignore[override]
-        """Seed of the trials on which responses were measured."""
-        return solution_of(self.modes[-1], self.network, self.learning_rate).provenance.seed
 
     @property
     def start(self) -> State:
@@ -95,7 +76,7 @@ class ModeGround(Ground):
         return tuple(found[k] for k in range(len(self.modes)))
 
     def course(self, task: int, state: State) -> Solution:
-        return solution_of(self.modes[task].moved(state[0], state[1]), self.network, self.learning_rate)
+        return self.solved(self.modes[task].moved(state[0], state[1]))
 
     def state_at(self, course: Solution, steps: float) -> State:
         return self.along(course, np.array([steps]))[0]
@@ -158,10 +139,10 @@ class ModeGround(Ground):
     def learning_time(self, task: int, accuracy: float) -> LearningTime:
         if task == self.target and self.goal == "loss":
             return super().learning_time(task, accuracy)
-        return solution_of(self.modes[task], self.network, self.learning_rate).time_to(accuracy)
+        return self.solved(self.modes[task]).time_to(accuracy)
 
     def conditions(self, task: int) -> tuple[Assumption, ...]:
-        return solution_of(self.modes[task], self.network, self.learning_rate).assumptions
+        return self.solved(self.modes[task]).assumptions
 
     @property
     def recorded(self) -> bool:

@@ -9,15 +9,42 @@ from typing import cast
 
 import numpy as np
 
+from learncast.dynamics.linear_rnn import ModeSolution
+from learncast.dynamics.modes import Modes
 from learncast.dynamics.solution import LearningTime, Solution
 from learncast.networks.activated import Activated
 from learncast.planning.grounds.ground import Ground, ReplicaSteps, State
+from learncast.planning.grounds.modal import ModeGround
+from learncast.responses.modes import ResponseModes, ResponseModeSolution, modes_of_responses
 from learncast.responses.problem import SmallProblem, arrival, descended, network_of, small_problem
-from learncast.responses.response import Response, response
+from learncast.responses.response import Response, linear_weights, response
 from learncast.responses.solution import MOST_STEPS, ResponseFlowSolution, interval_about
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
 from learncast.validation import FloatArray
+
+
+class ResponseModeGround(ModeGround):
+    """ReLU units that share one response: a mode, in closed form, of measured strengths."""
+
+    promise = "response"
+
+    @classmethod
+    def measured(
+        cls, tasks: Sequence[Task], network: Activated, learning_rate: float, goal: str, seed: int, trials: int | None
+    ) -> ResponseModeGround:
+        """Measure the response to every task on the same noise."""
+        return cls(modes_of_responses(network, tasks, seed, trials), network, learning_rate, goal, seed)
+
+    @property
+    def seed(self) -> int | None:  # type: ignore[override]
+        """Seed of the trials on which responses were measured."""
+        return self.solved(self.modes[-1]).provenance.seed
+
+    def solved(self, modes: Modes) -> ModeSolution:
+        """The closed form of measured modes, with intervals."""
+        own = cast(ResponseModes, modes)
+        return ResponseModeSolution(own, linear_weights(own.response.network), self.learning_rate)
 
 
 class ResponseGround(Ground):

@@ -17,9 +17,8 @@ from learncast.errors import InvalidSpec
 from learncast.planning.curriculum import Curriculum, followed
 from learncast.planning.grounds.choice import ground_for
 from learncast.planning.grounds.ground import Ground, State
-from learncast.planning.plans.candidate import Candidate, last_if_unknown
 from learncast.planning.plans.recommendation import Plan
-from learncast.planning.plans.route import PRECISION, Route, Walker
+from learncast.planning.plans.route import PRECISION, Candidate, Route, Walker, last_if_unknown
 from learncast.planning.schedules.certified import Searched, certified
 from learncast.planning.terms import PoolTerms, Terms, check_terms, checked_pool
 from learncast.practice.stage import Stage

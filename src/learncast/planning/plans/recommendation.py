@@ -15,11 +15,10 @@ import xarray as xr
 
 from learncast.assumptions import Assumption
 from learncast.dynamics.solution import LearningTime
+from learncast.planning import wording
 from learncast.planning.curriculum import Curriculum, Interval, difference, followed, ratio
 from learncast.planning.grounds.ground import Ground
-from learncast.planning.plans import wording
-from learncast.planning.plans.candidate import Candidate
-from learncast.planning.plans.route import Route, Walker
+from learncast.planning.plans.route import Candidate, Route, Walker
 from learncast.planning.schedules.certified import Searched
 from learncast.planning.schedules.pareto import Front, forgetting_front
 from learncast.planning.terms import PoolTerms

@@ -18,13 +18,13 @@ from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.curriculum import Curriculum, followed
-from learncast.planning.grounds.modal import ModeGround
+from learncast.planning.grounds.choice import ground_for
+from learncast.planning.grounds.ground import Ground
 from learncast.planning.schedules.schedule import Saved
 from learncast.planning.schedules.stopping import TIE, best_stop
 from learncast.planning.variants import variant_of, weighted_variants
 from learncast.practice.stage import Stage
 from learncast.progress import Progress, silent
-from learncast.responses.modes import modes_seen_by, solution_of
 from learncast.responses.trials import seed_of
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
@@ -129,11 +129,10 @@ def design(
     sharpest = within("most_sharpness", most_sharpness, 0.0, 2.0, why="descent diverges beyond 2")
     ranges = _checked_bounds(target, bounds)
     seed = seed_of(seed)
-    own = modes_seen_by(network, [target], seed)[0]
-    direct = solution_of(own, network, rate)
-    if strict:
-        require(direct.assumptions)
-    studio = _Studio(target, own, network, tuple(ranges), tolerance, rate, cost == "trial_steps", sharpest, seed)
+    ground = ground_for([target], network, learning_rate=rate, by="modes", seed=seed, strict=strict)
+    studio = _Studio(
+        target, ground.modes[0], network, tuple(ranges), tolerance, rate, cost == "trial_steps", sharpest, seed
+    )
     if math.isfinite(studio.direct) and studio.direct > 0:
         values = _searched(studio, np.array(list(ranges.values())), number, progress)
     else:
@@ -162,6 +161,10 @@ class _Studio:
         self.second = Problem(own.weighted_cross, own.weighted_input, own.imbalance)
         self.direct = float(self.second.arrival(own.start, tolerance)[0])
         self.evaluations = 0
+
+    def ground(self, tasks: list[Task]) -> Ground:
+        """How these tasks are learned: by modes, like everything that is priced here."""
+        return ground_for(tasks, self.network, learning_rate=self.rate, by="modes", seed=self.seed)
 
     def price(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Best total and the time on the design for it, of designs (designs, keywords)."""
@@ -227,14 +230,12 @@ def _packed(
         total, stop = studio.direct, 0.0
     final = Stage(studio.target, accuracy=accuracy)
     if stop == 0.0:
-        curriculum = followed([final], [0], ModeGround((studio.own,), studio.network, studio.rate))
+        curriculum = followed([final], [0], studio.ground([studio.target]))
         steps = studio.direct / studio.rate
         return Design(studio.target, {}, 0.0, steps, steps, (), studio.evaluations, curriculum)
     given = dict(zip(ranges, values.tolist(), strict=True))
     task = variant_of(studio.target, given).renamed(f"designed {studio.target.name}")
-    own, first = modes_seen_by(studio.network, [studio.target, task], studio.seed)
-    ground = ModeGround((first, own), studio.network, studio.rate)
-    curriculum = followed([Stage(task, steps=stop), final], [0, 1], ground)
+    curriculum = followed([Stage(task, steps=stop), final], [0, 1], studio.ground([task, studio.target]))
     if strict:
         require(curriculum.assumptions)
     ends = tuple(key for key, (low, high) in ranges.items() if given[key] in (low, high))

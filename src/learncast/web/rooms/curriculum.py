@@ -11,6 +11,7 @@ from learncast.answers.answer import shown, whole, within
 from learncast.networks.activated import Activated
 from learncast.planning.curriculum import Curriculum, difference
 from learncast.planning.curriculum import followed as follow_stages
+from learncast.planning.grounds.choice import mode_ground
 from learncast.planning.grounds.modal import ModeGround
 from learncast.planning.phase import PortraitTimes, portrait_times
 from learncast.planning.plans.planner import plan_on
@@ -39,7 +40,7 @@ def portrait_numbers(state: CurriculumState) -> PortraitTimes:
     values = values_measured(state) if single else state.values
     own, *each = taken_apart(state, network, target, tuple(values.tolist()) if single else ())
     return portrait_times(
-        ModeGround((own,), network, state.learning_rate),
+        mode_ground((own,), network, state.learning_rate),
         vary=state.varied,
         values=values,
         accuracies=state.stops,
@@ -144,7 +145,7 @@ def followed(state: CurriculumState, value: float, stop: float) -> tuple[Plan, C
     target = state.task()
     network = state.network(target)
     own, first = taken_apart(state, network, target, (value,))
-    ground = ModeGround((first, own), network, state.learning_rate)
+    ground = mode_ground((first, own), network, state.learning_rate)
     stages = [Stage(first.task, accuracy=stop), Stage(own.task, accuracy=state.accuracy)]
     pair = follow_stages(stages, [0, 1], ground)
     fixed = _planned(state, ground, stop)

@@ -17,7 +17,7 @@ from learncast.cli import app
 from learncast.dynamics.gradient_flow import gradient_flow
 from learncast.dynamics.modes import modes
 from learncast.planning.plans.stop_portrait import stop_portrait
-from learncast.planning.plans.wording import fraction, percent, steps
+from learncast.planning.wording import fraction, percent, steps
 from learncast.study import Study
 
 RATE = 1e-3

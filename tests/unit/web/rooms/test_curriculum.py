@@ -14,9 +14,9 @@ from learncast.answers.phase import portrayed
 from learncast.answers.plan import planned
 from learncast.dynamics.descent import descend
 from learncast.networks.activated import Activated
-from learncast.planning.grounds.modal import ModeGround
+from learncast.planning.grounds.choice import mode_ground
 from learncast.planning.phase import _rescaled, portrait_times
-from learncast.responses.modes import modes_seen_by
+from learncast.responses.modes import modes_of_responses
 from learncast.study import Study
 from learncast.web.rooms.curriculum import MOST_STEPS, ROOM, descent_of, portrait_numbers
 from learncast.web.rooms.curriculum_state import KEYWORDS, CurriculumState, taken_apart
@@ -262,12 +262,12 @@ SCALED = [
 @pytest.mark.parametrize(("target", "vary"), SCALED)
 def test_rescaled_responses_are_those_measured_anew(target, vary):
     network = Activated(LinearRNN.aligned(recurrence=0.8, hidden_size=2, task=target), "relu")
-    own = modes_seen_by(network, [target], 3)[0]
+    own = modes_of_responses(network, [target], 3)[0]
     values = [0.4, 1.9]
     quick = _rescaled(own, vary, values)
-    slow = modes_seen_by(network, [target.varied(**{vary: value}) for value in values], 3)
+    slow = modes_of_responses(network, [target.varied(**{vary: value}) for value in values], 3)
     state = {"vary": vary, "values": values, "accuracies": [0.3, 0.8], "seed": 3}
-    ground = ModeGround((own,), network, 1e-3)
+    ground = mode_ground((own,), network, 1e-3)
     portraits = [portrait_times(ground, firsts=firsts, **state).labelled() for firsts in (quick, slow)]
     # An optimum that equals the target's is stopped at accuracy 1, or by a rounding less.
     for name in set(portraits[0].data_vars) - {"singular_accuracy"}:
@@ -278,7 +278,7 @@ def test_rescaled_responses_are_those_measured_anew(target, vary):
 def test_other_responses_are_not_rescaled():
     target = tasks.leaky_integration(6, 4.0, 0.3)
     network = Activated(LinearRNN.aligned(recurrence=0.8, hidden_size=2, task=target), "relu")
-    own = modes_seen_by(network, [target])[0]
+    own = modes_of_responses(network, [target])[0]
     for vary in ("timescale", "correlation", "steps"):
         assert _rescaled(own, vary, [2, 3]) is None
 
@@ -287,7 +287,7 @@ def test_tasks_are_taken_apart_as_the_planner_does():
     state = relu_state()
     network = state.network(state.task())
     own, first = taken_apart(state, network, state.task(), (1.5,))
-    again = modes_seen_by(network, [state.task(), state.task(1.5)])
+    again = modes_of_responses(network, [state.task(), state.task(1.5)])
     assert [m.task.name for m in (own, first)] == [m.task.name for m in again]
     np.testing.assert_allclose(first.weighted_cross, again[1].weighted_cross, rtol=ROUND_OFF)
 
