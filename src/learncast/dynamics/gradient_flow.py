@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,8 @@ PATIENCE = {"LSODA": 10.0, "DOP853": 1.5}
 
 #: Moments of a flow at which its curvature is measured.
 CURVED = 7
+#: Error allowed per step where the curvature along a flow is all that is asked of it.
+LOOSE = 1e-5
 
 
 @dataclass(eq=False)
@@ -258,11 +260,13 @@ class FlowSolution(Solution):
     @cached_property
     def curvatures(self) -> FloatArray:
         """Curvature of the loss at moments from the start to where the flow rests, runs away or is given up."""
-        course = self._course
+        # Followed on its own, loosely: a curvature is wanted to a few per cent, whatever else was asked of the flow.
+        course = replace(self._course, tolerance=max(self.tolerance, LOOSE), ends=[0.0], pieces=[], state="going")
         course.advance(math.inf)
         moments = np.unique(np.linspace(0, len(course.ends) - 1, CURVED).astype(int))
-        found = [self._weights(course.ends[k]) for k in moments]
-        return np.array([curvature(self.problem, weights) for weights in found if weights is not None])
+        flats = (course.weights(course.ends[k]) for k in moments)
+        found = [self._unpacked(flat) for flat in flats if flat is not None]
+        return np.array([curvature(self.problem, weights) for weights in found])
 
     @property
     def provenance(self) -> Provenance:
