@@ -461,6 +461,6 @@ class _ModeDescents:
 
     def slope(self, states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
         """Minus the gradient; the pull on a mode is that on both its weights."""
-        a, c = states[:, 0], states[:, 1]
-        pull = _rows(self.problem.cross, rows) - _rows(self.problem.power, rows) * (a * c)
-        return np.stack([c * pull, a * pull], axis=1)
+        p = self.problem
+        pull = _rows(p.cross, rows) - _rows(p.power, rows) * (states[:, 0] * states[:, 1])
+        return np.asarray(states[:, ::-1] * pull[:, None])

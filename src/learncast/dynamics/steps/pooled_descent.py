@@ -120,8 +120,11 @@ class PooledDescent:
     def slope(self, states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
         """Minus the gradient."""
         A, D = states[..., : self.inputs], states[..., self.inputs :]
-        G = self._of(self.cross, rows) - self._map(states) @ self._of(self.power, rows)
-        return np.concatenate([D @ G, A @ np.swapaxes(G, -1, -2)], axis=-1)
+        G = self._of(self.cross, rows) - (np.swapaxes(D, -1, -2) @ A) @ self._of(self.power, rows)
+        found = np.empty_like(states)
+        np.matmul(D, G, out=found[..., : self.inputs])
+        np.matmul(A, np.swapaxes(G, -1, -2), out=found[..., self.inputs :])
+        return found
 
     def _map(self, states: FloatArray) -> FloatArray:
         A, D = states[..., : self.inputs], states[..., self.inputs :]

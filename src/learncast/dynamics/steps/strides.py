@@ -88,6 +88,10 @@ class Stride:
         return states + reach * sum(weight * slope for weight, slope in zip(self.outer, slopes, strict=True))
 
 
+#: Weights that run away overflow, and are told by that.
+_overflowing = np.errstate(over="ignore", invalid="ignore")
+
+
 @lru_cache(maxsize=4096)
 def stride_of(steps: int) -> Stride:
     """The stride of so many steps; solved once."""
@@ -131,6 +135,7 @@ def longest(descents: Descents, learning_rate: float, *, precise: bool = False) 
     return int(min(steps, 1e6)) if steps >= LEAST else 1
 
 
+@_overflowing
 def descended(
     descents: Descents, states: FloatArray, rows: NDArray[np.intp], learning_rate: float, stops: Sequence[int]
 ) -> list[FloatArray]:
@@ -174,12 +179,12 @@ def _cut(steps: int, most: int, plain: int, *, begun: bool) -> list[int]:
 def _moved(
     descents: Descents, states: FloatArray, rows: NDArray[np.intp], learning_rate: float, steps: int
 ) -> FloatArray:
-    with np.errstate(over="ignore", invalid="ignore"):
-        if steps == 1:
-            return states + learning_rate * descents.slope(states, rows)
-        return stride_of(steps).taken(descents, states, rows, learning_rate)
+    if steps == 1:
+        return states + learning_rate * descents.slope(states, rows)
+    return stride_of(steps).taken(descents, states, rows, learning_rate)
 
 
+@_overflowing
 def counted(
     descents: Descents, states: FloatArray, learning_rate: float, most_steps: int
 ) -> tuple[FloatArray, FloatArray]:
@@ -212,9 +217,8 @@ def counted(
             path.append(_moved(descents, path[-1], rows, learning_rate, stride))
         after = np.stack(path[1:])
         flat, who = after.reshape(-1, *states.shape[1:]), np.tile(rows, number_of)
-        with np.errstate(over="ignore", invalid="ignore"):
-            gone = ~(np.abs(flat).reshape(len(flat), -1).max(axis=1) < limit)
-            inside = descents.arrived(flat, who) & ~gone
+        gone = ~(np.abs(flat).reshape(len(flat), -1).max(axis=1) < limit)
+        inside = descents.arrived(flat, who) & ~gone
         gone, inside = gone.reshape(number_of, -1), inside.reshape(number_of, -1)
         ended = inside | gone
         going = ~ended.any(axis=0)
