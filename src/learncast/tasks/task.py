@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,12 +18,14 @@ from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecke
 from learncast.tasks.recorded.estimation import Estimate, estimate
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import Trials
-from learncast.tasks.sampling import ConditionalTrials, MixedTrials, sampler
 from learncast.trajectory import spec_hash
-from learncast.validation import FloatArray, frozen, real_array, suggestion
+from learncast.validation import FloatArray, count, frozen, real_array, suggestion
 
 #: Relative size of a negative eigenvalue that counts as round-off (statistics often pass through float32).
 ROUND_OFF = 1e-7
+
+#: Share of a variance below which it counts as round-off of an exactly predictable quantity.
+NEGLIGIBLE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -202,8 +205,10 @@ class Task:
         inputs : (trials, steps, inputs)
         targets : (trials, outputs) or (trials, steps, outputs)
         """
-        inputs, targets = self._sampler.draw(trials, rng)
-        return inputs, targets[:, 0, :] if self.targets == "end" else targets
+        number = count("trials", trials, why="a data set has at least one trial")
+        inputs, targets = self._sampler.draw(number, rng)
+        layout = self.cross_covariance.shape[3:] if self.targets == "end" else self.cross_covariance.shape[2:]
+        return inputs.reshape(number, self.steps, self.inputs), targets.reshape(number, *layout)
 
     @cached_property
     def _sampler(self) -> ConditionalTrials | MixedTrials:
@@ -396,3 +401,102 @@ def _lowest_eigenvalue(matrix: FloatArray) -> float:
     except np.linalg.LinAlgError:
         return float(np.linalg.eigvalsh(scaled)[0])
     return 0.0
+
+
+def sampler(inputs: Covariance, cross: Covariance, target: Covariance | None) -> ConditionalTrials | MixedTrials:
+    """Choose the sampler that uses the statistics' own structure."""
+    if isinstance(inputs, Sampled) and isinstance(cross, Sampled):
+        return MixedTrials(inputs, cross)
+    if isinstance(inputs, Kronecker):
+        basis = _independent_channels(inputs)
+        if basis is not None:
+            return ConditionalTrials.of(inputs, cross, target, basis)
+
+    def flat(covariance: Covariance) -> Kronecker:
+        """All steps and channels as the steps of a single channel."""
+        size = math.prod(covariance.shape[:2])
+        return Kronecker(covariance.dense().reshape(1, size, -1), np.ones((1, 1, 1)))
+
+    return ConditionalTrials.of(flat(inputs), flat(cross), None if target is None else flat(target), np.ones((1, 1)))
+
+
+@dataclass(frozen=True)
+class ConditionalTrials:
+    """Inputs that are independent across channels of some basis, then targets given inputs.
+
+    Writing the target as its regression on the input plus a remainder never forms the joint covariance of
+    all steps and channels, only one (steps, steps) factor per distinct channel.
+    """
+
+    basis: FloatArray  # (inputs, channels): x = basis @ independent channels
+    roots: FloatArray  # (channels, steps, steps): x_channel = root @ white
+    readers: FloatArray  # (channels, steps, readouts * outputs): target given the white numbers
+    remainder: FloatArray | None  # (readouts * outputs, rank): what the input does not explain
+
+    @classmethod
+    def of(
+        cls, inputs: Kronecker, cross: Covariance, target: Covariance | None, basis: FloatArray
+    ) -> ConditionalTrials:
+        """Factor the statistics, given a basis in which the inputs' channels are independent."""
+        channels = inputs.rotated(basis, basis).diagonal()
+        rotated = cross.rotated(basis, np.eye(cross.shape[3])).dense().transpose(1, 0, 2, 3)
+        readouts, outputs = cross.shape[2:]
+        roots = np.empty_like(channels)
+        readers = np.empty((*channels.shape[:2], readouts * outputs))
+        for k, time in enumerate(channels):
+            values, vectors = np.linalg.eigh(time)
+            root = np.sqrt(np.clip(values, 0.0, None))
+            live = root > np.sqrt(NEGLIGIBLE) * root.max(initial=0.0)
+            inverse = np.where(live, 1.0 / np.where(live, root, 1.0), 0.0)
+            roots[k] = vectors * root
+            # Cov(white, y) = root^-1 Cov(x, y): regression without ever inverting Cov(x).
+            readers[k] = (inverse[:, None] * vectors.T) @ rotated[k].reshape(len(time), -1)
+        remainder = None if target is None else _remainder(readers, target)
+        return cls(basis, roots, readers, remainder)
+
+    def draw(self, trials: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Inputs and targets of so many trials; how the numbers of one trial are laid out is the task's to say."""
+        channels, steps, _ = self.roots.shape
+        white = rng.standard_normal((channels, trials, steps))
+        sources = np.matmul(white, self.roots.transpose(0, 2, 1))
+        inputs = np.tensordot(sources, self.basis, axes=([0], [1]))
+        targets = np.einsum("kpt,ktm->pm", white, self.readers, optimize=True)
+        if self.remainder is not None:
+            targets += rng.standard_normal((trials, self.remainder.shape[1])) @ self.remainder.T
+        return inputs, targets
+
+
+@dataclass(frozen=True)
+class MixedTrials:
+    """New Gaussian trials as random mixtures of recorded ones: they have the recorded second moments."""
+
+    inputs: Sampled
+    cross: Sampled
+
+    def draw(self, trials: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Inputs and targets of so many trials."""
+        mixing = rng.standard_normal((trials, self.inputs.trials)) / np.sqrt(self.inputs.trials)
+        return np.tensordot(mixing, self.cross.left, axes=1), np.tensordot(mixing, self.cross.right, axes=1)
+
+
+def _independent_channels(inputs: Kronecker) -> FloatArray | None:
+    """Orthonormal basis in which all channel patterns are diagonal, or None when there is none."""
+    # Fixed weights without accidental ties, so that a weighted sum separates what any term separates.
+    weights = 1.0 + np.mod(np.arange(1, len(inputs.channel) + 1) * 0.6180339887498949, 1.0)
+    _, basis = np.linalg.eigh(np.tensordot(weights, inputs.channel, axes=1))
+    off = inputs.rotated(basis, basis).off_diagonal_norm()
+    return basis if off <= np.sqrt(NEGLIGIBLE) * inputs.norm() else None
+
+
+def _remainder(readers: FloatArray, target: Covariance) -> FloatArray | None:
+    """Root of Cov(y | x); None when the inputs determine the target, without writing the covariance out."""
+    readouts, outputs = target.shape[:2]
+    power = np.trace(target.contracted(np.eye(readouts)))
+    explained = float((readers**2).sum())
+    if power - explained <= 100 * NEGLIGIBLE * power:
+        return None
+    m = readouts * outputs
+    flat = readers.reshape(-1, m)
+    values, vectors = np.linalg.eigh(target.dense().reshape(m, m) - flat.T @ flat)
+    keep = values > NEGLIGIBLE * power
+    return vectors[:, keep] * np.sqrt(values[keep])

@@ -81,11 +81,6 @@ class Trials:
         made._check()
         return made._aligned(every_step)
 
-    @property
-    def plain(self) -> bool:
-        """Whether every step is there and counts."""
-        return self.present is None and self.counted is None
-
     def __len__(self) -> int:
         return len(self.numbers)
 
