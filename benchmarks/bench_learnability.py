@@ -14,10 +14,9 @@ from learncast.learnability.detection.detection import detect
 from learncast.learnability.rehearsal import build_model
 from learncast.learnability.replay.capture import capture
 from learncast.learnability.replay.sequences import half_squared_error
-from learncast.learnability.transport.contribution import Contributions
 from learncast.learnability.transport.derivative import sensitivities, unit_directions
 from learncast.learnability.transport.factor import walk_lags
-from learncast.learnability.transport.mean import TransportMeans
+from learncast.learnability.transport.gathering import Contributions, TransportMeans
 
 STEPS, INPUTS, HIDDEN, SEQUENCES, CHUNK = 256, 16, 64, 256, 64
 LAGS = [int(lag) for lag in np.linspace(4, 128, 32).round()]

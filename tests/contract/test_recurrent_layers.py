@@ -23,7 +23,6 @@ from learncast.learnability import cells
 from learncast.learnability.replay.capture import capture, replays
 from learncast.learnability.replay.recurrent_layer import recurrent_layers
 from learncast.learnability.transport.base_rate import base_rates, parameter_rates
-from learncast.learnability.transport.contribution import Contributions, forward_gradients
 from learncast.learnability.transport.derivative import (
     one_step_jacobians,
     push_forward,
@@ -33,7 +32,7 @@ from learncast.learnability.transport.derivative import (
 )
 from learncast.learnability.transport.exact import exact_transport
 from learncast.learnability.transport.factor import transport_factors, walk_lags
-from learncast.learnability.transport.mean import mean_transport, pooled
+from learncast.learnability.transport.gathering import Contributions, forward_gradients, mean_transport, pooled
 
 INPUTS, HIDDEN, STEPS, BATCH = 2, 3, 5, 2
 EXACT = 1e-12

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import levy_stable
 
 from learncast.learnability.detection import detection
-from learncast.learnability.detection.detection import aggregated, detect, detect_projected
+from learncast.learnability.detection.detection import aggregated, detect
 from learncast.learnability.detection.requirement import (
     INFORMATION,
     envelope_floor,
@@ -264,7 +264,7 @@ def test_directions_are_detected_one_by_one():
     # 4.5 standard errors at 32 lags of noise alone: a false alarm in fewer than one of 4000 seeds.
     assert (np.abs(found.by_direction.score[1]) < 4.5).all()
     streamed = contributions.reshape(240, len(LAGS), 2, 3).sum(axis=3)
-    fixed = detect_projected(LAGS, streamed, rng=rng, nulls=19)
+    fixed = detect(LAGS, streamed, rng=rng, nulls=19, directions=2, signed=True)
     np.testing.assert_allclose(fixed.by_direction.mean, 2 * streamed.mean(axis=0).T, rtol=1e-12, atol=1e-15)
 
 
@@ -369,7 +369,7 @@ def test_streams_and_blocks_agree_with_the_whole(monkeypatch):
         np.testing.assert_allclose(getattr(cut, name), getattr(whole, name), rtol=1e-9, atol=1e-12)
     signs = np.sign(contributions[:120].sum(axis=0))
     projected = np.concatenate([matched_statistic(b, signs) for b in np.array_split(contributions[120:], 5)])
-    found = detect_projected(LAGS, projected, rng=np.random.default_rng(1))
+    found = detect(LAGS, projected[..., None], rng=np.random.default_rng(1), signed=True)
     np.testing.assert_allclose(found.mean, projected.mean(axis=0), rtol=1e-9)
     np.testing.assert_allclose(
         found.score, projected.mean(axis=0) / (projected.std(axis=0, ddof=1) / np.sqrt(120)), rtol=1e-9

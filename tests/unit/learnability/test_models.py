@@ -17,7 +17,7 @@ from learncast.learnability.replay.recurrent_layer import recurrent_layers
 from learncast.learnability.transport.base_rate import base_rates, parameter_rates
 from learncast.learnability.transport.derivative import unit_directions
 from learncast.learnability.transport.exact import exact_transport
-from learncast.learnability.transport.mean import mean_transport
+from learncast.learnability.transport.gathering import mean_transport
 
 CELLS = [cells.ConstGate, cells.SharedGate, cells.DiagGate, cells.PaperGRU, cells.LSTM]
 

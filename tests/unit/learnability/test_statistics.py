@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from learncast.errors import InvalidSpec
-from learncast.learnability.detection.detection import detect, detect_projected
+from learncast.learnability.detection.detection import detect
 from learncast.learnability.detection.requirement import (
     least_ratio,
     mean_alignment,
@@ -93,7 +93,7 @@ def test_what_detection_refuses():
     assert "3 dimensions" in refused(lambda: detect(lags, c[0], rng=rng))
     assert "3 dimensions" in refused(lambda: detect(lags, 3.0, rng=rng))
     assert "contributions must be finite" in refused(lambda: detect(lags, np.where(c > 2, np.nan, c), rng=rng))
-    assert "contributions must be finite" in refused(lambda: detect_projected(lags, c[..., 0] * np.inf, rng=rng))
+    assert "contributions must be finite" in refused(lambda: detect(lags, c[..., :1] * np.inf, rng=rng, signed=True))
     assert "total must be finite" in refused(lambda: detect(lags, c, rng=rng, total=np.full(40, np.inf)))
 
 

@@ -146,6 +146,7 @@ def detect(
     total: Any = None,
     nulls: int = 200,
     directions: int = 1,
+    signed: bool = False,
     precision: Any = np.float64,
 ) -> Detection:
     """Find the lags whose gradient signal is told from noise.
@@ -168,43 +169,19 @@ def detect(
     directions : int
         Into how many equal parts the units fall, one for each direction. Contributions to the mean over directions are
         meant: those of each direction divided by their number.
+    signed : bool
+        Whether contributions are matched statistics already, their signs taken from other sequences: then a unit is
+        one direction.
     precision : dtype
         Of the flips; np.float32 will do for contributions of a model in single precision.
     """
-    signs = "crossed" if method == "sound" else "same"
-    options = {"directions": directions, "precision": precision}
-    return _detected(lags, contributions, signs, nulls, rng, method, total, **options)
-
-
-def detect_projected(
-    lags: Any, statistics: Any, *, rng: np.random.Generator, total: Any = None, nulls: int = 200
-) -> Detection:
-    """As `detect`, from matched statistics whose signs come from other sequences.
-
-    Parameters
-    ----------
-    statistics : (sequences, lags) or (sequences, lags, directions)
-        With directions, parts of the mean over them, as for `detect`.
-    """
-    values = np.reshape(statistics, (*np.shape(statistics)[:2], -1))
-    return _detected(lags, values, "fixed", nulls, rng, "sound", total, directions=values.shape[2])
-
-
-def _detected(
-    lags: Any,
-    contributions: Any,
-    signs: str,
-    nulls: int,
-    rng: np.random.Generator,
-    method: str,
-    total: Any,
-    **options: Any,
-) -> Detection:
+    signs = "fixed" if signed else "crossed" if method == "sound" else "same"
     values = real_array("contributions", contributions, ndim=3)
     # As many flips for the critical score as for the band.
     flips = random_flips(len(values), 2 * nulls, rng)
     step = max(1, _BLOCK // max(1, values.shape[0] * values.shape[2]))
     starts = range(0, values.shape[1], step)
+    options: dict[str, Any] = {"directions": directions, "precision": precision}
     parts = [scored(values[:, first : first + step], flips, signs, **options) for first in starts]
     scores = Scores(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
     statistic, mean, score = scores.statistic.mean(axis=0), scores.mean, scores.score

@@ -1,9 +1,9 @@
-"""One recurrent layer of any supported model: its parameters, and how to replay it."""
+"""One recurrent layer of any supported model: its parameters, and its gate equations replayed for all steps at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,22 +11,10 @@ from torch import Tensor, nn
 
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.learnability import cells
-from learncast.learnability.replay import gates
-from learncast.learnability.replay.replay import Replay
+from learncast.learnability.replay.replay import Expression, Normalisation, Path, Relay, Replay, Term, affine, unchanged
 
 SUPPORTED = "nn.RNN, nn.GRU, nn.LSTM, ConstGate, SharedGate, DiagGate, PaperGRU, LSTM"
 
-#: How each kind is replayed, and its blocks of rows in the order in which it stacks them.
-_KINDS: dict[str, tuple[Callable[..., Replay], tuple[str, ...]]] = {
-    "const": (gates.replay_leaky, ("candidate",)),
-    "shared": (gates.replay_leaky, ("gate", "candidate")),
-    "diag": (gates.replay_leaky, ("gate", "candidate")),
-    "paper_gru": (gates.replay_paper_gru, ("update", "reset", "candidate")),
-    "gru": (gates.replay_torch_gru, ("reset", "update", "candidate")),
-    "lstm": (gates.replay_lstm, ("input", "forget", "candidate", "output")),
-    "tanh": (gates.replay_plain, ("candidate",)),
-    "relu": (gates.replay_plain, ("candidate",)),
-}
 _OWN: dict[type[nn.Module], str] = {
     cells.ConstGate: "const",
     cells.SharedGate: "shared",
@@ -114,6 +102,48 @@ class RecurrentLayer:
                 why="each axis has a fixed meaning, and the replay follows the model's precision",
                 remedy=f"pass {name} as the layer saw them",
             )
+
+    def terms(self, block: str, inputs: Tensor, recalled: Tensor) -> tuple[Term, ...]:
+        """The affine map of a gate or of the candidate."""
+        outer, inner = self.sides(block, inputs, recalled)
+        return outer + inner
+
+    def sides(self, block: str, inputs: Tensor, recalled: Tensor) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+        """That map cut in two: input weights with their bias, recurrent weights with theirs."""
+        rows = self.blocks[block]
+        outer, inner = [*((Term(name, rows, None),) for name in self.biases), (), ()][:2]
+        return (
+            (Term(self.input_weights, rows, inputs), *outer),
+            (Term(self.recurrent_weights, rows, recalled), *inner),
+        )
+
+    def preactivation(self, terms: tuple[Term, ...]) -> Tensor:
+        """What an affine map of this layer gives."""
+        return affine(terms, self.parameters, square=unchanged)
+
+    def recurrent(self, block: str) -> Tensor:
+        """Recurrent weights of a gate or of the candidate."""
+        return self.parameters[self.recurrent_weights][self.blocks[block]]
+
+    def candidate(self, terms: tuple[Term, ...], gate: Tensor) -> tuple[Tensor, tuple[Path, ...]]:
+        """Tanh of the (normalised) pre-activation, and its paths to a state that takes it in by `gate`.
+
+        The first path is that of `terms`; a layer norm's own gain and bias have the second.
+        """
+        a = self.preactivation(terms)
+        recurrent = self.recurrent("candidate")
+        if self.norm is None:
+            g = a.tanh_()
+            return g, (Path(terms, (1 - g * g).mul_(gate), recurrent),)
+        gain, bias = (self.parameters[name] for name in self.norm)
+        variance, mean = torch.var_mean(a, -1, correction=0, keepdim=True)
+        deviation = (variance + self.norm_epsilon).sqrt_()
+        unit = (a - mean) / deviation
+        g = torch.addcmul(bias, unit, gain).tanh_()
+        slope, rows = (1 - g * g).mul_(gate), slice(None)
+        own = (Term(self.norm[0], rows, unit, elementwise=True), Term(self.norm[1], rows, None))
+        through = Path(terms, slope, recurrent, norm=Normalisation(unit, gain / deviation))
+        return g, (through, Path(own, slope))
 
     def __repr__(self) -> str:
         return (
@@ -226,3 +256,126 @@ def _own_layer(module: nn.Module, own: dict[str, nn.Parameter], prefix: str) -> 
         norm=(f"{prefix}norm_gain", f"{prefix}norm_bias") if module.layer_norm else None,
         **options,
     )
+
+
+def replay_leaky(layer: RecurrentLayer, inputs: Tensor, states: Tensor) -> Replay:
+    """Replay h <- (1 - s) h + s g, with a constant, a shared or a per-unit gate s.
+
+    Implements: livi2025 Eq. (60)
+    Implements: livi2025 Eq. (62)
+    Implements: livi2025 Eq. (64)
+    """
+    h = states[:-1]
+    candidate = layer.terms("candidate", inputs, h)
+    if layer.constant_gate is None:
+        gate = layer.terms("gate", inputs, h)
+        s = layer.preactivation(gate).sigmoid_()
+        g, paths = layer.candidate(candidate, s)
+        paths = (Path(gate, (g - h).mul_(s * (1 - s)), layer.recurrent("gate")), *paths)
+    else:
+        s = h.new_full((1, 1, 1), layer.constant_gate)
+        g, paths = layer.candidate(candidate, s)
+    gates = {"candidate": g, "gate": s.expand_as(g)}
+    return Replay(states[1:], lambda: torch.lerp(h, g, s.expand_as(g)), (1 - s).expand_as(g), paths, gates)
+
+
+def replay_paper_gru(layer: RecurrentLayer, inputs: Tensor, states: Tensor) -> Replay:
+    """Replay h <- (1 - z) h + z tanh(W x + U (r h) + b).
+
+    Implements: livi2025 Eq. (54)
+    """
+    h = states[:-1]
+    update, reset = (layer.terms(name, inputs, h) for name in ("update", "reset"))
+    z, r = layer.preactivation(update).sigmoid_(), layer.preactivation(reset).sigmoid_()
+    candidate = layer.terms("candidate", inputs, r * h)
+    g, (through, *rest) = layer.candidate(candidate, z)
+    relay = Relay(layer.recurrent("candidate"), (1 - r).mul_(r).mul_(h))
+    paths = (
+        Path(update, (g - h).mul_(z * (1 - z)), layer.recurrent("update")),
+        replace(through, gain=r),
+        replace(through, terms=reset, recurrent=layer.recurrent("reset"), relay=relay),
+        *rest,
+    )
+    gates = {"update": z, "reset": r, "candidate": g}
+    return Replay(states[1:], lambda: torch.lerp(h, g, z), 1 - z, paths, gates)
+
+
+def replay_torch_gru(layer: RecurrentLayer, inputs: Tensor, states: Tensor) -> Replay:
+    """Replay h <- z h + (1 - z) tanh(W x + b + r (U h + c)), the GRU of torch."""
+    h = states[:-1]
+    update, reset = (layer.terms(name, inputs, h) for name in ("update", "reset"))
+    # The candidate is two affine maps here: the reset gate stands between the recurrent product and the sum.
+    outer, inner = layer.sides("candidate", inputs, h)
+    z, r = layer.preactivation(update).sigmoid_(), layer.preactivation(reset).sigmoid_()
+    recalled = layer.preactivation(inner)
+    n = torch.addcmul(layer.preactivation(outer), r, recalled).tanh_()
+    slope = (1 - n * n).mul_(1 - z)
+    paths = (
+        Path(update, (h - n).mul_(z * (1 - z)), layer.recurrent("update")),
+        Path(outer, slope),
+        Path(inner, slope * r, layer.recurrent("candidate")),
+        Path(reset, recalled.mul_(r * (1 - r)).mul_(slope), layer.recurrent("reset")),
+    )
+    gates = {"update": z, "reset": r, "candidate": n}
+    return Replay(states[1:], lambda: torch.lerp(n, h, z), z, paths, gates)
+
+
+def replay_lstm(layer: RecurrentLayer, inputs: Tensor, states: Tensor, cell: Tensor) -> Replay:
+    """Replay c <- f c + i g, h = o tanh(c); `cell` is the cell before the first step.
+
+    Implements: livi2025 Eq. (43)
+    """
+    h = states[:-1]
+    entry, forget, output = (layer.terms(name, inputs, h) for name in ("input", "forget", "output"))
+    candidate = layer.terms("candidate", inputs, h)
+    i, f, o = (layer.preactivation(terms).sigmoid_() for terms in (entry, forget, output))
+    g, rest = layer.candidate(candidate, i)
+    cells = _scan(cell, f, i * g)
+    shown = cells[1:].tanh()
+    paths = (
+        Path(entry, (1 - i).mul_(i).mul_(g), layer.recurrent("input")),
+        Path(forget, (1 - f).mul_(f).mul_(cells[:-1]), layer.recurrent("forget")),
+        *rest,
+    )
+    expression = Expression(
+        slope=(1 - shown * shown).mul_(o),
+        output=Path(output, (1 - o).mul_(o).mul_(shown), layer.recurrent("output")),
+    )
+    gates = {"input": i, "forget": f, "output": o, "candidate": g, "cell": cells[1:]}
+    return Replay(states[1:], lambda: o * shown, f, paths, gates, expression)
+
+
+def replay_plain(layer: RecurrentLayer, inputs: Tensor, states: Tensor) -> Replay:
+    """Replay h <- f(W x + U h + b), f = tanh or relu.
+
+    There is no gate to split the Jacobian by, so the zeroth order is its whole diagonal, f'_q U_qq, and the rest of the
+    diagonal is 0.
+    """
+    terms = layer.terms("candidate", inputs, states[:-1])
+    a = layer.preactivation(terms)
+    new = a.relu() if layer.kind == "relu" else a.tanh()
+    slope = (a > 0).to(a) if layer.kind == "relu" else 1 - new * new
+    path = Path(terms, slope, layer.recurrent("candidate"))
+    return Replay(states[1:], lambda: new, torch.zeros_like(slope), (path,), {"candidate": new}, gated=False)
+
+
+def _scan(start: Tensor, keep: Tensor, add: Tensor) -> Tensor:
+    """All cells, the one before the first step included."""
+    cells = keep.new_empty(keep.shape[0] + 1, *keep.shape[1:])
+    cells[0] = start
+    for t in range(keep.shape[0]):
+        torch.addcmul(add[t], keep[t], cells[t], out=cells[t + 1])
+    return cells
+
+
+#: How each kind is replayed, and its blocks of rows in the order in which it stacks them.
+_KINDS: dict[str, tuple[Callable[..., Replay], tuple[str, ...]]] = {
+    "const": (replay_leaky, ("candidate",)),
+    "shared": (replay_leaky, ("gate", "candidate")),
+    "diag": (replay_leaky, ("gate", "candidate")),
+    "paper_gru": (replay_paper_gru, ("update", "reset", "candidate")),
+    "gru": (replay_torch_gru, ("reset", "update", "candidate")),
+    "lstm": (replay_lstm, ("input", "forget", "candidate", "output")),
+    "tanh": (replay_plain, ("candidate",)),
+    "relu": (replay_plain, ("candidate",)),
+}

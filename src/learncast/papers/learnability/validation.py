@@ -89,7 +89,7 @@ def _compared_envelopes(run: Run, place: Path | None, progress: Progress) -> xr.
     from learncast.learnability.replay.capture import capture
     from learncast.learnability.transport.base_rate import base_rates, parameter_rates
     from learncast.learnability.transport.exact import exact_transport
-    from learncast.learnability.transport.mean import mean_transport
+    from learncast.learnability.transport.gathering import mean_transport
 
     training, lags = run.preset.validation, list(run.preset.validation.lags)
     data, during = partial(_trials, run, training.sequences, 3), share_of(progress, 0, 0.5)
