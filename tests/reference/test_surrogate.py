@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from learncast import simulate
-from learncast.advice.descent import BatchSlopes, descend_surrogate
 from learncast.advice.moments import Moments, MomentStack
-from learncast.advice.surrogate import linear_surrogate
+from learncast.advice.surrogate import BatchSlopes, descend_surrogate, linear_surrogate
 from learncast.simulate.sources import Source
 from learncast.tasks.task import Task
 
