@@ -12,8 +12,7 @@ from benchmarks import plain_learnability
 from learncast import learnability, tasks
 from learncast.learnability.detection.detection import detect
 from learncast.learnability.rehearsal import build_model
-from learncast.learnability.replay.capture import capture
-from learncast.learnability.replay.sequences import half_squared_error
+from learncast.learnability.replay.capture import capture, half_squared_error
 from learncast.learnability.transport.derivative import sensitivities, unit_directions
 from learncast.learnability.transport.factor import walk_lags
 from learncast.learnability.transport.gathering import Contributions, TransportMeans

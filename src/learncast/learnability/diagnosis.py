@@ -20,10 +20,9 @@ from learncast.learnability.detection.signs import matched_statistic
 from learncast.learnability.detection.tail_index import MINIMUM_SAMPLES, TWO_SIDED
 from learncast.learnability.learnability_window import LearnabilityWindow, Validity
 from learncast.learnability.question import Batching, DetectionRule, Measurement, refuse_loose
-from learncast.learnability.replay.capture import capture
+from learncast.learnability.replay.capture import STREAM, capture, checked_sequences, half_squared_error
 from learncast.learnability.replay.recurrent_layer import RecurrentLayer, recurrent_layers
 from learncast.learnability.replay.replay import Replay
-from learncast.learnability.replay.sequences import STREAM, checked_sequences, half_squared_error
 from learncast.learnability.transport.base_rate import base_rates, parameter_rates
 from learncast.learnability.transport.decay import Decay, fit_decay, unit_time_scales
 from learncast.learnability.transport.derivative import sensitivities, state_sensitivities, unit_directions, whole_state

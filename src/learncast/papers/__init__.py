@@ -7,12 +7,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from learncast.dynamics import mode_equation
+from learncast.dynamics.linear_rnn import ModeSolution
+from learncast.dynamics.solution import Solution
+from learncast.errors import UnsupportedModel
 from learncast.files import write_file
 from learncast.papers.paper import Paper, PaperFigure
-from learncast.papers.printed import printed_time
 from learncast.papers.runs import Compute, PaperRun
 from learncast.progress import Progress, silent, within
-from learncast.validation import one_of
+from learncast.validation import FloatArray, between, one_of
 
 #: Name on the command line and the module that makes the paper.
 PAPERS = {
@@ -73,3 +76,22 @@ def reproduce(
     summary = {"paper": paper.name, "citation": paper.citation, "preset": preset, "figures": made}
     write_file(folder / "numbers.json", json.dumps(summary, indent=2) + "\n")
     return summary
+
+
+def printed_time(solution: Solution, accuracy: float = 0.99) -> FloatArray:
+    """Flow steps of each mode by eq. (12) of curriculum2025, for comparison only.
+
+    It is too short when a mode approaches its optimum from above, and negative inside the band; use
+    `learncast.time_to_learn` for answers.
+    """
+    if not isinstance(solution, ModeSolution):
+        raise UnsupportedModel(
+            required="the printed formula needs a solution made of modes",
+            got=type(solution).__name__,
+            why="eq. (12) is about one mode of a linear RNN",
+            remedy="use time_to_learn",
+        )
+    between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+    m = solution.modes
+    told = mode_equation.printed_time(m.start, m.weighted_cross, m.weighted_input, 1.0 - accuracy)
+    return told / solution.learning_rate

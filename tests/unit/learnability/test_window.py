@@ -19,7 +19,7 @@ from learncast.learnability.learnability_window import CONDITIONS, LearnabilityW
 from learncast.learnability.monitor import WindowMonitor, lightning_callback
 from learncast.learnability.question import THRESHOLD, Batching, DetectionRule, Measurement, grouped
 from learncast.learnability.rehearsal import KINDS, build_model, build_optimizer
-from learncast.learnability.replay.sequences import checked_sequences, half_squared_error
+from learncast.learnability.replay.capture import checked_sequences, half_squared_error
 
 STEPS, CHANNELS, UNITS, NUMBER = 20, 3, 5, 128
 LAGS = [1, 2, 4, 7]
