@@ -137,13 +137,6 @@ class LinearSurrogate:
             return drive, recurrence, o
         return torch.cat([W, total], dim=2), U, W.new_ones(W.shape[:2])
 
-    def __repr__(self) -> str:
-        return (
-            f"<LinearSurrogate of a {self.kind} network: {self.inputs} inputs, {self.layers} x {self.hidden_size} "
-            f"units, {self.outputs} outputs at {'every step' if self.every_step else 'the end'}; "
-            f"{len(self.learns)} of {len(self.parameters)} parameters learn>"
-        )
-
 
 def linear_surrogate(module: nn.Module, *, steps: int = 5) -> LinearSurrogate:
     """Find the linear surrogate of a model.

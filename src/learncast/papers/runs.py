@@ -78,8 +78,8 @@ def parts_of(number: int, together: int = 10) -> list[dict[str, int]]:
     return [{"first": k, "end": min(k + together, number)} for k in range(0, number, together)]
 
 
-def joined(parts: Sequence[xr.Dataset], dim: str) -> xr.Dataset:
-    """Parts side by side; what has no such dimension is the same in all of them."""
+def joined(dim: str, parts: Sequence[xr.Dataset], preset: str = "") -> xr.Dataset:
+    """The data of a figure whose runs stand side by side; what has no such dimension is the same in all of them."""
     return xr.concat(
         parts, dim, data_vars="minimal", coords="minimal", compat="equals", join="exact", combine_attrs="override"
     )

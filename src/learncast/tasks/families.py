@@ -205,9 +205,10 @@ def _build(
         profile = make(steps=T, targets=targets, **values)
         cross, target = profile.cross, profile.target
     if not np.isfinite(target).all():
+        largest = (f"{key} {value.flat[np.abs(value).argmax()]:g}" for key, value in values.items())
         raise InvalidSpec(
             required="the statistics must be finite",
-            got=f"an overflow at {T} steps with {', '.join(f'{k} {_most(v):g}' for k, v in values.items())}",
+            got=f"an overflow at {T} steps with {', '.join(largest)}",
             why="they are beyond the range of floating point",
             remedy="shorten the trial or use smaller numbers",
         )
@@ -218,10 +219,6 @@ def _build(
         _terms(target, mixing, mixing),
         name=str(name),
     )
-
-
-def _most(values: FloatArray) -> float:
-    return float(values.flat[np.abs(values).argmax()])
 
 
 def _mixing(mixing: Any, values: Mapping[str, FloatArray]) -> FloatArray:

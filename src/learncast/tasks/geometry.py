@@ -85,17 +85,13 @@ def common_frame(
 
 
 def _framed(tasks: Sequence[Task], maps: list[FloatArray], reading: FloatArray) -> Frame:
-    inputs = _reached_first(_input_directions(tasks, maps), tasks[0], reading)
-    return Frame(inputs, _output_directions(tasks, maps, inputs))
-
-
-def _input_directions(tasks: Sequence[Task], maps: list[FloatArray]) -> FloatArray:
     groups = [np.eye(tasks[0].inputs)]
     for decider, symmetric in _deciders(tasks, maps):
         if all(group.shape[1] == 1 for group in groups):
             break
         groups = [part for group in groups for part in _split(group, decider, symmetric)]
-    return np.concatenate(groups, axis=1)
+    inputs = _reached_first(np.concatenate(groups, axis=1), tasks[0], reading)
+    return Frame(inputs, _output_directions(tasks, maps, inputs))
 
 
 def _reached_first(directions: FloatArray, task: Task, reading: FloatArray) -> FloatArray:

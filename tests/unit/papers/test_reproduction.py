@@ -199,10 +199,7 @@ def test_changed_code_is_refused(kept, monkeypatch):
         base = real(self)
         return {**base, "sources": {**base["sources"], "runs": "another text"}}
 
-    assert set(real(Reproduction.of("learnability", store=kept))["sources"]) == {
-        "runs",
-        "validation",
-    }
+    assert set(real(Reproduction.of("learnability", store=kept))["sources"]) == {"runs"}
     monkeypatch.setattr(Reproduction, "_base", edited)
     with pytest.raises(InvalidSpec, match=r"base\.sources\.runs"):
         Reproduction.of("learnability", figure="3", store=kept).train()
@@ -270,7 +267,7 @@ def test_networks_are_trained_in_parts_as_all_at_once(train, size, number, dim):
     whole = train({**size, "first": 0, "end": number})
     parts = parts_of(number, number - 1)
     assert parts == [{"first": 0, "end": number - 1}, {"first": number - 1, "end": number}]
-    found = joined(one_by_one([PaperRun(train, size | part) for part in parts]), dim)
+    found = joined(dim, one_by_one([PaperRun(train, size | part) for part in parts]))
     # Zeros that fill networks up to one size change the order of sums, no more; losses are of order 1.
     xr.testing.assert_allclose(found, whole, rtol=1e-9, atol=1e-12)
 

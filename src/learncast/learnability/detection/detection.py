@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learncast.learnability.detection.requirement import Window, learnable_window, required_sequences, signal_to_noise
-from learncast.learnability.detection.signs import Scores, power_of_two, random_flips, scored
+from learncast.learnability.detection.signs import Scores, power_of_two, random_flips, score_of, scored
 from learncast.learnability.detection.tail_index import MINIMUM_SAMPLES, TWO_SIDED, TailIndex, fit_tail_index
 from learncast.learnability.question import THRESHOLD
 from learncast.trajectory import Status
@@ -129,13 +129,6 @@ class Detection:
         sizes = np.asarray(sequences, dtype=np.float64)[..., None]
         return signal_to_noise(mean, scale=scale, index=index, sequences=sizes)
 
-    def __repr__(self) -> str:
-        told = int(self.significant.sum())
-        return (
-            f"<Detection by the {self.method} method: {len(self.statistic)} sequences, {len(self.lags)} lags, "
-            f"signal told from 0 at {told} (score above {self.critical:.3g})>"
-        )
-
 
 def detect(
     lags: Any,
@@ -221,10 +214,8 @@ class Aggregation:
 
     Attributes
     ----------
-    sizes : tuple of int
-        Values per block.
     estimates : tuple of TailIndex
-        One per size; `too_few_samples` where too few blocks are left.
+        One per size of blocks; `too_few_samples` where too few blocks are left.
     finite_variance : array of bool
         Whether the index is 2 already for single values, or rises to it: then means concentrate as N^(-1/2) and the
         index to use is 2.
@@ -232,7 +223,6 @@ class Aggregation:
         The index to use: 2 where the variance is finite, else the estimate from single values.
     """
 
-    sizes: tuple[int, ...]
     estimates: tuple[TailIndex, ...]
     finite_variance: NDArray[np.bool_]
     index: FloatArray
@@ -264,7 +254,7 @@ def aggregated(values: Any, *, sizes: tuple[int, ...] = (1, 4, 16)) -> Aggregati
         risen = largest.index - single.index > _RISE * error
         arrived = (largest.index_interval[..., 1] >= 2) | (2 - largest.index <= (2 - single.index) / 2)
     finite = np.asarray(already | (risen & arrived))
-    return Aggregation(sizes, estimates, finite, np.where(finite, 2.0, single.index))
+    return Aggregation(estimates, finite, np.where(finite, 2.0, single.index))
 
 
 def _largest(estimates: tuple[TailIndex, ...]) -> TailIndex:
@@ -358,6 +348,4 @@ def signal_of_directions(statistic: FloatArray, pooled: Noise, method: str) -> D
     noise = noise_of(values, method) if len(values) > 1 else None
     index, scale = (pooled.index[None], pooled.scale[None]) if noise is None else (noise.index, noise.scale)
     mean = values.mean(axis=-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        score = mean / (values.std(axis=-1) / np.sqrt(values.shape[-1] - 1))
-    return DirectionSignal(mean, np.nan_to_num(score, nan=0.0, posinf=np.inf, neginf=-np.inf), index, scale)
+    return DirectionSignal(mean, score_of(mean, values.var(axis=-1), values.shape[-1]), index, scale)

@@ -50,10 +50,15 @@ def scored(
     means = np.concatenate([mean[None], null_mean])
     # About its own mean: that of the data may be many times its deviation.
     variance = np.concatenate([((pooled - mean) ** 2).mean(axis=0)[None], null_square - null_mean**2])
+    return Scores(statistic * unit, means * unit, score_of(means, variance, n))
+
+
+def score_of(mean: FloatArray, variance: FloatArray, sequences: int) -> FloatArray:
+    """Means over their standard errors, from the variance between sequences."""
     with np.errstate(divide="ignore", invalid="ignore"):
         # A statistic that never varies has an error of 0: its score is infinite, or nan when the mean is 0 too.
-        score = means / np.sqrt(np.maximum(variance, 0.0) / (n - 1))
-    return Scores(statistic * unit, means * unit, np.nan_to_num(score, nan=0.0, posinf=np.inf, neginf=-np.inf))
+        score = mean / np.sqrt(np.maximum(variance, 0.0) / (sequences - 1))
+    return np.nan_to_num(score, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
 def power_of_two(largest: FloatArray) -> FloatArray:

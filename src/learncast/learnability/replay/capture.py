@@ -52,11 +52,6 @@ class Capture:
             None if start is None else tuple(state[sequences] for state in start),
         )
 
-    def __repr__(self) -> str:
-        batch, steps = self.outputs[0].shape[:2]
-        blame = "with" if self.deltas is not None else "without"
-        return f"<Capture: {len(self.layers)} recurrent layers on {batch} sequences of {steps} steps, {blame} deltas>"
-
 
 def capture(model: nn.Module, inputs: Any, targets: Any = None, loss: Loss | None = None) -> Capture:
     """Run `model(inputs)` once and record the signals at its recurrent layers; the model is left as it was.
@@ -76,7 +71,13 @@ def capture(model: nn.Module, inputs: Any, targets: Any = None, loss: Loss | Non
     tap = _Tap(module, differentiate=loss is not None)
     with _untouched(model), torch.set_grad_enabled(loss is not None), tap.attached():
         prediction = model(inputs)
-        tap.require_one_call()
+        if tap.calls != 1:
+            raise UnsupportedModel(
+                required="the model must call its recurrent block once per forward pass",
+                got=f"{tap.calls} calls",
+                why="the lags are counted inside one call over the whole sequence",
+                remedy="give the block the whole sequence at once",
+            )
         deltas = None if loss is None else tap.deltas(loss(prediction, targets))
     first = bool(getattr(module, "batch_first", True))
     inputs_, outputs = (tuple(_batch_first(x, first) for x in side) for side in (tap.inputs, tap.outputs))
@@ -160,15 +161,6 @@ class _Tap:
 
     def _leaf(self, value: Tensor) -> Tensor:
         return value.detach().requires_grad_(self.differentiate)
-
-    def require_one_call(self) -> None:
-        if self.calls != 1:
-            raise UnsupportedModel(
-                required="the model must call its recurrent block once per forward pass",
-                got=f"{self.calls} calls",
-                why="the lags are counted inside one call over the whole sequence",
-                remedy="give the block the whole sequence at once",
-            )
 
     def deltas(self, losses: Tensor) -> list[Tensor]:
         number = self.inputs[0].shape[0 if getattr(self.module, "batch_first", True) else 1]

@@ -145,11 +145,6 @@ class RecurrentLayer:
         through = Path(terms, slope, recurrent, norm=Normalisation(unit, gain / deviation))
         return g, (through, Path(own, slope))
 
-    def __repr__(self) -> str:
-        return (
-            f"<RecurrentLayer {self.kind}: {self.input_size} inputs, {self.hidden_size} units; {', '.join(self.own)}>"
-        )
-
 
 def recurrent_layers(model: nn.Module) -> tuple[RecurrentLayer, ...]:
     """The layers of the one recurrent block in `model`, the lowest first.

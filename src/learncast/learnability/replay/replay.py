@@ -274,10 +274,6 @@ class Replay:
         """Largest difference between the layer's outputs and those of the replayed gates."""
         return float((self.hidden - self.reproduce()).abs().max())
 
-    def __repr__(self) -> str:
-        steps, batch, hidden = self.hidden.shape
-        return f"<Replay: {batch} sequences of {steps} steps, {hidden} units; gates {', '.join(self.gates)}>"
-
 
 def _taken(part: Any, where: tuple[slice, slice]) -> Any:
     """Cut every (time, batch, ...) tensor inside `part`; weights have two dimensions and are shared."""

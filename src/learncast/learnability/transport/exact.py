@@ -50,10 +50,6 @@ class ExactTransport:
         """Sum over units of the mean |M_qq| times the base rate, (lags,)."""
         return self.hidden_size * self.effective.mean(1)
 
-    def __repr__(self) -> str:
-        how = "all" if len(self.units) == self.hidden_size else f"{len(self.units)} of {self.hidden_size}"
-        return f"<ExactTransport: {how} units, lags {self.lags[0]} to {self.lags[-1]}>"
-
 
 @torch.no_grad()
 def exact_transport(

@@ -175,16 +175,6 @@ class StepFactors:
             yield length + 1, gamma0, gamma
 
 
-def cached_parts(replay: Replay) -> Iterator[tuple[slice, Replay]]:
-    """The replay in parts of few enough sequences for a core's cache."""
-    steps, batch, width = replay.hidden.shape
-    each = max(1, _CACHED // (steps * width * replay.hidden.element_size()))
-    replay.retention, replay.mixing  # noqa: B018  (one pass over all sequences is cheaper than one per part)
-    for begin in range(0, batch, each):
-        some = slice(begin, begin + each)
-        yield some, replay.take(some)
-
-
 def _chain(
     keep: Tensor, mix: Tensor | None, lengths: Sequence[int], begun: bool = False
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
@@ -286,7 +276,12 @@ def walk_lags(
     long as no product can leave its range; everything else in double precision.
     """
     options: dict[str, Any] = {"order": order, "auxiliary": auxiliary, "from_start": from_start}
-    for some, part in cached_parts(replay):
+    steps, batch, width = replay.hidden.shape
+    each = max(1, _CACHED // (steps * width * replay.hidden.element_size()))
+    replay.retention, replay.mixing  # noqa: B018  (one pass over all sequences is cheaper than one per part)
+    for begin in range(0, batch, each):
+        some = slice(begin, begin + each)
+        part = replay.take(some)
         if part.hidden.dtype == torch.float32 and part.gated and not auxiliary:
             balanced = StepFactors.of(part, dtype=torch.float32, **options).balanced()
             if balanced is not None and _walk(balanced, some, lags, gatherings):

@@ -63,9 +63,6 @@ class Transport:
         gates = learning_rate * self.gate_envelope
         return gates, self.envelope - gates
 
-    def __repr__(self) -> str:
-        return f"<Transport: {self.total.shape[1]} units, lags {self.lags[0]} to {self.lags[-1]}>"
-
 
 def pooled(transports: Sequence[Transport]) -> Transport:
     """One transport from those of several sets of sequences, each window counted once."""

@@ -7,14 +7,15 @@ portrait is computed from exact first-entry times, not from the printed eq. (12)
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from learncast import figures
-from learncast.papers.curriculum import pools, samples
-from learncast.papers.curriculum.samples import SAMPLES
+from learncast.papers.curriculum import pools
+from learncast.papers.curriculum.pools import ACCURACY, SAMPLES, sample_runs
 from learncast.papers.paper import Paper, PaperFigure
 from learncast.papers.runs import only
 from learncast.tasks.families import leaky_profile
@@ -111,20 +112,20 @@ def paper(resolution: int = 240) -> Paper:
         "4Y": "One tanh unit: steps to the same strength by its response table and by training (ours).",
         "S5": "Weaker and stronger first tasks for each parameter, linear and ReLU units: theory over training.",
     }
-    several = pools.several_at_a_time
+    several, every = pools.several_at_a_time, list(product(SAMPLES, range(2)))
     made: dict[str, tuple[Any, ...]] = {
         "3A": (_lag_covariances, _draw_lags, _profile_numbers),
         "3C": (_integration_profiles, _draw_profiles, _profile_numbers),
         "4X": (pools.scoreboard, pools.draw_scoreboard, pools.scoreboard_numbers, pools.scoreboard_runs, several),
         "4Y": (pools.tanh_table, pools.draw_tanh, pools.tanh_numbers, pools.tanh_runs, several),
-        "S5": (samples.supplement, samples.draw_supplement, samples.supplement_numbers, samples.supplement_runs),
+        "S5": (supplement, draw_supplement, supplement_numbers, partial(sample_runs, every, ("linear", "relu"))),
     }
     for name, span in spans.items():
         made[name] = (partial(_portrait, name, span, resolution), _draw_portrait, _portrait_numbers)
     for k, name in enumerate(("2B", "2C")):
         value, stop = SAMPLES["2A"][1][k]
         captions[name] = f"First s_yx = {value:g} to accuracy {stop:g}, then 1: theory over training of 128 units."
-        made[name] = (only, samples.draw_sample, samples.sample_numbers, partial(samples.sample_runs, "2A", k))
+        made[name] = (only, draw_sample, sample_numbers, partial(sample_runs, [("2A", k)], ("linear",)))
     for name in ("4A", "4B", "4C", "4D"):
         captions[name] = (
             f"Total steps against the first task's stop, {pools.pools()[name].vary.replace('_', ' ')} smaller and "
@@ -132,5 +133,84 @@ def paper(resolution: int = 240) -> Paper:
         )
         runs = partial(pools.panel_runs, name)
         made[name] = (partial(pools.panel, name), pools.draw_panel, pools.panel_numbers, runs, several)
-    figures = (PaperFigure(name, captions[name], *parts) for name, parts in sorted(made.items()))
-    return Paper("curriculum", "curriculum2025", tuple(figures))
+    made_figures = (PaperFigure(name, captions[name], *parts) for name, parts in sorted(made.items()))
+    return Paper("curriculum", "curriculum2025", tuple(made_figures))
+
+
+def draw_sample(dataset: xr.Dataset) -> figures.Figure:
+    """One sample."""
+    return figures.sheet(partial(draw_paths, dataset), width=4.8, height=3.6)
+
+
+def draw_paths(dataset: xr.Dataset, ax: Any) -> None:
+    """Curriculum and direct, theory dotted over training."""
+
+    def path(name: str) -> xr.Dataset:
+        series = dataset[name].isel(seed=0) if "seed" in dataset[name].dims else dataset[name]
+        return xr.Dataset({"strength": series.expand_dims(mode=[0], axis=1)})
+
+    a = dataset.attrs
+    first = f"{str(a['vary']).replace('_', ' ')} {a['value']:g} to {a['stop_accuracy']:g}"
+    units = "" if a["activation"] == "linear" else ", ReLU"
+    figures.curriculum_paths(
+        path("theory_curriculum"),
+        path("theory_direct"),
+        ax,
+        optimum=float(a["target_optimum"]),
+        tolerance=1 - ACCURACY,
+        first_optimum=float(a["first_optimum"]),
+        switch=float(a["switch_step"]),
+        simulated={"staged": path("trained_curriculum"), "direct": path("trained_direct")},
+        simulated_by="trained",
+        title=f"{first}, then {a['target_value']:g}{units}",
+    )
+
+
+def sample_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+    """Steps, and the largest gap of theory, descent and training."""
+    a = dataset.attrs
+    found = {
+        "direct, flow steps": round(float(a["direct_steps"]), 2),
+        "curriculum, flow steps": round(float(a["curriculum_steps"]), 2),
+        "direct, descent steps": int(a["direct_descent_steps"]),
+        "curriculum, descent steps": int(a["curriculum_descent_steps"]),
+    }
+    for kind in ("descent", "trained"):
+        if f"{kind}_direct" in dataset:
+            gaps = [
+                float(np.abs(dataset[f"theory_{k}"] - dataset[f"{kind}_{k}"]).max()) / float(a["target_optimum"])
+                for k in ("curriculum", "direct")
+            ]
+            found[f"largest gap of theory and {kind}, share of optimum"] = round(max(gaps), 4)
+    return found
+
+
+def supplement(found: list[xr.Dataset], preset: str) -> xr.Dataset:
+    """All sixteen sample trajectories, linear and ReLU, side by side along a `sample` axis."""
+    parts = [part.drop_vars([v for v in part.data_vars if str(v).startswith("descent")]) for part in found]
+    joined = xr.concat([part.drop_attrs() for part in parts], dim="sample", join="outer")  # nan beyond a sample's end
+    return joined.assign_coords({key: ("sample", [part.attrs[key] for part in parts]) for key in parts[0].attrs})
+
+
+def _samples(dataset: xr.Dataset) -> list[xr.Dataset]:
+    """The trajectories of a supplement one by one, each with its own settings."""
+    found = []
+    for k in range(dataset.sizes["sample"]):
+        one = dataset.isel(sample=k)
+        attrs = {name: one[name].item() for name in one.coords if name not in ("time", "seed")}
+        found.append(one.reset_coords(drop=True).dropna("time").assign_attrs(attrs))
+    return found
+
+
+def draw_supplement(dataset: xr.Dataset) -> figures.Figure:
+    """Four rows of a weaker and a stronger first task, each with linear and with ReLU units."""
+    return figures.sheet(*(partial(draw_paths, one) for one in _samples(dataset)), columns=4, width=4.4, height=2.8)
+
+
+def supplement_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+    """The numbers of every sample."""
+    return {
+        f"{one.attrs['vary']} {one.attrs['value']:g}, {one.attrs['activation']}, {key}": value
+        for one in _samples(dataset)
+        for key, value in sample_numbers(one).items()
+    }

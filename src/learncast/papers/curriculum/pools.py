@@ -7,17 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice, product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import xarray as xr
 from scipy.stats import spearmanr
 
 from learncast import figures, tasks
+from learncast.dynamics.descent import descend
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.runs import PaperRun
-from learncast.planning.curriculum import Curriculum, followed
+from learncast.planning.curriculum import Curriculum, follow, followed
 from learncast.planning.grounds.choice import ground_for
 from learncast.planning.phase import phase_portrait
 from learncast.planning.solving import solve
@@ -29,6 +30,15 @@ from learncast.validation import FloatArray
 #: Stops at which the theory's curve is drawn.
 FINE = np.linspace(0.05, 0.985, 60)
 LEARNING_RATE, ACCURACY, BATCH = 1e-3, 0.99, 1000
+#: The pool of a portrait and of its samples, and value and stop of a weaker and a stronger first task (ours).
+SAMPLES = {
+    "2A": ("4A", ((0.75, 0.9), (1.5, 0.8))),
+    "2D": ("4B", ((0.5, 0.4), (1.5, 0.9))),
+    "3B": ("4C", ((0.3, 0.9), (0.7, 0.7))),
+    "3D": ("4D", ((5.0, 0.9), (20.0, 0.7))),
+}
+#: Training runs of a sample.
+SEEDS = {"smoke": 1, "full": 3}
 
 #: What `simulate.train_all` takes: trials or stages, network, training, optima.
 Job = tuple[Any, Any, Any, Any]
@@ -452,3 +462,85 @@ def draw_scoreboard(dataset: xr.Dataset) -> figures.Figure:
         for theory, words in (("linear", "linear theory"), ("response", "response features"))
     )
     return figures.sheet(*draws, width=4.2, height=3.8)
+
+
+def sample_runs(samples: Sequence[tuple[str, int]], units: Sequence[str], preset: str) -> list[PaperRun]:
+    """Samples, by panel and number, of each kind of units."""
+    return [
+        PaperRun(train_sample, {"panel": panel, "index": index, "activation": unit, "seeds": SEEDS[preset]})
+        for (panel, index), unit in product(samples, units)
+    ]
+
+
+def train_sample(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """Curriculum and direct training: theory, training, and for linear units descent on the same statistics."""
+    panel, activation = settings["panel"], settings["activation"]
+    name, choices = SAMPLES[panel]
+    value, accuracy = choices[settings["index"]]
+    pool, net = pools()[name], network(activation)
+    vary, target = pool.vary, pool.target
+    forecast = partial(follow, network=net, learning_rate=LEARNING_RATE)
+    staged = forecast([Stage(pool.first(value), accuracy=accuracy), Stage(target, accuracy=ACCURACY)])
+    alone = forecast([Stage(target, accuracy=ACCURACY)])
+    assert staged.direct is not None
+    horizon = int(1.15 * max(staged.flow_steps, staged.direct.flow_steps)) + 20
+    times = np.arange(horizon + 1.0)
+    variables: dict[str, Any] = {}
+    for k, (name, curriculum) in enumerate((("curriculum", staged), ("direct", alone))):
+        theory = curriculum.at(times)["strength"].values[:, 0]
+        variables[f"theory_{name}"] = ("time", theory, described(f"theory, {name}", "1"))
+        trained = _trained(curriculum, net, horizon, settings["seeds"])
+        variables[f"trained_{name}"] = (("seed", "time"), trained, described(f"training, {name}", "1"))
+        if isinstance(net, LinearRNN):
+            descent = _descended(curriculum, net, horizon)
+            variables[f"descent_{name}"] = ("time", descent, described(f"descent, {name}", "1"))
+        progress((k + 1) / 2)
+    return xr.Dataset(
+        variables,
+        coords={"time": ("time", times, described("training time", STEPS))},
+        attrs={
+            "panel": panel,
+            "vary": vary,
+            "activation": activation,
+            "value": value,
+            "stop_accuracy": accuracy,
+            "target_value": float(target.recipe.parameters[vary]) if target.recipe else np.nan,
+            "target_optimum": float(staged.modes[1].optimum[0]),
+            "first_optimum": float(staged.modes[0].optimum[0]),
+            "switch_step": float(staged.outcomes[0].descent_steps),
+            "direct_steps": staged.direct.flow_steps,
+            "curriculum_steps": staged.flow_steps,
+            "direct_descent_steps": staged.direct.descent_steps,
+            "curriculum_descent_steps": staged.descent_steps,
+        },
+    )
+
+
+def _schedule(curriculum: Curriculum, horizon: int) -> list[Stage]:
+    """The stages by predicted whole steps; the last one fills the horizon."""
+    stages, left = [], horizon
+    for outcome in curriculum.outcomes[:-1]:
+        steps = min(int(outcome.descent_steps), left)
+        stages.append(Stage(outcome.stage.task, steps=steps))
+        left -= steps
+    return [*stages, Stage(curriculum.outcomes[-1].stage.task, steps=left)]
+
+
+def _trained(curriculum: Curriculum, net: Any, horizon: int, seeds: int) -> np.ndarray[Any, Any]:
+    """Strength at every step of real training, (seeds, steps)."""
+    from learncast import simulate
+
+    stages = _schedule(curriculum, horizon)
+    runs = [simulate.train(stages, net, settings_of(seed, record=("strength",))) for seed in range(seeds)]
+    return np.stack([run["strength"].values[:, 0] for run in runs])
+
+
+def _descended(curriculum: Curriculum, net: LinearRNN, horizon: int) -> np.ndarray[Any, Any]:
+    """Strength at every step of descent on the exact statistics."""
+    parts = []
+    for stage in _schedule(curriculum, horizon):
+        assert stage.steps is not None
+        run = descend(stage.task, net, learning_rate=LEARNING_RATE, steps=int(stage.steps), learn=("input", "output"))
+        parts.append(run.strength[:, 0])
+        net = cast(LinearRNN, run.network_at(stage.steps))
+    return np.concatenate([*(part[:-1] for part in parts[:-1]), parts[-1]])

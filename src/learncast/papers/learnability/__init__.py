@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from scipy.stats import pearsonr, spearmanr
 
-from learncast import figures, tasks
+from learncast import figures
 from learncast.papers.learnability.preset import CELLS, PRESETS
-from learncast.papers.learnability.runs import Run, all_diagnosed, diagnosis_runs, kept, trained_model
+from learncast.papers.learnability.runs import STARTS, VALIDATED, all_diagnosed, diagnosis_runs, validation_runs
 from learncast.papers.paper import Paper, PaperFigure, short
-from learncast.papers.runs import PaperRun, share_of
-from learncast.progress import Progress, silent
 from learncast.trajectory import described
-from learncast.validation import FloatArray
 
 LAWS = ("exponential", "power")
-#: Of appendix C, in which the first-order envelope is set against the exact one.
-OPTIMIZERS = ("SGD", "AdamW", "RMSprop")
-PERIODS = (20.0,)
-#: How a cell starts, and whether its candidate is then normalised.
-STARTS = {"plain": False, "normalised": True}
 STATISTICS = {
     "spearman": ("Spearman correlation", "rank correlation of the first-order and the exact envelope"),
     "pearson": ("Pearson correlation of logs", "correlation of the envelopes' logarithms"),
     "slope": ("slope of log f on log exact f", "slope of log first-order on log exact envelope"),
     "slope_frobenius": ("slope on log norm", "slope of log first-order envelope on log Frobenius norm"),
 }
-_RATE = "parameter change per gradient"
-
-
 _ENVELOPES = "Envelopes of every cell under {}, with exponential and power fits."
 _SURVIVAL = "Share of units whose time scale is at least as long under {}."
 _NOISE = "Tail index over lags and noise scale against the lag under {}."
@@ -238,21 +226,13 @@ def _quantiles(values: xr.DataArray) -> list[float | str | None]:
     return [short(value) for value in found]
 
 
-def validation_runs(preset: str) -> list[PaperRun]:
-    """What `validation` needs."""
-    size = PRESETS[preset]
-    every = product(STARTS.values(), size.cells, OPTIMIZERS, size.seeds)
-    runs = (Run(cell, optimizer, seed, size, normalised) for normalised, cell, optimizer, seed in every)
-    return [PaperRun(compare_envelopes, run.described()) for run in runs]
-
-
 def validation(found: list[xr.Dataset], preset: str) -> xr.Dataset:
     """Envelopes of every run with their correlations and slopes, over (start, cell, optimizer, seed).
 
     The paper does not say whether candidates were normalised in this appendix, so both are here.
     """
     size = PRESETS[preset]
-    shape = (len(STARTS), len(size.cells), len(OPTIMIZERS), len(size.seeds))
+    shape = (len(STARTS), len(size.cells), len(VALIDATED), len(size.seeds))
     whole = xr.concat(found, "run", combine_attrs="override", join="exact")
     grid = ("start", "cell", "optimizer", "seed")
     variables: dict[str, Any] = {
@@ -265,53 +245,11 @@ def validation(found: list[xr.Dataset], preset: str) -> xr.Dataset:
     coordinates = {
         "start": list(STARTS),
         "cell": [CELLS[cell] for cell in size.cells],
-        "optimizer": list(OPTIMIZERS),
+        "optimizer": list(VALIDATED),
         "seed": list(size.seeds),
         "lag": ("lag", found[0]["lag"].values, described("lag", "steps")),
     }
     return xr.Dataset(variables, coordinates, attrs={"preset": preset})
-
-
-def compare_envelopes(
-    settings: Mapping[str, Any], progress: Progress = silent, folder: Path | None = None
-) -> xr.Dataset:
-    """First-order and exact envelope of the network of `Run.described`, from the folder if they are there."""
-    run = Run.from_described(settings)
-    preset, training = run.preset, run.preset.validation
-    shared = (run.settings(training), training.steps, training.sequences, preset.delay)
-    file, place = run.place(folder, "exact", *shared, training.lags, preset.exact), run.place(folder, "waves", *shared)
-    return kept(run, file, lambda: _compared_envelopes(run, place, progress), progress)
-
-
-def _trials(run: Run, number: int, stream: int) -> tuple[FloatArray, FloatArray]:
-    preset, rng = run.preset, np.random.default_rng([run.seed, stream])
-    steps = preset.validation.steps
-    return tasks.sinusoidal_delay_trials(number, rng, steps=steps, delay=preset.delay, periods=PERIODS)
-
-
-def _compared_envelopes(run: Run, place: Path | None, progress: Progress) -> xr.Dataset:
-    from learncast.learnability.replay.capture import capture
-    from learncast.learnability.transport.base_rate import base_rates, parameter_rates
-    from learncast.learnability.transport.exact import exact_transport
-    from learncast.learnability.transport.gathering import mean_transport
-
-    training, lags = run.preset.validation, list(run.preset.validation.lags)
-    data, during = partial(_trials, run, training.sequences, 3), share_of(progress, 0, 0.5)
-    model, optimizer, _ = trained_model(run, training, data, place, inputs=len(PERIODS), progress=during)
-    inputs, _ = _trials(run, run.preset.exact, 4)
-    seen = capture(model, model.weights.new_tensor(inputs))
-    replay = seen.replay()
-    rates = base_rates(replay, parameter_rates(optimizer, seen.layers[0].own))
-    first = mean_transport(replay, lags, rates=rates)
-    exact = exact_transport(replay, lags, rates=rates)
-    return xr.Dataset(
-        {
-            "envelope": ("lag", first.envelope, described("first-order envelope", _RATE)),
-            "exact_envelope": ("lag", exact.envelope, described("envelope of the exact diagonal", _RATE)),
-            "frobenius": ("lag", exact.frobenius, described("Frobenius norm of the exact transport", "1")),
-        },
-        {"lag": lags},
-    )
 
 
 def _compared(one: xr.Dataset) -> tuple[float, float, float, float]:

@@ -32,6 +32,12 @@ _ENDS = 10
 _KEPT = ["envelope", "envelope_gate", "signal", "score", "critical_score", "tail_index", "scale", "total_scale",
          "window", "contiguous_window", "null_window", "time_scale"]  # fmt: skip
 _PUBLISHED = ["tail_index", "scale", "window", "validity_silent_null"]
+#: Optimisers and periods of appendix C, in which the first-order envelope is set against the exact one.
+VALIDATED = ("SGD", "AdamW", "RMSprop")
+PERIODS = (20.0,)
+#: How a cell starts, and whether its candidate is then normalised.
+STARTS = {"plain": False, "normalised": True}
+_RATE = "parameter change per gradient"
 
 
 @dataclass(frozen=True)
@@ -216,6 +222,57 @@ def _trials(run: Run, number: int, stream: int) -> Pair:
     preset, rng = run.preset, np.random.default_rng([run.seed, stream])
     u = tasks.random_direction(preset.inputs, np.random.default_rng([run.seed, 0]))
     return tasks.multi_lag_trials(number, rng, steps=preset.main.steps, direction=u, lags=preset.task_lags)
+
+
+def validation_runs(preset: str) -> list[PaperRun]:
+    """What `validation` needs."""
+    size = PRESETS[preset]
+    every = product(STARTS.values(), size.cells, VALIDATED, size.seeds)
+    runs = (Run(cell, optimizer, seed, size, normalised) for normalised, cell, optimizer, seed in every)
+    return [PaperRun(compare_envelopes, run.described()) for run in runs]
+
+
+def compare_envelopes(
+    settings: Mapping[str, Any], progress: Progress = silent, folder: Path | None = None
+) -> xr.Dataset:
+    """First-order and exact envelope of the network of `Run.described`, from the folder if they are there."""
+    run = Run.from_described(settings)
+    preset, training = run.preset, run.preset.validation
+    shared = (run.settings(training), training.steps, training.sequences, preset.delay)
+    file, place = run.place(folder, "exact", *shared, training.lags, preset.exact), run.place(folder, "waves", *shared)
+    return kept(run, file, lambda: _compared_envelopes(run, place, progress), progress)
+
+
+def _waves(run: Run, number: int, stream: int) -> Pair:
+    """Sequences of the sinusoidal delay task."""
+    preset, rng = run.preset, np.random.default_rng([run.seed, stream])
+    steps = preset.validation.steps
+    return tasks.sinusoidal_delay_trials(number, rng, steps=steps, delay=preset.delay, periods=PERIODS)
+
+
+def _compared_envelopes(run: Run, place: Path | None, progress: Progress) -> xr.Dataset:
+    from learncast.learnability.replay.capture import capture
+    from learncast.learnability.transport.base_rate import base_rates, parameter_rates
+    from learncast.learnability.transport.exact import exact_transport
+    from learncast.learnability.transport.gathering import mean_transport
+
+    training, lags = run.preset.validation, list(run.preset.validation.lags)
+    data, during = partial(_waves, run, training.sequences, 3), share_of(progress, 0, 0.5)
+    model, optimizer, _ = trained_model(run, training, data, place, inputs=len(PERIODS), progress=during)
+    inputs, _ = _waves(run, run.preset.exact, 4)
+    seen = capture(model, model.weights.new_tensor(inputs))
+    replay = seen.replay()
+    rates = base_rates(replay, parameter_rates(optimizer, seen.layers[0].own))
+    first = mean_transport(replay, lags, rates=rates)
+    exact = exact_transport(replay, lags, rates=rates)
+    return xr.Dataset(
+        {
+            "envelope": ("lag", first.envelope, described("first-order envelope", _RATE)),
+            "exact_envelope": ("lag", exact.envelope, described("envelope of the exact diagonal", _RATE)),
+            "frobenius": ("lag", exact.frobenius, described("Frobenius norm of the exact transport", "1")),
+        },
+        {"lag": lags},
+    )
 
 
 def _store(model: Any, optimizer: Any, losses: tuple[float, float], place: Path) -> None:

@@ -7,7 +7,6 @@ each caption says so.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from learncast.papers.linear_rnn import networks, pictures
 from learncast.papers.paper import Paper, PaperFigure
@@ -53,32 +52,27 @@ def paper(seeds: int = 3, points: int = 60, accuracy: float = 0.999) -> Paper:
     decays = (0.8, 1.0) if few else (0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.25)
     backgrounds = (0.15,) if few else (0.05, 0.1, 0.15, 0.19, 0.25)
     gains = (0.1, 1.0) if few else (0.1, 0.3, 1.0, 3.0, 10.0)
-    rows = 7 if few else 19
-    made: dict[str, tuple[Any, Any, Any]] = {
-        "S1": (partial(networks.order, seeds, points // 2, recurrences), pictures.draw_order, pictures.order_numbers),
-        "S2a": (
-            partial(networks.recurrences, 100 if few else 400),
-            pictures.draw_recurrences,
-            pictures.recurrence_numbers,
-        ),
-        "S2b": (partial(networks.horizons, seeds, accuracy), pictures.draw_horizons, pictures.horizon_numbers),
-        "S2c": (partial(networks.stable_rates, points, decays), pictures.draw_rates, pictures.rate_numbers),
-        "S3a": (partial(networks.terms, points), pictures.draw_terms, pictures.term_numbers),
-        "S3b": (
-            partial(networks.late_pulses, points, backgrounds),
-            pictures.draw_late_pulses,
-            pictures.late_pulse_numbers,
-        ),
-        "S3c": (
-            partial(networks.two_pulses, points, rows, starts),
-            pictures.draw_two_pulses,
-            pictures.two_pulse_numbers,
-        ),
-        "NTK": (partial(networks.turned_kernels, gains, seeds), pictures.draw_kernels, pictures.kernel_numbers),
-        "sensory": (
-            partial(networks.sensory_networks, seeds, accuracy),
-            pictures.draw_sensory,
-            pictures.sensory_numbers,
-        ),
+    data = {
+        "S1": partial(networks.order, seeds, points // 2, recurrences),
+        "S2a": partial(networks.recurrences, 100 if few else 400),
+        "S2b": partial(networks.horizons, seeds, accuracy),
+        "S2c": partial(networks.stable_rates, points, decays),
+        "S3a": partial(networks.terms, points),
+        "S3b": partial(networks.late_pulses, points, backgrounds),
+        "S3c": partial(networks.two_pulses, points, 7 if few else 19, starts),
+        "NTK": partial(networks.turned_kernels, gains, seeds),
+        "sensory": partial(networks.sensory_networks, seeds, accuracy),
     }
-    return Paper("linear-rnn", "proca2025", tuple(PaperFigure(name, CAPTIONS[name], *made[name]) for name in CAPTIONS))
+    looks = {
+        "S1": (pictures.draw_order, pictures.order_numbers),
+        "S2a": (pictures.draw_recurrences, pictures.recurrence_numbers),
+        "S2b": (pictures.draw_horizons, pictures.horizon_numbers),
+        "S2c": (pictures.draw_rates, pictures.rate_numbers),
+        "S3a": (pictures.draw_terms, pictures.term_numbers),
+        "S3b": (pictures.draw_late_pulses, pictures.late_pulse_numbers),
+        "S3c": (pictures.draw_two_pulses, pictures.two_pulse_numbers),
+        "NTK": (pictures.draw_kernels, pictures.kernel_numbers),
+        "sensory": (pictures.draw_sensory, pictures.sensory_numbers),
+    }
+    made = (PaperFigure(name, text, data[name], *looks[name]) for name, text in CAPTIONS.items())
+    return Paper("linear-rnn", "proca2025", tuple(made))

@@ -14,27 +14,9 @@ from learncast.dynamics.descent import Descent, descend
 from learncast.dynamics.learning_problem import lag_statistics
 from learncast.dynamics.recurrent_mode import mode_trajectory
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.recurrence import stability, tradeoff
 from learncast.recurrence.feature_learning import feature_learning, kernel_change
 from learncast.recurrence.order import descent_half_loss_time, half_loss_time, order_reversal
-from learncast.recurrence.stability import (
-    Optimum,
-    best_mode,
-    best_recurrence,
-    extrapolation,
-    family_extrapolation,
-    largest_kept_rate,
-    largest_stable_rate,
-    outlier,
-    reach,
-)
-from learncast.recurrence.tradeoff import (
-    basins,
-    late_pulse_transition,
-    loss_terms,
-    loss_terms_over_time,
-    two_pulse_recurrence,
-    two_pulse_transition,
-)
 from learncast.tasks import sensory
 from learncast.tasks.task import Task
 from learncast.trajectory import described
@@ -84,9 +66,9 @@ def fitted(name: str, seed: int, accuracy: float, *, recurrent_gain: float = 0.3
     """
     start = random_network(np.random.default_rng(seed), gain=0.3, recurrent_gain=recurrent_gain)
     task = getattr(sensory, name)(STEPS, **given)
-    best = best_mode(task)
+    best = stability.best_mode(task)
     ends = start, mode_network(best.recurrence, best.strength)
-    rate = 0.5 * min(largest_stable_rate(n, task).learning_rate for n in ends)
+    rate = 0.5 * min(stability.largest_stable_rate(n, task).learning_rate for n in ends)
     return trained(descend(task, start, learning_rate=rate, until=accuracy, most_steps=60_000))
 
 
@@ -98,12 +80,12 @@ def ending(task: Task, recurrence: float, *, learning_rate: float, steps: int) -
 
 def best(sequences: Iterable[FloatArray]) -> FloatArray:
     """The best recurrence of each of the strengths by lag."""
-    return np.array([best_recurrence(one).best.recurrence for one in sequences])
+    return np.array([stability.best_recurrence(one).best.recurrence for one in sequences])
 
 
 def stable(recurrence: float) -> float:
     """The largest stable learning rate of one mode."""
-    return largest_stable_rate(mode_network(recurrence), steps=STEPS).learning_rate
+    return stability.largest_stable_rate(mode_network(recurrence), steps=STEPS).learning_rate
 
 
 def order(seeds: int, points: int, starts: Sequence[float], *, initial: float = 0.03) -> xr.Dataset:
@@ -184,7 +166,7 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
         return np.ones(len(k))
 
     def loss(model: Any, strengths: Any, where: Any, anchor: str, share: bool = False) -> FloatArray:
-        found = extrapolation(model, strengths, where, anchor=anchor)
+        found = stability.extrapolation(model, strengths, where, anchor=anchor)
         return found.unexplained if share else found.loss
 
     def by_step(rho: float) -> Any:
@@ -193,8 +175,8 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
     def delayed(k: FloatArray) -> FloatArray:
         return (k >= 3).astype(float)
 
-    modes = {b: Optimum(b, 1.0, 0.0, 0.0, "") for b in (*leaks, *decays)}
-    delay = best_recurrence(delayed(np.arange(float(STEPS)))).best
+    modes = {b: stability.Optimum(b, 1.0, 0.0, 0.0, "") for b in (*leaks, *decays)}
+    delay = stability.best_recurrence(delayed(np.arange(float(STEPS)))).best
     summed = [fitted("integrate", seed, accuracy) for seed in range(seeds)]
     by_decay = {
         rho: [fitted("leaky", seed, accuracy, decay=rho) for seed in range(seeds)] if rho != 1 else summed
@@ -237,7 +219,7 @@ def stable_rates(points: int, networks: Sequence[float]) -> xr.Dataset:
     """S2c: the largest stable learning rate at a zero-loss mode, by sharpness and by bisection on descent."""
     decays = np.linspace(0.3, 1.3, points)
     found = [
-        largest_kept_rate(mode_network(r), sensory.leaky(STEPS, decay=r), np.random.default_rng(k))
+        stability.largest_kept_rate(mode_network(r), sensory.leaky(STEPS, decay=r), np.random.default_rng(k))
         for k, r in enumerate(networks)
     ]
     text = described("largest stable learning rate", "1")
@@ -260,7 +242,7 @@ def terms(points: int) -> xr.Dataset:
     clock = np.linspace(0.0, 12.0, 4 * points)
     task, last = sensory.leaky(STEPS, decay=0.8), sensory.impulse(STEPS, 0)
     mode = mode_trajectory(clock, 0.1, 0.5, 0.1, filter_strengths(task))
-    told = loss_terms_over_time(mode, filter_strengths(task))
+    told = tradeoff.loss_terms_over_time(mode, filter_strengths(task))
     fading = mode_trajectory(clock, 0.03, 0.9, 0.03, filter_strengths(last))
     lags = np.arange(1, 4)
     past = fading.input * fading.output * fading.recurrence ** lags[:, None]
@@ -270,7 +252,7 @@ def terms(points: int) -> xr.Dataset:
         for t, b, a in ((task, 0.5, 0.1), (last, 0.9, 0.03))
     ]
     paths = [cast(list[LinearRNN], run.networks_at(at)) for run in runs]
-    filters = [np.array([(n.output_weights @ reach(n, STEPS))[:, 0, 0] for n in path]) for path in paths]
+    filters = [np.array([(n.output_weights @ stability.reach(n, STEPS))[:, 0, 0] for n in path]) for path in paths]
     data, power = -filters[0] @ filter_strengths(task), 0.5 * (filters[0] ** 2).sum(axis=1)
     whole = 0.5 * task.target_power
     before, after = (paths[1][n].recurrent_weights for n in (0, -1))
@@ -298,7 +280,7 @@ def terms(points: int) -> xr.Dataset:
 def late_pulses(points: int, backgrounds: Sequence[float]) -> xr.Dataset:
     """S3b: the best recurrence of a late pulse over its background, its jump, and the loss at three backgrounds."""
     lengths, grid, b = (10, 20, 50), np.linspace(0.02, 0.3, points), np.linspace(0.0, 1.1, 221)
-    jumps = [late_pulse_transition(T) for T in lengths]
+    jumps = [tradeoff.late_pulse_transition(T) for T in lengths]
 
     def pulse(T: int, eps: float) -> FloatArray:
         return np.where(np.arange(T) == 0, 1.0, eps)
@@ -306,7 +288,7 @@ def late_pulses(points: int, backgrounds: Sequence[float]) -> xr.Dataset:
     lines = [best(pulse(T, e) for e in grid) for T in lengths]
     shown = np.array([0.08, jumps[-1].parameter, 0.16])
     # At the best strength, where data = -2 regulariser, P² / 2Q of the constant is explained.
-    parts = [loss_terms(1.0, b, 1.0, pulse(50, eps)) for eps in shown]
+    parts = [tradeoff.loss_terms(1.0, b, 1.0, pulse(50, eps)) for eps in shown]
     explained = [part.data**2 / (4 * part.regulariser * part.constant) for part in parts]
     starts = (0.1, 0.95)
     tasks = [sensory.late_pulse(20, eps) for eps in backgrounds]
@@ -344,15 +326,16 @@ def two_pulses(points: int, rows: int, starts: Sequence[float]) -> xr.Dataset:
     lines = [best(pulses(m, r) for r in grid) for m in lags]
     strengths, boundary = np.linspace(0.8, 2.6, rows), np.full(rows, np.nan)
     for n, r in enumerate(strengths):
-        found = basins(pulses(3, r), input_weight=0.1, low=0.01, high=0.99, points=5, tolerance=1e-4).boundaries
-        boundary[n] = found[0] if len(found) else np.nan
+        found = tradeoff.basins(pulses(3, r), input_weight=0.1, low=0.01, high=0.99, points=5, tolerance=1e-4)
+        boundary[n] = found.boundaries[0] if len(found.boundaries) else np.nan
     at = np.linspace(0.9, 2.4, len(starts)).tolist()
-    tasks, changes = [sensory.two_pulse(STEPS, 3, r) for r in at], [two_pulse_transition(STEPS, m) for m in lags]
+    tasks = [sensory.two_pulse(STEPS, 3, r) for r in at]
+    changes = [tradeoff.two_pulse_transition(STEPS, m) for m in lags]
     ends = [[ending(task, start, learning_rate=0.03, steps=1600) for task in tasks] for start in starts]
     return xr.Dataset(
         {
             "best": (("series", "pulse"), lines, described("best recurrence b*", "1")),
-            "endless": ("pulse", two_pulse_recurrence(grid)),
+            "endless": ("pulse", tradeoff.two_pulse_recurrence(grid)),
             "boundary": ("strength", boundary),
             "network_end": (("network_start", "network_strength"), ends),
             "transition": ("series", [change.parameter for change in changes]),
@@ -382,18 +365,18 @@ SENSORY = {
 def sensory_networks(seeds: int, accuracy: float) -> xr.Dataset:
     """Best single modes of the sensory tasks, networks trained on them, and the losses of both on longer trials."""
     clock, at = np.arange(10, 41), np.array([10, 15, 20, 30, 40])
-    best = {name: best_mode(getattr(sensory, family)(STEPS)) for name, family in SENSORY.items()}
+    best = {name: stability.best_mode(getattr(sensory, family)(STEPS)) for name, family in SENSORY.items()}
     networks = {name: [fitted(family, seed, accuracy) for seed in range(seeds)] for name, family in SENSORY.items()}
 
     def longer(name: str, network: LinearRNN, where: Any) -> FloatArray:
-        return family_extrapolation(network, getattr(sensory, SENSORY[name])(STEPS), where).unexplained
+        return stability.family_extrapolation(network, getattr(sensory, SENSORY[name])(STEPS), where).unexplained
 
     modes = {name: mode_network(one.recurrence, one.strength) for name, one in best.items()}
     text = described("unexplained share", "1")
     return xr.Dataset(
         {
             "recurrence": ("case", [one.recurrence for one in best.values()], described("recurrence b*", "1")),
-            "outlier": (("case", "seed"), [[outlier(n) for n in nets] for nets in networks.values()]),
+            "outlier": (("case", "seed"), [[stability.outlier(n) for n in nets] for nets in networks.values()]),
             "unexplained": ("case", [one.unexplained for one in best.values()], text),
             "loss": ("case", [one.loss for one in best.values()]),
             "longer": (("case", "horizon"), [longer(name, n, clock) for name, n in modes.items()], text),
@@ -418,7 +401,7 @@ def turned_kernels(gains: Sequence[float], seeds: int, *, recurrent_gain: float 
     found, losses = np.empty((3, 2, len(gains), seeds)), np.empty((3, len(gains), seeds))
     for i, seed in np.ndindex(len(gains), seeds):
         network = random_network(np.random.default_rng(seed), gain=gains[i], recurrent_gain=recurrent_gain)
-        rate = 0.25 * min(largest_stable_rate(network, steps=STEPS).learning_rate, stable(0.8))
+        rate = 0.25 * min(stability.largest_stable_rate(network, steps=STEPS).learning_rate, stable(0.8))
         both = feature_learning(task, network, learning_rate=rate)
         # With frozen recurrence the loss need not be reachable; four times the steps of the others are enough to tell.
         most = 4 * max(both.steps)

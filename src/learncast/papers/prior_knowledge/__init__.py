@@ -12,11 +12,10 @@ from typing import Any
 
 from learncast.papers.paper import Paper, PaperFigure
 from learncast.papers.prior_knowledge import continual, learning, revision
-from learncast.papers.prior_knowledge.descent import RATE
+from learncast.papers.prior_knowledge.descent import RATE, draw_functions, gaps
 from learncast.papers.prior_knowledge.kingdom import structure
 from learncast.papers.prior_knowledge.revision import KICK
-from learncast.papers.prior_knowledge.sheet import draw_functions, gaps
-from learncast.papers.runs import only
+from learncast.papers.runs import joined, only
 
 #: Figures for which networks are trained in torch, with what is run for each.
 TRAINED = {
@@ -87,15 +86,10 @@ CAPTIONS = {
 
 def paper() -> Paper:
     """All figures; how many networks are trained is a matter of the preset."""
-    made = _learning() | _continual() | _revision()
-    figures = (PaperFigure(name, CAPTIONS[name], *made[name], runs=TRAINED.get(name)) for name in CAPTIONS)
-    return Paper("prior-knowledge", "braun2022", tuple(figures))
-
-
-def _learning() -> dict[str, tuple[Any, Any, Any]]:
-    """Data, picture and numbers of figures 1 to 4."""
-    outputs, everything = learning.outputs_from, learning.everything_from
+    outputs, everything, revised = learning.outputs_from, learning.everything_from, revision.revised
     both, all_five = gaps("network_function", "loss"), gaps(*learning.QUANTITIES)
+    pairs, five, shown = partial(joined, "network"), partial(joined, "sequence"), learning.draw_structure
+    starts, ends = ("small weights", "large weights"), ("two fish swapped", "colour hierarchy")
     made: dict[str, tuple[Any, Any, Any]] = {
         "1B": (partial(outputs, "1B"), partial(draw_functions, "1B  from small weights"), both),
         "1C": (partial(outputs, "1C"), partial(draw_functions, "1C  from large weights"), both),
@@ -104,45 +98,26 @@ def _learning() -> dict[str, tuple[Any, Any, Any]]:
         "2B": (partial(everything, "2B"), partial(learning.draw_everything, "2B  large start"), all_five),
         "2C": (learning.architectures, learning.draw_deviations, learning.deviation_numbers),
         "2D": (learning.five_architectures, learning.draw_five, gaps("loss")),
-        "3B": (
-            partial(structure, slice(0, 1)),
-            partial(learning.draw_structure, "3B", slice(0, 1)),
-            learning.structure_numbers,
-        ),
+        "3B": (partial(structure, slice(1)), partial(shown, "3B", slice(1)), learning.structure_numbers),
         "3F": (learning.regimes, learning.draw_regimes, learning.regime_numbers),
-    }
-    for name in learning.STARTS:
-        numbers = partial(learning.gram_numbers, name)
-        made[name] = (learning.regimes, partial(learning.draw_gram, name), numbers)
-    for name in ("4A", "4D", "4E", "4F"):
-        data = partial(learning.decoupling_from, name)
-        made[name] = (data, partial(learning.draw_decoupling, name), learning.decoupling_numbers)
-    return made
-
-
-def _continual() -> dict[str, tuple[Any, Any, Any]]:
-    """Data, picture and numbers of figure 5."""
-    pairs, five = continual.forgotten, continual.five_tasks
-    return {
-        "5A": (continual.three_tasks, continual.draw_sequence, gaps("network_function", "loss")),
+        "5A": (continual.three_tasks, continual.draw_sequence, both),
         "5B": (pairs, continual.draw_forgetting, continual.forgetting_numbers),
         "5C": (pairs, continual.draw_imbalance, continual.imbalance_numbers),
-        "5D": (five, partial(continual.draw_table, "5D", "loss"), partial(continual.table_numbers, "loss")),
-        "5E": (five, partial(continual.draw_table, "5E", "forgetting"), partial(continual.table_numbers, "forgetting")),
-    }
-
-
-def _revision() -> dict[str, tuple[Any, Any, Any]]:
-    """Data, picture and numbers of figure 6."""
-    revised = revision.revised
-    starts, ends = ("small weights", "large weights"), ("two fish swapped", "colour hierarchy")
-    return {
         "6A": (only, revision.draw_reversal, revision.reversal_numbers),
         "6B": (revision.shallow_reversal, partial(draw_functions, "6B  reversal, one layer"), revision.shallow_numbers),
         "6C": (structure, revision.draw_features, learning.structure_numbers),
-        "6D": (structure, partial(learning.draw_structure, "6D", slice(1, 3)), learning.structure_numbers),
+        "6D": (structure, partial(shown, "6D", slice(1, 3)), learning.structure_numbers),
         "6E": (revised, partial(revision.draw_revision, "6E", "loss_in_training"), revision.revision_numbers),
         "6F": (revised, partial(revision.draw_revision, "6F", "item_output"), revision.item_numbers),
         "6G": (partial(revision.paths, 0), partial(revision.draw_paths, "6G", starts), revision.path_numbers),
         "6H": (partial(revision.paths, 1), partial(revision.draw_paths, "6H", ends), revision.path_numbers),
     }
+    for name in learning.STARTS:
+        made[name] = (learning.regimes, partial(learning.draw_gram, name), partial(learning.gram_numbers, name))
+    for name in ("4A", "4D", "4E", "4F"):
+        data = partial(learning.decoupling_from, name)
+        made[name] = (data, partial(learning.draw_decoupling, name), learning.decoupling_numbers)
+    for name, what in (("5D", "loss"), ("5E", "forgetting")):
+        made[name] = (five, partial(continual.draw_table, name, what), partial(continual.table_numbers, what))
+    figures = (PaperFigure(name, CAPTIONS[name], *made[name], runs=TRAINED.get(name)) for name in CAPTIONS)
+    return Paper("prior-knowledge", "braun2022", tuple(figures))

@@ -15,10 +15,9 @@ from learncast import figures, tasks
 from learncast.networks.activated import Activated
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import short
-from learncast.papers.prior_knowledge.descent import RATE, Pairs, learns_all, random_pairs, random_task, training
+from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.learning import NETWORKS
-from learncast.papers.prior_knowledge.sheet import curves
-from learncast.papers.runs import PaperRun, joined, parts_of
+from learncast.papers.runs import PaperRun, parts_of
 from learncast.planning.forgetting import in_sequence
 from learncast.progress import Progress, silent, within
 from learncast.trajectory import described
@@ -48,7 +47,7 @@ def _imbalance(network: TwoLayer | Activated) -> float:
     return layers.imbalance_share
 
 
-def loss_on(network: TwoLayer | Activated, pairs: Pairs) -> float:
+def loss_on(network: TwoLayer | Activated, pairs: descent.Pairs) -> float:
     """Half the squared error, summed over outputs, mean over trials."""
     x, y = pairs
     answers = network.respond(x) if isinstance(network, Activated) else x @ network.function.T
@@ -58,26 +57,26 @@ def loss_on(network: TwoLayer | Activated, pairs: Pairs) -> float:
 def three_tasks() -> xr.Dataset:
     """Figure 5A: three tasks in turn from small balanced weights."""
     rng = np.random.default_rng(5)
-    in_turn = [random_task(3, 2, rng, name=f"task {k}") for k in (1, 2, 3)]
+    in_turn = [descent.random_task(3, 2, rng, name=f"task {k}") for k in (1, 2, 3)]
     start = TwoLayer.balanced(3, 5, 2, scale=0.02, rng=rng)
-    return training(in_turn, start, learning_rate=RATE, steps=5000, every=25)
+    return descent.training(in_turn, start, learning_rate=descent.RATE, steps=5000, every=25)
 
 
-def unrelated_pairs(inputs: int, outputs: int, rng: np.random.Generator) -> Pairs:
+def unrelated_pairs(inputs: int, outputs: int, rng: np.random.Generator) -> descent.Pairs:
     """16 pairs with exactly white inputs and targets that have nothing to do with them, of variance 1."""
     x = np.sqrt(16) * np.linalg.qr(rng.standard_normal((16, inputs)))[0]
     return x, rng.standard_normal((16, outputs))
 
 
 #: What makes the trials of a task with so many inputs and outputs.
-Maker = Callable[[int, int, np.random.Generator], Pairs]
-MAKERS: dict[str, Maker] = {"linear teacher": random_pairs, "random targets": unrelated_pairs}
+Maker = Callable[[int, int, np.random.Generator], descent.Pairs]
+MAKERS: dict[str, Maker] = {"linear teacher": descent.random_pairs, "random targets": unrelated_pairs}
 #: Networks by kind and then by sequence.
 Trained = list[list[TwoLayer | Activated]]
 
 
 def trained_in_turn(
-    sequences: Sequence[Sequence[Pairs]], starts: Sequence[TwoLayer], progress: Progress
+    sequences: Sequence[Sequence[descent.Pairs]], starts: Sequence[TwoLayer], progress: Progress
 ) -> list[Trained]:
     """Networks of every kind from every start, at the start and after each task of its sequence."""
     from learncast.simulate.ensembles import train_ensemble
@@ -98,7 +97,7 @@ def trained_in_turn(
 class _Drawn:
     """Sequences of tasks and starts that the flow learns in time, what it tells of each, and how many it did not."""
 
-    sequences: list[list[Pairs]]
+    sequences: list[list[descent.Pairs]]
     starts: list[TwoLayer]
     told: list[FloatArray]
     set_aside: int
@@ -109,14 +108,14 @@ class _Drawn:
         return replace(self, **kept)
 
 
-def _two_tasks(make: Maker, rng: np.random.Generator) -> tuple[list[Pairs], TwoLayer]:
+def _two_tasks(make: Maker, rng: np.random.Generator) -> tuple[list[descent.Pairs], TwoLayer]:
     inputs, outputs = (int(n) for n in rng.integers(2, 9, 2))
     pairs = [make(inputs, outputs, rng) for _ in (1, 2)]
     hidden = min(inputs, outputs) + int(rng.integers(0, 5))
     return pairs, TwoLayer.balanced(inputs, hidden, outputs, scale=0.1, rng=rng)
 
 
-def _five_tasks(make: Maker, rng: np.random.Generator) -> tuple[list[Pairs], TwoLayer]:
+def _five_tasks(make: Maker, rng: np.random.Generator) -> tuple[list[descent.Pairs], TwoLayer]:
     pairs = [make(5, 4, rng) for _ in range(5)]
     return pairs, TwoLayer.balanced(5, 6, 4, scale=0.05, rng=rng)
 
@@ -134,7 +133,7 @@ def _drawn(number: int, length: int) -> list[_Drawn]:
         while len(found.starts) < number:
             (pairs, start), draws = draw(make, rng), draws + 1
             in_turn = [tasks.from_pairs(*one, name=f"task {k}") for k, one in enumerate(pairs, start=1)]
-            if learns_all(in_turn, start, learning_rate=FAST, steps=STAGE):
+            if descent.learns_all(in_turn, start, learning_rate=FAST, steps=STAGE):
                 found.sequences.append(pairs)
                 found.starts.append(start)
                 found.told.append(in_sequence(in_turn, start, learning_rate=FAST).losses()[1:].values)
@@ -181,14 +180,9 @@ def train_pairs(settings: Mapping[str, Any], progress: Progress = silent) -> xr.
 
 
 def pair_runs(preset: str) -> list[PaperRun]:
-    """What `forgotten` needs."""
+    """Figure 5B, C: pairs of random tasks in turn; forgetting told and measured, balance measured."""
     number = NETWORKS[preset]
     return [PaperRun(train_pairs, {"networks": number, **part}) for part in parts_of(number)]
-
-
-def forgotten(found: list[xr.Dataset], preset: str) -> xr.Dataset:
-    """Figure 5B, C: pairs of random tasks in turn; forgetting told and measured, balance measured."""
-    return joined(found, "network")
 
 
 def _tables(drawn: _Drawn, stages: list[Trained]) -> xr.Dataset:
@@ -214,21 +208,16 @@ def train_fives(settings: Mapping[str, Any], progress: Progress = silent) -> xr.
 
 
 def five_runs(preset: str) -> list[PaperRun]:
-    """What `five_tasks` needs."""
+    """Figure 5D, E: loss of each of five tasks after each has been learned in turn."""
     number = SEQUENCES[preset]
     return [PaperRun(train_fives, {"sequences": number, **part}) for part in parts_of(number, FEW)]
-
-
-def five_tasks(found: list[xr.Dataset], preset: str) -> xr.Dataset:
-    """Figure 5D, E: loss of each of five tasks after each has been learned in turn."""
-    return joined(found, "sequence")
 
 
 def draw_sequence(dataset: xr.Dataset) -> figures.Figure:
     """Network function and losses while three tasks are learned in turn."""
     names = [str(name) for name in dataset["task"].values]
-    function = curves(dataset, "network_function", title="5A  three tasks in turn")
-    return figures.sheet(function, curves(dataset, "loss", names=names), columns=1, width=6.4, height=2.8)
+    function = descent.curves(dataset, "network_function", title="5A  three tasks in turn")
+    return figures.sheet(function, descent.curves(dataset, "loss", names=names), columns=1, width=6.4, height=2.8)
 
 
 def draw_forgetting(dataset: xr.Dataset) -> figures.Figure:

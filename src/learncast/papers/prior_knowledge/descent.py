@@ -1,18 +1,20 @@
-"""Two-layer linear networks trained by gradient descent beside their exact flow."""
+"""Two-layer linear networks trained by gradient descent beside their exact flow, and how far the two are apart."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import xarray as xr
 
-from learncast import tasks
+from learncast import figures, tasks
 from learncast.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
 from learncast.dynamics.descent import descend
 from learncast.networks.two_layer import TwoLayer
+from learncast.papers.paper import short
 from learncast.papers.runs import share_of
 from learncast.planning.solving import solve
 from learncast.progress import Progress, silent
@@ -182,3 +184,34 @@ def regular_start(
 def over_steps(values: Any) -> dict[str, Any]:
     """Coordinates of what is trained and predicted over time."""
     return {"source": list(SOURCES), "time": ("time", np.asarray(values, float), described("training time", STEPS))}
+
+
+def curves(dataset: xr.Dataset, name: str, **options: Any) -> Callable[..., Any]:
+    """What draws a quantity over training, with a line at each switch of tasks."""
+    stage = dataset["stage"].values if "stage" in dataset.coords else np.zeros(1)
+    switches = dataset["time"].values[1:][np.diff(stage) > 0].tolist() if len(stage) > 1 else []
+    return partial(figures.learning_curves, dataset[name], switches=switches, **options)
+
+
+def draw_functions(title: str, dataset: xr.Dataset) -> figures.Figure:
+    """The network function over training."""
+    return figures.sheet(curves(dataset, "network_function", title=title), width=4.8)
+
+
+def gaps(*names: str) -> Callable[[xr.Dataset], dict[str, Any]]:
+    """Largest gap of theory and training, as a share of the quantity's own size."""
+
+    def numbers(dataset: xr.Dataset) -> dict[str, Any]:
+        found = {}
+        for name in names:
+            trained_values, theory = (dataset[name].sel(source=source).values for source in SOURCES)
+            share = np.nanmax(np.abs(trained_values - theory)) / np.nanmax(np.abs(theory))
+            found[f"largest gap of theory and training, {name.replace('_', ' ')}, share"] = short(share)
+        return found
+
+    return numbers
+
+
+def stage_of(dataset: xr.Dataset, stage: int) -> xr.Dataset:
+    """The times of one stage."""
+    return dataset.isel(time=dataset["stage"].values == stage)

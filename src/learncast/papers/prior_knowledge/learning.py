@@ -14,21 +14,8 @@ from learncast.dynamics.balanced.two_layer import TwoLayerSolution
 from learncast.dynamics.descent import descend
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import short
-from learncast.papers.prior_knowledge.descent import (
-    RATE,
-    Pairs,
-    descended,
-    learned,
-    learns_all,
-    over_steps,
-    random_pairs,
-    random_task,
-    regular_start,
-    solved,
-    training,
-)
+from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom
-from learncast.papers.prior_knowledge.sheet import curves, gaps
 from learncast.papers.runs import PaperRun, joined, parts_of, share_of
 from learncast.progress import Progress, silent
 from learncast.representation.decoupling import peak_time, two_mode_coupling
@@ -48,18 +35,18 @@ FINEST, COARSE, ENDS = {"smoke": 10, "full": 100}, 0.05, 240
 def outputs_from(panel: str) -> xr.Dataset:
     """Figure 1: one task from small, from large and from already learned weights."""
     rng = np.random.default_rng(1)
-    before, task = (random_task(3, 2, rng, name=name) for name in ("earlier task", "task"))
+    before, task = (descent.random_task(3, 2, rng, name=name) for name in ("earlier task", "task"))
     network = TwoLayer.balanced(3, 5, 2, scale={"1B": 0.02, "1C": 0.8, "1D": 0.02}[panel], rng=rng)
-    network = learned(before, network, RATE) if panel == "1D" else network
-    return training([task], network, learning_rate=RATE, steps=4000, every=20)
+    network = descent.learned(before, network, descent.RATE) if panel == "1D" else network
+    return descent.training([task], network, learning_rate=descent.RATE, steps=4000, every=20)
 
 
 def everything_from(panel: str) -> xr.Dataset:
     """Figure 2A, B: all that the solution gives, the tangent kernel of three items too."""
     rng = np.random.default_rng(2)
-    task, items = random_task(3, 2, rng), np.sqrt(3) * np.eye(3)
+    task, items = descent.random_task(3, 2, rng), np.sqrt(3) * np.eye(3)
     network = TwoLayer.balanced(3, 4, 2, scale=0.02 if panel == "2A" else 0.8, rng=rng)
-    found = training([task], network, learning_rate=RATE, steps=4000, every=40)
+    found = descent.training([task], network, learning_rate=descent.RATE, steps=4000, every=40)
     grams = zip(found["input_gram"].values, found["output_gram"].values, strict=True)
     kernels = [[kernel_of_grams(*both, items) for both in zip(*of, strict=True)] for of in grams]
     over = ("source", "time", "output", "output_other")
@@ -67,17 +54,18 @@ def everything_from(panel: str) -> xr.Dataset:
 
 
 @cache
-def _cases(networks: int) -> tuple[list[Pairs], list[TwoLayerSolution]]:
+def _cases(networks: int) -> tuple[list[descent.Pairs], list[TwoLayerSolution]]:
     """Random architectures, trials and starts from which the flow learns every mode there is room for."""
     rng = np.random.default_rng(3)
-    pairs: list[Pairs] = []
+    pairs: list[descent.Pairs] = []
     cases: list[TwoLayerSolution] = []
     while len(cases) < networks:
         inputs, hidden, outputs = (int(n) for n in rng.integers(2, 9, 3))
-        trials, scale = random_pairs(inputs, outputs, rng), float(np.exp(rng.uniform(np.log(0.05), np.log(0.3))))
+        trials = descent.random_pairs(inputs, outputs, rng)
+        scale = float(np.exp(rng.uniform(np.log(0.05), np.log(0.3))))
         task, start = tasks.from_pairs(*trials), TwoLayer.balanced(inputs, hidden, outputs, scale=scale, rng=rng)
-        if learns_all([task], start, learning_rate=COARSE):
-            cases.append(solved(task, start, COARSE))
+        if descent.learns_all([task], start, learning_rate=COARSE):
+            cases.append(descent.solved(task, start, COARSE))
             pairs.append(trials)
     return pairs, cases
 
@@ -109,7 +97,7 @@ def architecture_runs(preset: str) -> list[PaperRun]:
 
 def architectures(found: list[xr.Dataset], preset: str) -> xr.Dataset:
     """Figure 2C, D: random architectures, trained at learning rates from 0.05 down."""
-    losses = joined(found, "network")["loss"].values
+    losses = joined("network", found)["loss"].values
     steps, cases, finer = np.arange(ENDS + 1), _cases(NETWORKS[preset])[1], _finer(FINEST[preset])
     theory = np.stack([case.at(steps)["loss"].values for case in cases])
     gap, both = np.abs(losses - theory).max(axis=2).T, np.stack([losses[0].T, theory.T])
@@ -119,7 +107,7 @@ def architectures(found: list[xr.Dataset], preset: str) -> xr.Dataset:
             "loss": (("source", "time", "network"), both, described("loss", "target^2")),
             "deviation": (("network", "learning_rate"), gap, described("largest deviation of the loss", "target^2")),
         },
-        coords=over_steps(steps)
+        coords=descent.over_steps(steps)
         | {
             "learning_rate": ("learning_rate", COARSE / finer, described("learning rate", "1 / gradient steps")),
             "network": ["-".join(map(str, size)) for size in sizes],
@@ -137,8 +125,8 @@ def regimes() -> xr.Dataset:
     """Figure 3C to F: the hierarchy from small random, large random and large balanced weights."""
     rng, tree, rate = np.random.default_rng(4), living_kingdom(), 0.005
     starts = [TwoLayer.random(8, 32, 8, scale=scale, rng=rng) for scale in (0.002, 0.35)]
-    starts.append(regular_start([tree], 32, rng, scale=0.35, learning_rate=rate))
-    exact, steps = solved(tree, starts[2], rate), np.arange(0, 4001, 2)
+    starts.append(descent.regular_start([tree], 32, rng, scale=0.35, learning_rate=rate))
+    exact, steps = descent.solved(tree, starts[2], rate), np.arange(0, 4001, 2)
     runs, S = [descend(tree, start, learning_rate=rate, steps=4000) for start in starts], exact.problem.cross
     ends = [cast(TwoLayer, run.network_at(4000)) for run in runs]
     loss = np.stack([run.at(steps)["excess_loss"] for run in runs], axis=1)
@@ -158,7 +146,7 @@ def regimes() -> xr.Dataset:
             "limit_gram": (("row", "column"), exact.flow.grams(np.inf), described("limit of the balanced flow", "1")),
             "final_loss": (("start",), final, described("final loss", "target^2")),
         },
-        coords=over_steps(steps) | {"start": list(STARTS.values())},
+        coords=descent.over_steps(steps) | {"start": list(STARTS.values())},
     )
 
 
@@ -174,22 +162,22 @@ def decoupling_from(panel: str) -> xr.Dataset:
     S, steps = np.array(TARGETS["4E" if panel == "4A" else panel]), np.arange(0, 4001, 5)
     U, s, Vt = np.linalg.svd(S)
     A = np.array(list(scales.values()))[:, None, None] * np.array([[0.9, 0.5], [-0.1, 0.7]])
-    paths = [descended(tasks.static(S), TwoLayer(one @ Vt, U @ one.T), RATE, steps) for one in A]
+    paths = [descent.descended(tasks.static(S), TwoLayer(one @ Vt, U @ one.T), descent.RATE, steps) for one in A]
     trained = U.T @ np.array([[network.function for network in path] for path in paths]).swapaxes(0, 1) @ Vt.T
     gram = np.swapaxes(A, 1, 2) @ A
     a1, a2, b = gram[:, 0, 0], gram[:, 1, 1], gram[:, 0, 1]
-    exact = two_mode_coupling(RATE * steps[:, None], a1, a2, b, (s[0], s[1]))
+    exact = two_mode_coupling(descent.RATE * steps[:, None], a1, a2, b, (s[0], s[1]))
     within = np.stack([np.diagonal(trained, axis1=-2, axis2=-1), np.stack(exact[:2], axis=-1)])
     between = np.stack([trained[..., 0, 1], exact[2]])
     tied = np.isclose(s[0], s[1])
-    peaks = [peak_time(*start, s[0]) / RATE if tied else np.nan for start in zip(a1, a2, b, strict=True)]
+    peaks = [peak_time(*start, s[0]) / descent.RATE if tied else np.nan for start in zip(a1, a2, b, strict=True)]
     return xr.Dataset(
         {
             "diagonal": (("source", "time", "scale", "mode"), within, described("A^T A within modes", "1")),
             "coupling": (("source", "time", "scale"), between, described("A^T A between modes", "1")),
             "peak_step": (("scale",), peaks, described("predicted time of the largest coupling", STEPS)),
         },
-        coords=over_steps(steps) | {"scale": list(scales)},
+        coords=descent.over_steps(steps) | {"scale": list(scales)},
     )
 
 
@@ -200,8 +188,8 @@ QUANTITIES = ("loss", "network_function", "input_gram", "output_gram", "tangent_
 def draw_everything(title: str, dataset: xr.Dataset) -> figures.Figure:
     """Loss, network function, similarities and tangent kernel over training."""
     loss, *others = QUANTITIES
-    first = curves(dataset, loss, names=["descent"], title=title)
-    return figures.sheet(first, *(curves(dataset, name, legend=False) for name in others), width=3.2)
+    first = descent.curves(dataset, loss, names=["descent"], title=title)
+    return figures.sheet(first, *(descent.curves(dataset, name, legend=False) for name in others), width=3.2)
 
 
 def draw_deviations(dataset: xr.Dataset) -> figures.Figure:
@@ -212,7 +200,7 @@ def draw_deviations(dataset: xr.Dataset) -> figures.Figure:
 def draw_five(dataset: xr.Dataset) -> figures.Figure:
     """Learning curves of a few networks."""
     names = [str(name) for name in dataset["network"].values]
-    return figures.sheet(curves(dataset, "loss", names=names, title="2D  five networks of 2C"), width=4.8)
+    return figures.sheet(descent.curves(dataset, "loss", names=names, title="2D  five networks of 2C"), width=4.8)
 
 
 def draw_structure(title: str, shown: slice, dataset: xr.Dataset) -> figures.Figure:
@@ -244,8 +232,8 @@ def draw_gram(panel: str, dataset: xr.Dataset) -> figures.Figure:
 def draw_regimes(dataset: xr.Dataset) -> figures.Figure:
     """Learning curves from three starts."""
     names, early = list(STARTS.values()), dataset.sel(time=slice(0, 300))
-    first = curves(dataset, "loss", names=names, title="3F  three starts")
-    return figures.sheet(first, curves(early, "loss", legend=False, title="the first 300 steps"))
+    first = descent.curves(dataset, "loss", names=names, title="3F  three starts")
+    return figures.sheet(first, descent.curves(early, "loss", legend=False, title="the first 300 steps"))
 
 
 def draw_decoupling(panel: str, dataset: xr.Dataset) -> figures.Figure:
@@ -307,12 +295,12 @@ def regime_numbers(dataset: xr.Dataset) -> dict[str, Any]:
         f"{start}: steps to 1% of the loss": int(dataset["time"][k])
         for start, k in zip(STARTS.values(), learned, strict=True)
     }
-    return found | gaps("loss")(dataset)
+    return found | descent.gaps("loss")(dataset)
 
 
 def decoupling_numbers(dataset: xr.Dataset) -> dict[str, Any]:
     """Gaps of theory and training, and peaks of the coupling."""
-    found = gaps("diagonal", "coupling")(dataset)
+    found = descent.gaps("diagonal", "coupling")(dataset)
     size = np.abs(dataset["coupling"].sel(source="descent").values)
     for k, scale in enumerate(dataset["scale"].values):
         found[f"{scale} start: largest coupling"] = short(size[:, k].max())

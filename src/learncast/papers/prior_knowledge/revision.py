@@ -16,19 +16,8 @@ from learncast.dynamics.pooled import PooledProblem
 from learncast.figures.page import COLOURS
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import short
-from learncast.papers.prior_knowledge.descent import (
-    RATE,
-    SOURCES,
-    Pairs,
-    Trainer,
-    learned,
-    over_steps,
-    random_pairs,
-    regular_start,
-    training,
-)
+from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom, revisions
-from learncast.papers.prior_knowledge.sheet import curves, gaps, stage_of
 from learncast.papers.runs import PaperRun, share_of
 from learncast.progress import Progress, silent
 from learncast.representation.similarity import scaled_to_plane
@@ -52,19 +41,19 @@ def reversal_runs(preset: str) -> list[PaperRun]:
 def train_reversal(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
     """The reversal, with so many sizes of noise and draws of each."""
     rng = np.random.default_rng(8)
-    x, y = random_pairs(3, 2, rng)
+    x, y = descent.random_pairs(3, 2, rng)
     task = tasks.from_pairs(x, y, name="task")
     start = TwoLayer.balanced(3, 5, 2, scale=0.02, rng=rng)
     both = [task, tasks.reversed(task, name="reversed")]
     plan: dict[str, Any] = {"learning_rate": SLOW, "steps": 3000, "every": 10}
-    learn = Trainer([(x, y), (x, -y)], **plan, progress=share_of(progress, 0, 0.3))
-    found = training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
-    held = _escapes((x, -y), both[1], learned(task, start, SLOW), settings, rng, share_of(progress, 0.3, 1))
+    learn = descent.Trainer([(x, y), (x, -y)], **plan, progress=share_of(progress, 0, 0.3))
+    found = descent.training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
+    held = _escapes((x, -y), both[1], descent.learned(task, start, SLOW), settings, rng, share_of(progress, 0.3, 1))
     return found.assign(escape_step=_escape(found, found["loss"].isel(task=1))).merge(held)
 
 
 def _escapes(
-    pairs: Pairs,
+    pairs: descent.Pairs,
     task: tasks.Task,
     start: TwoLayer,
     settings: Mapping[str, Any],
@@ -119,7 +108,7 @@ def _escape(found: xr.Dataset, loss: xr.DataArray) -> xr.DataArray:
 
 def shallow_reversal() -> xr.Dataset:
     """Figure 6B: the same by one layer, W += rate (S - W)."""
-    task, rate, every, steps = tasks.from_pairs(*random_pairs(3, 2, np.random.default_rng(8))), SLOW, 5, 1000
+    task, rate, every, steps = tasks.from_pairs(*descent.random_pairs(3, 2, np.random.default_rng(8))), SLOW, 5, 1000
     weights, stages = np.zeros((2, 3)), []
     for k, goal in enumerate((task, tasks.reversed(task, name="reversed"))):
         exact = shallow(goal, weights, np.arange(0, steps + 1, every), learning_rate=rate)["network_function"]
@@ -129,7 +118,7 @@ def shallow_reversal() -> xr.Dataset:
         both = xr.concat([exact.copy(data=path), exact], dim="source")
         stages.append(both.assign_coords(time=both["time"] + k * steps, stage=("time", [k] * both.sizes["time"])))
     joined = xr.concat(stages, dim="time")
-    named = joined.assign_coords(over_steps(joined["time"])).assign_attrs(described("network function W", "1"))
+    named = joined.assign_coords(descent.over_steps(joined["time"])).assign_attrs(described("network function W", "1"))
     return named.to_dataset(name="network_function").assign(
         one_layer_step=((), _one_layer(), described("time to half of the loss without weights", STEPS))
     )
@@ -148,18 +137,18 @@ def revision_runs(preset: str) -> list[PaperRun]:
 def revised(found: list[xr.Dataset], preset: str) -> xr.Dataset:
     """Figure 6E to H: small weights, the living kingdom, then the swap; large weights, then the colours (`panel`)."""
     joined = xr.concat(found, dim="panel").assign_coords(panel=["two fish swapped", "colour hierarchy"])
-    return joined.assign_coords(over_steps(joined["time"]))
+    return joined.assign_coords(descent.over_steps(joined["time"]))
 
 
 def train_revision(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
     """One panel: the living kingdom learned, then its revision."""
     k, tree = settings["panel"], living_kingdom()
-    rate, scale, revision = (0.01, RATE)[k], (0.003, 0.25)[k], revisions()[k]
+    rate, scale, revision = (0.01, descent.RATE)[k], (0.003, 0.25)[k], revisions()[k]
     rng, both = np.random.default_rng(9 + k), [tree, revision]
-    start = regular_start([tree], 16, rng, scale=scale, learning_rate=rate)
+    start = descent.regular_start([tree], 16, rng, scale=scale, learning_rate=rate)
     plan: dict[str, Any] = {"learning_rate": rate, "steps": 6000, "every": 20}
-    learn = Trainer([(t.items, t.features.T) for t in both], **plan, progress=progress)
-    found = training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
+    learn = descent.Trainer([(t.items, t.features.T) for t in both], **plan, progress=progress)
+    found = descent.training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
     current = found["loss"].values[:, np.arange(found.sizes["time"]), found["stage"].values]
     found["loss_in_training"] = (("source", "time"), current, described("loss in training", "target^2"))
     outputs = np.sqrt(len(ITEMS)) * found["network_function"].isel(column=k).drop_attrs()
@@ -187,7 +176,7 @@ def paths(stage: int, found: list[xr.Dataset], preset: str, points: int = 25) ->
             "stress": ((), stress, described("share of squared distances that the plane misses", "1")),
         }
         panels.append(xr.Dataset(variables))
-    return xr.concat(panels, dim="panel").assign_coords(source=list(SOURCES), item=list(ITEMS))
+    return xr.concat(panels, dim="panel").assign_coords(source=list(descent.SOURCES), item=list(ITEMS))
 
 
 def draw_features(dataset: xr.Dataset) -> figures.Figure:
@@ -203,7 +192,7 @@ def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
 
     def draw(k: int, ax: Any) -> None:
         one, what = dataset.isel(panel=k), f": {ITEMS[k]}" if name == "item_output" else ""
-        curves(one, name, title=f"{panel}  living kingdom, then {dataset['panel'].values[k]}{what}")(ax)
+        descent.curves(one, name, title=f"{panel}  living kingdom, then {dataset['panel'].values[k]}{what}")(ax)
         escape = float(one["escape_step"])
         if np.isfinite(escape) and name == "loss_in_training":
             height = float(one[name].sel(source="descent", time=escape))
@@ -224,13 +213,13 @@ def draw_paths(panel: str, titles: Sequence[str], dataset: xr.Dataset) -> figure
 
 def draw_reversal(dataset: xr.Dataset) -> figures.Figure:
     """Network function over the reversal, and the time on the saddle against noise."""
-    function = curves(dataset, "network_function", title="6A  reversal, two layers")
+    function = descent.curves(dataset, "network_function", title="6A  reversal, two layers")
     return figures.sheet(function, partial(figures.escapes, dataset, title="time on the saddle"), width=4.8, height=3.4)
 
 
 def reversal_numbers(dataset: xr.Dataset) -> dict[str, Any]:
     """What is left on the saddle, and how long it holds training of many networks."""
-    first, last = stage_of(dataset, 0), dataset.isel(time=-1)
+    first, last = descent.stage_of(dataset, 0), dataset.isel(time=-1)
     learned = first.isel(time=-1).sel(source="theory")
     least = float(learned["loss"].isel(task=0))
     found: dict[str, Any] = {
@@ -249,13 +238,13 @@ def reversal_numbers(dataset: xr.Dataset) -> dict[str, Any]:
         found[f"steps on the saddle, largest gap of {words} and training, share"] = short(gap.max())
     found["without noise: steps on the saddle until round-off ends it"] = short(dataset["unkicked_escape"])
     found["one layer: steps to the same loss"] = int(dataset["one_layer_step"])
-    return found | gaps("network_function")(first)
+    return found | descent.gaps("network_function")(first)
 
 
 def shallow_numbers(dataset: xr.Dataset) -> dict[str, Any]:
     """Steps of one layer through the reversal."""
     steps = {"steps after the switch to half of the loss without weights": int(dataset["one_layer_step"])}
-    return gaps("network_function")(dataset) | steps
+    return descent.gaps("network_function")(dataset) | steps
 
 
 def revision_numbers(dataset: xr.Dataset) -> dict[str, Any]:
@@ -263,15 +252,15 @@ def revision_numbers(dataset: xr.Dataset) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for k, name in enumerate(dataset["panel"].values):
         for stage, words in enumerate((f"living kingdom before {name}", f"then {name}")):
-            part = stage_of(dataset.isel(panel=k), stage)
-            for source in SOURCES:
+            part = descent.stage_of(dataset.isel(panel=k), stage)
+            for source in descent.SOURCES:
                 loss = part["loss_in_training"].sel(source=source).values
                 learned = np.flatnonzero(loss < 0.01)
                 steps = int(part["time"][learned[0]] - part["time"][0]) if learned.size else None
                 found[f"{words}: steps to a loss of 0.01, {source}"] = steps
                 if stage:
                     found[f"{words}: final loss, {source}"] = short(np.round(loss[-1], 9))
-        told, switch = float(dataset["told_escape_step"][k]), float(stage_of(dataset, 1)["time"][0])
+        told, switch = float(dataset["told_escape_step"][k]), float(descent.stage_of(dataset, 1)["time"][0])
         if np.isfinite(told):
             escape = int(float(dataset["escape_step"][k]) - switch)
             found[f"then {name}: training leaves the saddle, steps after the switch"] = escape
@@ -285,7 +274,7 @@ def item_numbers(dataset: xr.Dataset) -> dict[str, Any]:
     found = {
         f"then {name}: largest gap at the end": short(v) for name, v in zip(dataset["panel"].values, ends, strict=True)
     }
-    return gaps("item_output")(stage_of(dataset, 0)) | found
+    return descent.gaps("item_output")(descent.stage_of(dataset, 0)) | found
 
 
 def path_numbers(dataset: xr.Dataset) -> dict[str, Any]:
@@ -295,6 +284,6 @@ def path_numbers(dataset: xr.Dataset) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for k in (0, 1):
         found[f"panel {k + 1}: share of squared distances missed"] = short(dataset["stress"][k])
-        for i, source in enumerate(SOURCES):
+        for i, source in enumerate(descent.SOURCES):
             found[f"panel {k + 1}: distance of the two fish at the end, {source}"] = short(np.round(apart[k, i], 9))
     return found
