@@ -29,7 +29,7 @@ from learncast.advice.surrogate import (
 )
 from learncast.advice.update_rule import UpdateRule
 from learncast.errors import InvalidSpec
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, silent, within
 from learncast.simulate.borrowed import at_rest
 from learncast.simulate.run import training_provenance
 from learncast.simulate.sources import Source
@@ -122,8 +122,7 @@ def advise(
     steps = usual if budget is None else count("budget", budget, why="it counts gradient steps")
     estimate = forecaster.cost(direct, len(ends)) + (_race_cost(model, pool, rule, batch, steps) if pilot else "")
     echo(estimate)
-    part = 0.5 if pilot else 1.0
-    total = forecaster.plans(ends, direct, progress=lambda share: progress(part * share))
+    total = forecaster.plans(ends, direct, progress=within(progress, 0, 2 if pilot else 1))
     dataset = _table(pool, np.array([direct, *total.ravel()]), ends, losses, cap)
     kept = dataset["plan"].values[dataset["within_cap"].values & np.isfinite(dataset["score"].values)]
     shortlist = [str(name) for name in kept[:SHORTLIST]] or [DIRECT]
@@ -156,11 +155,8 @@ def advise(
             name: [(source, goal.tolerance) for source, goal in advice.stages(name)]
             for name in dict.fromkeys([*shortlist, DIRECT])
         }
-
-        def halfway(share: float) -> None:
-            progress((1 + share) / 2)
-
-        advice = advice.raced(run_race(model, plans, rule, batch=batch, budget=steps, seeds=seeds, progress=halfway))
+        report = within(progress, 1, 2)
+        advice = advice.raced(run_race(model, plans, rule, batch=batch, budget=steps, seeds=seeds, progress=report))
     progress(1.0)
     return advice
 

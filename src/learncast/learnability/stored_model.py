@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from learncast.errors import InvalidSpec, LearncastError
+from learncast.tasks.recorded.arrays import readable
 
 SEPARATOR = "|"
 
@@ -158,18 +159,10 @@ def _tensors(path: Path, what: str) -> dict[str, Any]:
             remedy="check the path",
         )
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        try:
+        with readable(path, remedy="write it again with safetensors.torch.save_file"):
             return dict(load_file(path))
-        except (OSError, SafetensorError) as error:
-            raise InvalidSpec(
-                required=f"{path} must be readable",
-                got=f"{type(error).__name__}: {error}",
-                why="it is damaged or of another kind",
-                remedy="write it again with safetensors.torch.save_file",
-            ) from error
     if path.suffix not in (".pt", ".pth"):
         raise InvalidSpec(
             required=f"{what} must be a .safetensors or .pt file",

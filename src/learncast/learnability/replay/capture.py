@@ -196,17 +196,11 @@ class _Tap:
 def _run_layer(module: nn.RNNBase, index: int, sequence: Tensor, start: tuple[Tensor, ...] | None) -> Tensor:
     """Outputs of one layer of a fused stack, differentiable in its inputs only."""
     weights = next(module.parameters())
-    options: dict[str, Any] = {"nonlinearity": module.nonlinearity} if isinstance(module, nn.RNN) else {}
+    options: dict[str, Any] = {name: getattr(module, name) for name in ("bias", "batch_first")}
+    if isinstance(module, nn.RNN):
+        options["nonlinearity"] = module.nonlinearity
     kind: Any = type(module)
-    single = kind(
-        sequence.shape[2],
-        module.hidden_size,
-        bias=module.bias,
-        batch_first=module.batch_first,
-        dtype=weights.dtype,
-        device=weights.device,
-        **options,
-    ).requires_grad_(False)
+    single = kind(sequence.shape[2], module.hidden_size, **options).to(weights).requires_grad_(False)
     for name, value in single.named_parameters():
         value.data.copy_(getattr(module, name.replace("_l0", f"_l{index}")).detach())
     if start is None:

@@ -325,18 +325,21 @@ def replay_lstm(layer: RecurrentLayer, inputs: Tensor, states: Tensor, cell: Ten
     candidate = layer.terms("candidate", inputs, h)
     i, f, o = (layer.preactivation(terms).sigmoid_() for terms in (entry, forget, output))
     g, rest = layer.candidate(candidate, i)
-    cells = _scan(cell, f, i * g)
-    shown = cells[1:].tanh()
+    held, added = f.new_empty(len(f) + 1, *f.shape[1:]), i * g  # all cells, the one before the first step included
+    held[0] = cell
+    for t in range(len(f)):
+        torch.addcmul(added[t], f[t], held[t], out=held[t + 1])
+    shown = held[1:].tanh()
     paths = (
         Path(entry, (1 - i).mul_(i).mul_(g), layer.recurrent("input")),
-        Path(forget, (1 - f).mul_(f).mul_(cells[:-1]), layer.recurrent("forget")),
+        Path(forget, (1 - f).mul_(f).mul_(held[:-1]), layer.recurrent("forget")),
         *rest,
     )
     expression = Expression(
         slope=(1 - shown * shown).mul_(o),
         output=Path(output, (1 - o).mul_(o).mul_(shown), layer.recurrent("output")),
     )
-    gates = {"input": i, "forget": f, "output": o, "candidate": g, "cell": cells[1:]}
+    gates = {"input": i, "forget": f, "output": o, "candidate": g, "cell": held[1:]}
     return Replay(states[1:], lambda: o * shown, f, paths, gates, expression)
 
 
@@ -352,15 +355,6 @@ def replay_plain(layer: RecurrentLayer, inputs: Tensor, states: Tensor) -> Repla
     slope = (a > 0).to(a) if layer.kind == "relu" else 1 - new * new
     path = Path(terms, slope, layer.recurrent("candidate"))
     return Replay(states[1:], lambda: new, torch.zeros_like(slope), (path,), {"candidate": new}, gated=False)
-
-
-def _scan(start: Tensor, keep: Tensor, add: Tensor) -> Tensor:
-    """All cells, the one before the first step included."""
-    cells = keep.new_empty(keep.shape[0] + 1, *keep.shape[1:])
-    cells[0] = start
-    for t in range(keep.shape[0]):
-        torch.addcmul(add[t], keep[t], cells[t], out=cells[t + 1])
-    return cells
 
 
 #: How each kind is replayed, and its blocks of rows in the order in which it stacks them.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -104,18 +103,14 @@ def _dense(replay: Replay, lags: Sequence[int]) -> Iterator[tuple[int, slice, Te
     for sequence in range(replay.hidden.shape[1]):
         one = slice(sequence, sequence + 1)
         steps = one_step_jacobians(replay.take(one))[1:, 0].double()
-        for row, product in enumerate(_products(steps, lags)):
+        # J_{s+l} ... J_{s+1} for every s, from one lag to the next.
+        jumps = windows_over(steps, {b - a for a, b in zip([0, *lags], lags, strict=False)}, _followed)
+        product, before = steps, 0
+        for row, lag in enumerate(lags):
+            product = _followed(product, jumps[lag - before], before) if before else jumps[lag]
+            before = lag
             block = product[:, :width, -width:]  # the whole matrix, or from cell to hidden state
             yield row, one, block.diagonal(dim1=1, dim2=2).unsqueeze(1), block.square().sum().cpu()
-
-
-def _products(steps: Tensor, lags: Sequence[int]) -> list[Tensor]:
-    """J_{s+l} ... J_{s+1} for every s, at each lag."""
-    jumps = windows_over(steps, {b - a for a, b in zip([0, *lags], lags, strict=False)}, _followed)
-    products = [jumps[lags[0]]]
-    for before, lag in pairwise(lags):
-        products.append(_followed(products[-1], jumps[lag - before], before))
-    return products
 
 
 def _followed(early: Tensor, late: Tensor, offset: int) -> Tensor:

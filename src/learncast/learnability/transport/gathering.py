@@ -43,11 +43,6 @@ class Transport:
     effective: FloatArray
 
     @property
-    def gate_envelope(self) -> FloatArray:
-        """Sum over units of mean |gamma|, (lags,)."""
-        return self.total.sum(1)
-
-    @property
     def envelope(self) -> FloatArray:
         """Sum over units of mean |mu|, (lags,).
 
@@ -60,7 +55,7 @@ class Transport:
 
         Implements: livi2025 Eq. (9)
         """
-        gates = learning_rate * self.gate_envelope
+        gates = learning_rate * self.total.sum(1)  # the mean |gamma| of all units
         return gates, self.envelope - gates
 
 

@@ -104,8 +104,7 @@ class _Drawn:
 
     def part(self, first: int, end: int) -> _Drawn:
         """Some of them."""
-        kept = {name: getattr(self, name)[first:end] for name in ("sequences", "starts", "told")}
-        return replace(self, **kept)
+        return _Drawn(self.sequences[first:end], self.starts[first:end], self.told[first:end], self.set_aside)
 
 
 def _two_tasks(make: Maker, rng: np.random.Generator) -> tuple[list[descent.Pairs], TwoLayer]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -15,9 +15,8 @@ from learncast.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_
 from learncast.dynamics.descent import descend
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import short
-from learncast.papers.runs import share_of
 from learncast.planning.solving import solve
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, silent, within
 from learncast.trajectory import STEPS, described
 from learncast.validation import FloatArray
 
@@ -113,9 +112,7 @@ class Trainer:
     """Trains one linear network on the trials of one task after another, in torch; a `learn` of `training`."""
 
     pairs: Sequence[Pairs]
-    learning_rate: float
-    steps: int
-    every: int
+    plan: Mapping[str, Any]  # learning_rate, steps and every, as in `training`
     progress: Progress = silent
     starts: list[TwoLayer] = field(default_factory=list)
 
@@ -124,15 +121,8 @@ class Trainer:
         from learncast.simulate.ensembles import train_ensemble
 
         self.starts.append(network)
-        run = train_ensemble(
-            self.pairs[stage],
-            [network],
-            learning_rate=self.learning_rate,
-            steps=self.steps,
-            every=self.every,
-            record=("weights",),
-            progress=share_of(self.progress, stage / len(self.pairs), (stage + 1) / len(self.pairs)),
-        )
+        part = within(self.progress, stage, len(self.pairs))
+        run = train_ensemble(self.pairs[stage], [network], **self.plan, record=("weights",), progress=part)
         layers = (run[f"{name}_weights"].values[:, 0] for name in ("input", "output"))
         return [TwoLayer(*pair) for pair in zip(*layers, strict=True)]
 

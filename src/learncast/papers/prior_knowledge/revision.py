@@ -46,7 +46,7 @@ def train_reversal(settings: Mapping[str, Any], progress: Progress = silent) -> 
     start = TwoLayer.balanced(3, 5, 2, scale=0.02, rng=rng)
     both = [task, tasks.reversed(task, name="reversed")]
     plan: dict[str, Any] = {"learning_rate": SLOW, "steps": 3000, "every": 10}
-    learn = descent.Trainer([(x, y), (x, -y)], **plan, progress=share_of(progress, 0, 0.3))
+    learn = descent.Trainer([(x, y), (x, -y)], plan, progress=share_of(progress, 0, 0.3))
     found = descent.training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
     held = _escapes((x, -y), both[1], descent.learned(task, start, SLOW), settings, rng, share_of(progress, 0.3, 1))
     return found.assign(escape_step=_escape(found, found["loss"].isel(task=1))).merge(held)
@@ -147,7 +147,7 @@ def train_revision(settings: Mapping[str, Any], progress: Progress = silent) -> 
     rng, both = np.random.default_rng(9 + k), [tree, revision]
     start = descent.regular_start([tree], 16, rng, scale=scale, learning_rate=rate)
     plan: dict[str, Any] = {"learning_rate": rate, "steps": 6000, "every": 20}
-    learn = descent.Trainer([(t.items, t.features.T) for t in both], **plan, progress=progress)
+    learn = descent.Trainer([(t.items, t.features.T) for t in both], plan, progress=progress)
     found = descent.training(both, start, settled=True, kick=KICK, rng=rng, learn=learn, **plan)
     current = found["loss"].values[:, np.arange(found.sizes["time"]), found["stage"].values]
     found["loss_in_training"] = (("source", "time"), current, described("loss in training", "target^2"))

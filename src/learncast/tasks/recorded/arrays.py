@@ -48,7 +48,7 @@ class ArrayFile(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         check_bytes(f"{self.path}: array {name!r}", self._sizes[name], self.most_bytes)
-        with _readable(self.path):
+        with readable(self.path):
             return self._read(name)
 
     def named(self, name: str, key: str) -> Any:
@@ -94,7 +94,7 @@ def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_byte
             why="other kinds cannot be read",
             remedy="export trials as arrays (trials, steps, channels), from NWB too, e.g. with np.savez",
         )
-    with _readable(path):
+    with readable(path):
         return ArrayFile(path, *READERS[kind](path), most_bytes)
 
 
@@ -188,7 +188,7 @@ READERS: dict[str, Callable[[Path], Directory]] = {
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def readable(path: Path, remedy: str = "write it again") -> Iterator[None]:
     """Say in words that a file is damaged, whatever that makes its reader raise."""
     try:
         yield
@@ -199,5 +199,5 @@ def _readable(path: Path) -> Iterator[None]:
             required=f"{path} must be readable",
             got=f"{type(error).__name__}: {error}",
             why="it is damaged or of another kind",
-            remedy="write it again",
+            remedy=remedy,
         ) from error
