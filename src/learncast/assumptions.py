@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -116,11 +117,12 @@ class Assumption:
 
     name: str
     measured: float
+    conditions: ClassVar[Mapping[str, Condition]] = ASSUMPTIONS
 
     @property
     def condition(self) -> Condition:
         """What it requires and what follows when it fails."""
-        return ASSUMPTIONS[self.name]
+        return self.conditions[self.name]
 
     @property
     def allowed(self) -> float:

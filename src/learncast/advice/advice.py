@@ -48,14 +48,10 @@ CONDITIONS = {
 }
 
 
-@dataclass(frozen=True)
 class AdviceValidity(Assumption):
     """One condition of advice, as measured; `name` is a key of `CONDITIONS`."""
 
-    @property
-    def condition(self) -> Condition:
-        """What it requires and what follows when it fails."""
-        return CONDITIONS[self.name]
+    conditions = CONDITIONS
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -61,14 +61,10 @@ CONDITIONS = {
 }
 
 
-@dataclass(frozen=True)
 class Validity(Assumption):
     """One condition of a learnability window, as measured; `name` is a key of `CONDITIONS`."""
 
-    @property
-    def condition(self) -> Condition:
-        """What it requires and what follows when it fails."""
-        return CONDITIONS[self.name]
+    conditions = CONDITIONS
 
 
 CELLS = {
