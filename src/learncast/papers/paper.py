@@ -92,10 +92,12 @@ class Paper:
     presets: tuple[str, ...] = PRESETS
 
     def selected(self, name: str | None, preset: str) -> tuple[PaperFigure, ...]:
-        """The figure of that name, all panels of that number, or all figures; the preset must be one of the paper's."""
+        """The figures of that name or number, or all; the preset must be one of the paper's."""
         one_of("preset", preset, self.presets, why="it says how much is trained for a figure")
-        if name is None:
-            return self.figures
+        return self.figures if name is None else self.chosen(name)
+
+    def chosen(self, name: str) -> tuple[PaperFigure, ...]:
+        """The figure of that name, or all panels of the figure of that number."""
         known = [f for f in self.figures if f.name.lower().startswith(name.lower()) and name.isdigit()]
         panels = tuple(f for f in known if not f.name[len(name) :][:1].isdigit())  # 12 is no panel of 1
         return panels or (self.figure(name),)

@@ -102,9 +102,8 @@ def order(seeds: int, points: int, starts: Sequence[float], *, initial: float = 
     told, found, several = theory(at), np.empty((len(tasks), len(at), seeds)), list(tasks.values())
     for i, j, seed in np.ndindex(found.shape):
         network = scalar_network(np.random.default_rng(seed), recurrence=starts[j], initial=initial)
-        found[i, j, seed] = descent_half_loss_time(
-            several[i], network, learning_rate=min(float(told[i, j]) / 600, 5e-3)
-        )
+        rate = min(float(told[i, j]) / 600, 5e-3)
+        found[i, j, seed] = descent_half_loss_time(several[i], network, learning_rate=rate)
     gains, random = np.array([0.3, 0.6, 0.9]), np.empty((2, 3, seeds))
     for i, j, seed in np.ndindex(random.shape):
         network = random_network(np.random.default_rng(seed), gain=0.3, recurrent_gain=float(gains[j]))
@@ -185,6 +184,8 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
     radii = (0.3, 0.9)
     waiting = [[fitted("evidence_delay", seed, accuracy, recurrent_gain=g) for seed in range(seeds)] for g in radii]
 
+    waited = [[loss(n, delayed, at, "end", True) for n in nets] for nets in waiting]
+
     def table(dim: str, rows: Any, share: bool = False) -> tuple[Any, ...]:
         """Losses over (dim, horizon), or over (dim, horizon, seed) where every row is one of networks."""
         text = described("unexplained share", "1") if share else described("loss", "target^2")
@@ -200,9 +201,7 @@ def horizons(seeds: int, accuracy: float, *, last: int = 50) -> xr.Dataset:
             "end_networks": table("exact", [[loss(n, ones, at, "end") for n in summed]]),
             "start_networks": table("decay", [[loss(n, by_step(r), at, "start") for n in by_decay[r]] for r in decays]),
             "delay": ("horizon", loss(delay, delayed, clock, "end", True), described("unexplained share", "1")),
-            "delay_networks": table(
-                "radius", [[loss(n, delayed, at, "end", True) for n in nets] for nets in waiting], True
-            ),
+            "delay_networks": table("radius", waited, True),
         },
         coords={
             "leak": list(leaks),
@@ -254,15 +253,11 @@ def terms(points: int) -> xr.Dataset:
     paths = [cast(list[LinearRNN], run.networks_at(at)) for run in runs]
     filters = [np.array([(n.output_weights @ stability.reach(n, STEPS))[:, 0, 0] for n in path]) for path in paths]
     data, power = -filters[0] @ filter_strengths(task), 0.5 * (filters[0] ** 2).sum(axis=1)
-    whole = 0.5 * task.target_power
+    whole, parts = 0.5 * task.target_power, [told.data, told.regulariser, told.loss]
     before, after = (paths[1][n].recurrent_weights for n in (0, -1))
     return xr.Dataset(
         {
-            "terms": (
-                ("term", "time"),
-                [told.data, told.regulariser, told.loss],
-                described("part of the loss", "target^2"),
-            ),
+            "terms": (("term", "time"), parts, described("part of the loss", "target^2")),
             "network_terms": (("term", "network_time"), [data, power, whole + data + power]),
             "past": (("lag", "time"), past, described("response to earlier inputs", "1")),
             "network_past": (("lag", "network_time"), filters[1][:, 1:4].T),
@@ -290,7 +285,7 @@ def late_pulses(points: int, backgrounds: Sequence[float]) -> xr.Dataset:
     # At the best strength, where data = -2 regulariser, P² / 2Q of the constant is explained.
     parts = [tradeoff.loss_terms(1.0, b, 1.0, pulse(50, eps)) for eps in shown]
     explained = [part.data**2 / (4 * part.regulariser * part.constant) for part in parts]
-    starts = (0.1, 0.95)
+    starts, around = (0.1, 0.95), ("below", "above", "bistable_from", "bistable_to")
     tasks = [sensory.late_pulse(20, eps) for eps in backgrounds]
     ends = [[ending(task, start, learning_rate=0.008, steps=4000) for task in tasks] for start in starts]
     return xr.Dataset(
@@ -299,10 +294,7 @@ def late_pulses(points: int, backgrounds: Sequence[float]) -> xr.Dataset:
             "networks": (("start", "network_background"), ends, described("recurrence after training", "1")),
             "unexplained": (("shown", "recurrence"), 1 - np.array(explained), described("unexplained share", "1")),
             "jump": ("series", [jump.parameter for jump in jumps]),
-            **{
-                name: ("series", [getattr(jump, name) for jump in jumps])
-                for name in ("below", "above", "bistable_from", "bistable_to")
-            },
+            **{name: ("series", [getattr(jump, name) for jump in jumps]) for name in around},
         },
         coords={
             "series": [f"T = {T}" for T in lengths],
@@ -372,6 +364,7 @@ def sensory_networks(seeds: int, accuracy: float) -> xr.Dataset:
         return stability.family_extrapolation(network, getattr(sensory, SENSORY[name])(STEPS), where).unexplained
 
     modes = {name: mode_network(one.recurrence, one.strength) for name, one in best.items()}
+    many = [[longer(name, n, at) for n in nets] for name, nets in networks.items()]
     text = described("unexplained share", "1")
     return xr.Dataset(
         {
@@ -380,11 +373,7 @@ def sensory_networks(seeds: int, accuracy: float) -> xr.Dataset:
             "unexplained": ("case", [one.unexplained for one in best.values()], text),
             "loss": ("case", [one.loss for one in best.values()]),
             "longer": (("case", "horizon"), [longer(name, n, clock) for name, n in modes.items()], text),
-            "longer_networks": (
-                ("case", "seed", "network_horizon"),
-                [[longer(name, n, at) for n in nets] for name, nets in networks.items()],
-                text,
-            ),
+            "longer_networks": (("case", "seed", "network_horizon"), many, text),
         },
         coords={
             "case": list(SENSORY),

@@ -252,14 +252,10 @@ def draw_kernels(dataset: xr.Dataset) -> Figure:
     figure, axes = page(1, 2, width=4.8, height=4.1)
     for ax, kernel in zip(axes, dataset["kernel"].values, strict=True):
         one = dataset["misalignment"].sel(kernel=kernel).rename(network="series")
-        networks_on_lines(
-            one.reduce(gmean, "seed").assign_attrs(described("1 - alignment with the initial kernel", "1")),
-            ax,
-            networks=one,
-            styles=("-", "--", "-"),
-            named=ax is axes[0],
-            title={"all weights": "NTK  all weights that learn", "W_y block": "W_y block: hidden states"}[kernel],
-        )
+        mean = one.reduce(gmean, "seed").assign_attrs(described("1 - alignment with the initial kernel", "1"))
+        title = {"all weights": "NTK  all weights that learn", "W_y block": "W_y block: hidden states"}[kernel]
+        look: dict[str, Any] = {"styles": ("-", "--", "-"), "named": ax is axes[0], "title": title}
+        networks_on_lines(mean, ax, networks=one, **look)
         ax.set(xscale="log", yscale="log", ylim=(5e-7, 2.0))
     figure.supxlabel(
         "Read the left panel with care: the feedforward kernel has an isotropic part |W_y|² that caps its change.\n"
