@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,11 +13,11 @@ import typer
 
 from learncast.errors import InvalidSpec
 from learncast.explore_cli import explore
+from learncast.progress import shown, time_limit
 from learncast.sweep_cli import AsJson, Workers, command, sweep_app
 
 if TYPE_CHECKING:
     from learncast.answers.answer import Answer
-    from learncast.progress import Progress
 
 app = typer.Typer(
     name="learncast",
@@ -37,13 +35,13 @@ Out = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 when a condition of the theory does not hold.")]
 
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", help="Give up after so long, with the best so far where there is one.")
+]
 By = Annotated[str, typer.Option("--by", help="auto, modes, two-layer, pooled, flow or responses.")]
 
 #: Numbers in one range of an option.
 MOST_NUMBERS = 10**6
-
-#: Seconds of silence before a progress bar appears.
-PATIENCE = 2.0
 
 
 @command(app)
@@ -54,6 +52,7 @@ def forecast(
         str | None, typer.Option("--times", help="Steps to report, e.g. 0,100,300 or 0:500:11 (first:last:count).")
     ] = None,
     by: By = "auto",
+    seconds: Seconds = None,
     as_json: AsJson = False,
     out: Out = None,
     strict: Strict = False,
@@ -63,7 +62,9 @@ def forecast(
     from learncast.study import Study
 
     steps = None if times is None else _numbers("--times", times)
-    _deliver(answer(Study.load(study), task=task, times=steps, by=by), as_json, out, strict)
+    with time_limit(seconds):
+        found = answer(Study.load(study), task=task, times=steps, by=by)
+    _deliver(found, as_json, out, strict)
 
 
 @command(app)
@@ -73,16 +74,17 @@ def plan(
         str | None, typer.Option("--remember", help="Candidate not to forget: add what remembering it costs.")
     ] = None,
     by: By = "auto",
+    seconds: Seconds = None,
     as_json: AsJson = False,
     out: Out = None,
     strict: Strict = False,
 ) -> None:
     """Which pretraining tasks help, in what order, and when do I stop them?"""
-    with _progress("weighing candidates") as progress:
+    with shown("weighing candidates") as progress:
         from learncast.answers.plan import planned
         from learncast.study import Study
 
-        answer = planned(Study.load(study), remember=remember, by=by, progress=progress)
+        answer = planned(Study.load(study), remember=remember, by=by, seconds=seconds, progress=progress)
     _deliver(answer, as_json, out, strict)
 
 
@@ -93,12 +95,13 @@ def phase(
     values: Annotated[str, typer.Option("--values", help="What it takes: 0.5,0.75 or 0.1:2.0:200 (first:last:count).")],
     accuracies: Annotated[str, typer.Option("--accuracies", help="Stops of the first task: 0.1,0.3 or 0.01:0.99:99.")],
     by: By = "auto",
+    seconds: Seconds = None,
     as_json: AsJson = False,
     out: Out = None,
     strict: Strict = False,
 ) -> None:
     """Where in parameter space does pretraining pay?"""
-    with _progress("timing curricula") as progress:
+    with shown("timing curricula") as progress, time_limit(seconds):
         from learncast.answers.phase import portrayed
         from learncast.study import Study
 
@@ -108,12 +111,21 @@ def phase(
 
 
 @command(app)
-def forget(study: StudyFile, by: By = "auto", as_json: AsJson = False, out: Out = None, strict: Strict = False) -> None:
+def forget(
+    study: StudyFile,
+    by: By = "auto",
+    seconds: Seconds = None,
+    as_json: AsJson = False,
+    out: Out = None,
+    strict: Strict = False,
+) -> None:
     """What will be forgotten when I train on the next task?"""
     from learncast.answers.forget import forgotten
     from learncast.study import Study
 
-    _deliver(forgotten(Study.load(study), by=by), as_json, out, strict)
+    with time_limit(seconds):
+        found = forgotten(Study.load(study), by=by)
+    _deliver(found, as_json, out, strict)
 
 
 @command(app)
@@ -127,12 +139,13 @@ def check(
         float | None, typer.Option("--tolerance", help="Share by which steps may differ; 0.05, or 0.1 beyond linear.")
     ] = None,
     processes: Annotated[int | None, typer.Option("--processes", help="Training runs at a time.")] = None,
+    seconds: Seconds = None,
     as_json: AsJson = False,
     out: Out = None,
     strict: Strict = False,
 ) -> None:
     """Is the theory right here? Train for real beside the forecast; exit 1 when they differ."""
-    with _progress("training") as progress:
+    with shown("training") as progress, time_limit(seconds):
         from learncast.answers.check import checked
         from learncast.study import Study
         from learncast.validation import one_of
@@ -169,6 +182,7 @@ def window(
     lags: Annotated[str | None, typer.Option("--lags", help="Lags to look at, e.g. 1,2,4 or 4:64:16.")] = None,
     sample_sizes: Annotated[str | None, typer.Option("--sample-sizes", help="Numbers of sequences, likewise.")] = None,
     method: Annotated[str | None, typer.Option("--method", help="sound (default) or paper.")] = None,
+    seconds: Seconds = None,
     as_json: AsJson = False,
     out: Out = None,
     strict: Strict = False,
@@ -180,7 +194,7 @@ def window(
     for key, text in (("lags", lags), ("sample_sizes", sample_sizes)):
         options[key] = None if text is None else _whole_numbers(f"--{key.replace('_', '-')}", text)
     _check_window_source(study, model, own, options)
-    with _progress("diagnosing") as progress:
+    with shown("diagnosing") as progress, time_limit(seconds):
         if model is not None:
             from learncast.answers.window import stored_window
 
@@ -270,7 +284,7 @@ def reproduce(
             why="it would be ignored",
             remedy="add --store DIR, where finished runs are kept",
         )
-    with _progress("drawing") as progress:
+    with shown("drawing") as progress:
         made = draw(out=out, progress=progress)
     if as_json:
         import json
@@ -405,31 +419,6 @@ def _numbers(option: str, text: str) -> Any:
             remedy="separate numbers by commas, without spaces",
         ) from error
     return found
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Progress]:
-    """A progress bar on stderr for work that takes more than two seconds."""
-    begun = time.monotonic()
-    bar: list[Any] = []
-
-    def report(share: float) -> None:
-        if time.monotonic() - begun < PATIENCE or (share >= 1.0 and not bar):
-            return
-        if not bar:
-            from rich.console import Console
-            from rich.progress import Progress as Bar
-
-            progress = Bar(console=Console(stderr=True), transient=True)
-            progress.start()
-            bar.extend([progress, progress.add_task(what, total=1.0)])
-        bar[0].update(bar[1], completed=share)
-
-    try:
-        yield report
-    finally:
-        if bar:
-            bar[0].stop()
 
 
 def main() -> None:

@@ -44,6 +44,10 @@ class NotLearned(LearncastError):
     """A task that is never learned, where an answer was required."""
 
 
+class OutOfTime(LearncastError):
+    """Work that was given up because the time it was given had passed."""
+
+
 class AssumptionViolated(LearncastError):
     """A condition of the theory that the task or network measurably fails.
 

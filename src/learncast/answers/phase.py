@@ -9,7 +9,7 @@ import numpy as np
 from learncast.answers.answer import Answer, Table, shown, whole
 from learncast.assumptions import ASSUMPTIONS, Assumption, Trust
 from learncast.planning.phase import phase_portrait
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, check_time, silent
 from learncast.study import Study
 from learncast.trajectory import Provenance
 from learncast.validation import FloatArray
@@ -45,6 +45,8 @@ def portrayed(
     held = dataset.attrs["forecast_class"]
     trust = Trust(measured, "exact" if held == "outside" else held)
     saved, direct = dataset["saved_descent_steps"].values, float(dataset["direct_descent_steps"])
+    if np.isnan(saved).all():
+        check_time()  # given up before the first value
     where = np.unravel_index(int(np.nanargmax(np.where(np.isnan(saved), -np.inf, saved))), saved.shape)
     best = float(saved[where])
     own = study.target.recipe.parameters[vary] if study.target.recipe else None
@@ -56,6 +58,8 @@ def portrayed(
         if best > 0
         else f"Nowhere on this grid does pretraining pay; direct training takes {alone}."
     )
+    if "given_up" in dataset.attrs:
+        lead = f"Given up: {dataset.attrs['given_up']}. {lead}"
     if not trust.holds:
         lead = f"The theory does not hold on all of this grid ({trust.names}); read it as an approximation. {lead}"
 

@@ -26,7 +26,7 @@ from learncast.planning.plans.stop_portrait import stop_portrait
 from learncast.planning.schedules.pareto import Front
 from learncast.planning.schedules.schedule import PROOFS
 from learncast.planning.terms import checked_pool
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, silent, time_limit
 from learncast.study import Study
 from learncast.validation import one_of
 
@@ -37,7 +37,14 @@ if TYPE_CHECKING:
 MOST_ROWS = 25
 
 
-def planned(study: Study, *, remember: str | None = None, by: str = "auto", progress: Progress = silent) -> Answer:
+def planned(
+    study: Study,
+    *,
+    remember: str | None = None,
+    by: str = "auto",
+    seconds: float | None = None,
+    progress: Progress = silent,
+) -> Answer:
     """Rank the study's candidates as intermediate tasks, each with its best stop, and recommend a plan.
 
     Parameters
@@ -47,6 +54,8 @@ def planned(study: Study, *, remember: str | None = None, by: str = "auto", prog
         Candidate that should not be forgotten: what that costs, point by point, is added to the answer.
     by : str
         How to plan, as in `learncast.plan`.
+    seconds : float, optional
+        After which the search is given up with the best so far.
     progress : callable
     """
     if remember is not None:
@@ -56,12 +65,9 @@ def planned(study: Study, *, remember: str | None = None, by: str = "auto", prog
     if study.max_stages > 1:
         checked_pool(study.target, study.candidates)
     terms = study.terms if study.candidates else study.terms.direct
-    found = plan_on(
-        study.ground(by),
-        terms.over(len(study.candidates)),
-        strict=False,
-        progress=lambda done: progress(share * done),
-    )
+    with time_limit(seconds):
+        bound = terms.over(len(study.candidates))
+        found = plan_on(study.ground(by), bound, strict=False, progress=lambda done: progress(share * done))
     values = _values(study, found)
     tables = [_stages_table(found), _ranking_table(found), *_what_if_tables(found)]
     if remember is not None:
@@ -201,7 +207,7 @@ def _ranking_table(found: Plan) -> Table:
     rows: list[tuple[str, ...]] = [
         (
             c.task.name,
-            f"{c.accuracy:.4g}" if c.helps else "do not use",
+            f"{c.accuracy:.4g}" if c.helps else "do not use" if c.tried else "not tried",
             descended(c.descent_steps, c.status),
             shown(c.flow_steps),
             whole(c.saving),
@@ -272,9 +278,10 @@ def draw_plan(found: Plan) -> Figure:
     """The target under the plan and directly, the ranking, and the portrait of the chosen stop."""
     from learncast.figures import page, ranking, stop_curve, stop_map
 
-    figure, axes = page(2 if found.candidates else 1, 2 if found.candidates else 1, width=5.4, height=3.8)
+    whole = bool(found.candidates) and not found.given_up
+    figure, axes = page(2 if whole else 1, 2 if whole else 1, width=5.4, height=3.8)
     _draw_paths(found, axes[0])
-    if found.candidates:
+    if whole:
         ranking(found.dataset, axes[1], title="Candidates before the target")
         first = found.best.outcomes[0].stage.task
         chosen = next((k for k, c in enumerate(found.candidates) if c.task is first), 0)

@@ -19,7 +19,7 @@ from learncast.dynamics.steps.optimizer import Optimizer
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, check_time, silent
 from learncast.tasks.covariance import check_room
 from learncast.tasks.task import Task
 from learncast.trajectory import Provenance, Status, Trajectory, spec_hash
@@ -253,6 +253,7 @@ def descend(
             if len(snapshots) > SNAPSHOTS:  # thin out: every second one, from now on half as often
                 snapshots, every = snapshots[::2], 2 * every
         if n % 256 == 0:
+            check_time()
             progress(n / limit)
     known = np.array(strengths), np.array(losses)
     return Descent(problem, rule.learning_rate, *known, status, optimizer, tuple(snapshots))
@@ -271,6 +272,7 @@ def counted_steps(problem: LearningProblem, learning_rate: float, excess_loss: f
         return math.nan
     goal, weights = problem.least_loss + excess_loss, problem.start
     for step in range(int(2 * expected + 1000)):
+        check_time()
         with np.errstate(over="ignore", invalid="ignore"):
             loss, slopes = problem.loss_and_slopes(weights)
             if loss <= goal:

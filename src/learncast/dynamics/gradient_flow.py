@@ -21,6 +21,7 @@ from learncast.dynamics.steps.pooled_descent import hidden_basis
 from learncast.errors import NotLearned
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.progress import check_time
 from learncast.tasks.task import Task
 from learncast.trajectory import Provenance, Status, Trajectory, spec_hash
 from learncast.validation import FloatArray, between, positive
@@ -85,6 +86,7 @@ class FlowCourse:
     def advance(self, until: float) -> None:
         """Integrate up to a flow time, or to where the flow rests, runs away or is given up."""
         while self.state == "going" and self.ends[-1] < until:
+            check_time()
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a failing solver says so by its status
                 self.solver.step()

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.integrate import LSODA
 
 from learncast.errors import InvalidSpec
+from learncast.progress import check_time
 from learncast.validation import FloatArray, positive, real_array
 
 #: Error allowed per step of the integration, at which weights come out good to about 1e-10 of themselves.
@@ -209,6 +210,7 @@ def _run(solver: LSODA, taus: FloatArray, curve: _Hyperbola) -> tuple[FloatArray
     """Step to the last time, or as far as it goes; angle and recurrence (2, times), and how that ended."""
     states = np.full((2, len(taus)), np.nan)
     for _ in range(MOST_STEPS):
+        check_time()
         solver.step()
         size = max(abs(curve.product(solver.y[0])), abs(solver.y[1]))
         if solver.status == "failed" or not size < LARGEST:

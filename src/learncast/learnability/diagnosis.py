@@ -36,7 +36,7 @@ from learncast.learnability.transport.gathering import (
     mean_transport,
     pooled,
 )
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, check_time, silent
 from learncast.trajectory import Provenance, Status, described, spec_hash
 from learncast.validation import FloatArray
 
@@ -120,6 +120,7 @@ def window(
         assert seen.deltas is not None
         for index, evidence in enumerate(found):
             evidence.add(some, seen.replay(index), seen.deltas[index])
+        check_time()
         progress(some.stop / len(data))
     findings = [evidence.finding(rule) for evidence in found]
     dataset = _labelled(findings, sizes, sequences=len(data))

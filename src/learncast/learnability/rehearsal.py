@@ -13,7 +13,7 @@ from torch import Tensor, nn, optim
 from learncast.errors import InvalidSpec
 from learncast.learnability import cells
 from learncast.learnability.transport.base_rate import KNOWN
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, check_time, silent
 from learncast.validation import FloatArray, count, one_of, positive, real_array
 
 OWN: dict[str, type[cells.GatedCell]] = {
@@ -132,6 +132,7 @@ def rehearsed(
         if clip is not None:
             nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
+        check_time()
         progress((step + 1) / len(losses))
     return losses
 

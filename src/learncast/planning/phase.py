@@ -16,13 +16,13 @@ from learncast.assumptions import Assumption, Trust, require, stable_learning_ra
 from learncast.dynamics import mode_equation
 from learncast.dynamics.mode_equation import Problem
 from learncast.dynamics.modes import Modes
-from learncast.errors import InvalidSpec
+from learncast.errors import InvalidSpec, OutOfTime
 from learncast.planning.grounds.choice import ground_for, mode_ground
 from learncast.planning.grounds.ground import Ground
 from learncast.planning.grounds.modal import ModeGround
 from learncast.planning.variants import share_geometry, weighted_variants
 from learncast.planning.wording import singular_accuracy
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, silent, time_limit
 from learncast.responses.bootstrap import bounds
 from learncast.responses.modes import ResponseModes, mode_of_response
 from learncast.responses.response import Response
@@ -55,6 +55,7 @@ def phase_portrait(
     by: str = "auto",
     strict: bool = True,
     progress: Progress = silent,
+    seconds: float | None = None,
     seed: int = 0,
 ) -> xr.Dataset:
     """Time two-task curricula over a task parameter and the first task's stopping accuracy.
@@ -81,6 +82,8 @@ def phase_portrait(
         Raise when a condition of the theory fails for the target or any first task.
     progress : callable
         Called with the share of the grid done.
+    seconds : float, optional
+        Where tasks have no common modes: after which the rest of the grid is left unknown (nan).
     seed : int
         Activated networks: of the trials on which responses are measured, the same for every task.
 
@@ -123,7 +126,8 @@ def phase_portrait(
             vary=vary, values=values, accuracies=stops, accuracy=accuracy, firsts=ground.modes[:-1], strict=strict,
             progress=progress, seed=seed,
         ).labelled()  # fmt: skip
-    return _followed(ground, vary, values, stops, accuracy, strict, progress)
+    with time_limit(seconds):
+        return _followed(ground, vary, values, stops, accuracy, strict, progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -470,22 +474,37 @@ def _followed(
     if strict:
         require(ground.assumptions)
     target, shape = ground.target, (len(values), len(stops))
-    one, two, counted = (np.full(shape, np.inf) for _ in range(3))
-    for k in range(len(values)):
-        first = ground.course(k, ground.start)
-        whole = [float(ground.counted(k, [ground.start], float(stop))[0][0]) for stop in stops]
-        for j, stop in enumerate(stops):
-            one[k, j] = ground.steps_to(k, ground.start, float(stop), first)
-            if math.isfinite(one[k, j]):
-                two[k, j] = ground.steps_to(target, ground.after(k, ground.start, one[k, j], first), accuracy)
-        known = [j for j, n in enumerate(whole) if math.isfinite(n)]
-        ends = [ground.descended(k, [ground.start], [int(whole[j])])[0][0] for j in known]
-        if known:
-            counted[k, known] = np.array([whole[j] for j in known]) + ground.counted(target, ends, accuracy)[0]
-        progress((k + 1) / len(values))
-    alone = ground.learning_time(target, accuracy)
+    alone, trust = ground.learning_time(target, accuracy), ground.trust
+    steps = np.full((3, *shape), np.nan)
+    done = 0
+    try:
+        for k in range(len(values)):
+            steps[:, k] = _row(ground, k, stops, accuracy)
+            done = k + 1
+            progress(done / len(values))
+    except OutOfTime:
+        pass  # what is missing stays unknown, and is said
+    one, two, counted = steps
     portrait = _labelled(vary, values, stops, (one, two), alone.flow_steps, counted, alone.descent_steps)
-    return _stamped(portrait, ground, vary, values, accuracy, ground.trust)
+    if done < len(values):
+        portrait.attrs["given_up"] = f"only {done} of {len(values)} values were followed in the time given"
+    return _stamped(portrait, ground, vary, values, accuracy, trust)
+
+
+def _row(ground: Ground, task: int, stops: FloatArray, accuracy: float) -> FloatArray:
+    """Flow steps of both stages and descent steps of the whole, for every stop of one first task."""
+    one, two, counted = (np.full(len(stops), np.inf) for _ in range(3))
+    first = ground.course(task, ground.start)
+    whole = [float(ground.counted(task, [ground.start], float(stop))[0][0]) for stop in stops]
+    for j, stop in enumerate(stops):
+        one[j] = ground.steps_to(task, ground.start, float(stop), first)
+        if math.isfinite(one[j]):
+            two[j] = ground.steps_to(ground.target, ground.after(task, ground.start, one[j], first), accuracy)
+    known = [j for j, n in enumerate(whole) if math.isfinite(n)]
+    ends = [ground.descended(task, [ground.start], [int(whole[j])])[0][0] for j in known]
+    if known:
+        counted[known] = np.array([whole[j] for j in known]) + ground.counted(ground.target, ends, accuracy)[0]
+    return np.stack([one, two, counted])
 
 
 def _labelled(

@@ -28,6 +28,7 @@ _PROOFS = {
     "exact": "",
     "certified": "; no other order or stop is better by more than the gap asked for",
     "best found": "; the best found, a better one may exist",
+    "given up": "; the best found in the time given, a better one may exist",
     "robust": "; the stop is the best on average over resampled data",
 }
 

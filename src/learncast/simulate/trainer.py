@@ -6,6 +6,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast.errors import InvalidSpec, OutOfTime, SchemaMismatch
 from learncast.files import draft_of
 from learncast.practice.stage import Stage
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, check_time, seconds_left, silent, time_limit
 from learncast.simulate.borrowed import own_threads
 from learncast.simulate.goals import Goal, Leg
 from learncast.simulate.learner import Learner, half_squared_error
@@ -220,6 +221,7 @@ class _Loop:
             if self.path is not None and self.step % self.every == 0:
                 self._save()
             if self.step % REPORT == 0:
+                check_time()
                 self.progress((self.stage + self.step / max(goal.limit, 1)) / len(self.legs))
 
     def _step(self, source: Source) -> float | None:
@@ -433,22 +435,38 @@ def train_replicas(
 
 def train_all(jobs: Sequence[Any], *, processes: int | None = None, progress: Progress = silent) -> list[TrainingRun]:
     """Run (source, network, training, optima) jobs, several at a time, in the order given."""
+    found = [run for run in trained_in_time(jobs, processes=processes, progress=progress) if run is not None]
+    if len(found) < len(jobs):
+        check_time()
+    return found
+
+
+def trained_in_time(
+    jobs: Sequence[Any], *, processes: int | None = None, progress: Progress = silent
+) -> list[TrainingRun | None]:
+    """The same; None for those that were not done when their time was up."""
+    end = time.time() + seconds_left()  # of the clock on the wall, which processes share
     workers = min(len(jobs), os.cpu_count() or 1 if processes is None else count("processes", processes, why="a job"))
     if workers <= 1:
         found = []
         for k, job in enumerate(jobs):
-            found.append(_trained(job))
+            found.append(_trained(job, end))
             progress((k + 1) / len(jobs))
         return found
     # Spawned, not forked: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     with one_thread_each(), ProcessPoolExecutor(workers, mp_context=context) as pool:
-        waiting = [pool.submit(_trained, job) for job in jobs]
+        waiting = [pool.submit(_trained, job, end) for job in jobs]
         for k, _ in enumerate(as_completed(waiting)):
             progress((k + 1) / len(jobs))
         return [one.result() for one in waiting]
 
 
-def _trained(job: Any) -> TrainingRun:
+def _trained(job: Any, end: float) -> TrainingRun | None:
     source, network, training, optima = job
-    return train(source, network, training, optima=optima)
+    try:
+        with time_limit(max(end - time.time(), 1e-9)):
+            check_time()
+            return train(source, network, training, optima=optima)
+    except OutOfTime:
+        return None

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from learncast.progress import check_time
 from learncast.validation import FloatArray
 
 #: Steps of a stride times learning rate and curvature, and times learning rate and growth, at most: beyond them a
@@ -143,7 +144,9 @@ def descended(
     most, found, done = longest(descents, learning_rate, precise=True), [], 0
     for stop in stops:
         plain = max(_plain(len(states)) - done, 0)
-        for steps in _cut(stop - done, most, plain, begun=done > 0):
+        for k, steps in enumerate(_cut(stop - done, most, plain, begun=done > 0)):
+            if k % BLOCK == 0:
+                check_time()
             states = _moved(descents, states, rows, learning_rate, steps)
         done = stop
         found.append(states)
@@ -207,6 +210,7 @@ def counted(
     rows, states = rows[~inside], states[~inside]
     block = 4
     while len(rows) and taken < most_steps:
+        check_time()
         if taken < plain:
             block = max(1, min(2 * block, BLOCK, KEPT // len(rows)))
             number_of, stride = min(block, plain - taken, most_steps - taken), 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -13,16 +13,16 @@ from scipy.optimize import minimize, minimize_scalar
 
 from learncast.assumptions import require
 from learncast.dynamics.solution import LearningTime
-from learncast.errors import InvalidSpec
+from learncast.errors import InvalidSpec, OutOfTime
 from learncast.planning.curriculum import Curriculum, followed
 from learncast.planning.grounds.choice import ground_for
 from learncast.planning.grounds.ground import Ground, State
 from learncast.planning.plans.recommendation import Plan
-from learncast.planning.plans.route import PRECISION, Candidate, Route, Walker, last_if_unknown
+from learncast.planning.plans.route import PRECISION, UNTRIED, Candidate, Route, Walker, last_if_unknown
 from learncast.planning.schedules.certified import Searched, certified
 from learncast.planning.terms import PoolTerms, Terms, check_terms, checked_pool
 from learncast.practice.stage import Stage
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, deadline, now, silent, time_is_up, time_limit, until
 from learncast.responses.trials import seed_of
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
@@ -45,6 +45,7 @@ def plan(
     by: str = "auto",
     strict: bool = True,
     progress: Progress = silent,
+    seconds: float | None = None,
     seed: int = 0,
     **moved: Any,
 ) -> Plan:
@@ -80,6 +81,8 @@ def plan(
         ``by="modes"``, candidates within a residual of 0.1 compete too, and the plan says which condition is not exact.
     progress : callable
         Called with the share of the work done.
+    seconds : float, optional
+        The search is given up after so long; the plan is then the best found so far, and says so.
     seed : int
         Of resampled statistics and of the trials on which responses are measured.
     """
@@ -87,17 +90,29 @@ def plan(
     pool = checked_pool(target, candidates) if terms.max_stages > 1 else []
     bound = terms.over(len(pool)) if pool else terms.direct.over(0)
     seed = seed_of(seed)
-    ground = ground_for(
-        [*pool, target], network, learning_rate=learning_rate, learn=learn, by=by, goal=terms.goal, seed=seed
-    )
-    return plan_on(ground, bound, strict=strict, progress=progress)
+    with time_limit(seconds):
+        ground = ground_for(
+            [*pool, target], network, learning_rate=learning_rate, learn=learn, by=by, goal=terms.goal, seed=seed
+        )
+        return plan_on(ground, bound, strict=strict, progress=progress)
 
 
 def plan_on(ground: Ground, terms: PoolTerms, *, strict: bool = True, progress: Progress = silent) -> Plan:
     """The plan on a ground that was chosen already."""
     if strict:
         require(ground.conditions(ground.target))
-    return _Planner(ground, terms, strict).plan(progress)
+    planner = _Planner(ground, terms, strict, deadline())
+    direct = planner.learning_time
+    with until(math.inf):  # from here on there is an answer; only searching is given up
+        return planner.plan(direct, progress)
+
+
+def _in_time(search: Callable[[], Route], known: Route) -> Route:
+    """What a search finds, or what is known where its time is up."""
+    try:
+        return search()
+    except OutOfTime:
+        return known
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,12 +120,13 @@ class _Planner:
     ground: Ground
     terms: PoolTerms
     strict: bool
+    end: float
 
-    def plan(self, progress: Progress) -> Plan:
+    def plan(self, direct: LearningTime, progress: Progress) -> Plan:
         ground, terms = self.ground, self.terms
         walker = Walker(ground, terms)
-        direct = self._learning_time
-        found = self._searched(walker, lambda done: progress(0.8 * done))
+        with until(self.end):
+            found = self._searched(walker, lambda done: progress(0.8 * done))
         counted = not math.isnan(direct.descent_steps)
         alone = walker.walked((), ()) if counted and math.isfinite(direct.flow_steps) else found.direct
         self._check_limits(found)
@@ -119,14 +135,19 @@ class _Planner:
         best = self._best(found, walker if counted else None, alone, good)
         proof = found.proof
         if ground.recorded and ground.promise != "response" and best.order:
-            best, proof = self._robust(best, walker, alone), "robust" if proof == "exact" else proof
+            with until(self.end):
+                best = _in_time(partial(self._robust, best, walker, alone), best)
+            proof = "robust" if proof == "exact" else proof
+        if now() > self.end:
+            proof = "given up"
         known = next((c for c in candidates if c.route is best), None)
         way = known.curriculum if known else self._followed(best)
         progress(1.0)
         return Plan(ground, terms, direct, candidates, way, best, alone, found, proof, counted)
 
     @cached_property
-    def _learning_time(self) -> LearningTime:
+    def learning_time(self) -> LearningTime:
+        """Training on the target alone."""
         return self.ground.precise.learning_time(self.ground.target, self.terms.accuracy)
 
     def _searched(self, walker: Walker, progress: Progress) -> Searched:
@@ -183,11 +204,15 @@ class _Planner:
 
     def _counted(self, flow: Route, walker: Walker | None, alone: Route) -> Route:
         """A route of the flow in whole steps of descent; the target alone where that is better."""
+        if flow is UNTRIED:
+            return flow
         if walker is None or self.ground.batched:
             return flow if flow.order else alone
         if not flow.order or not math.isfinite(flow.total):
             return alone
-        found = walker.refined(flow)
+        whole = walker.walked(flow.order, flow.durations)
+        with until(self.end):
+            found = _in_time(partial(walker.refined, flow), whole)
         return found if found.total < alone.total else alone
 
     def _best(self, found: Searched, walker: Walker | None, alone: Route, good: list[Candidate]) -> Route:
@@ -223,7 +248,7 @@ class _Planner:
 
     def _followed(self, route: Route) -> Curriculum:
         stages, places = self._stages(route)
-        return followed(stages, places, self.ground, direct=self._learning_time)
+        return followed(stages, places, self.ground, direct=self.learning_time)
 
     def _robust(self, best: Route, walker: Walker, alone: Route) -> Route:
         """Scale all stops alike to where the mean over resampled pools is least; to nothing where that is best."""
@@ -296,10 +321,10 @@ class FlowWalker:
         ground, terms, state, cost = self.ground, self.terms, self.ground.start, 0.0
         kept = [(task, float(t)) for task, t in zip(order, durations, strict=True) if t > 0]
         names, spent = tuple(task for task, _ in kept), tuple(t for _, t in kept)
-        for place, (task, time) in enumerate(kept):
+        for place, (task, length) in enumerate(kept):
             course = self._course(task) if place == 0 else ground.course(task, state)
-            state = ground.state_at(course, time)
-            cost += time * float(terms.cost[task]) + terms.switch_cost
+            state = ground.state_at(course, length)
+            cost += length * float(terms.cost[task]) + terms.switch_cost
             if not self._may_stop(task, state):
                 return Route(names, spent, math.nan, math.inf)
         rest = ground.steps_to(ground.target, state, terms.accuracy, None if kept else self._course(ground.target))
@@ -350,7 +375,11 @@ class FlowWalker:
         if span <= 0:
             return direct
         grid = np.union1d(np.linspace(0.0, span, STOPS)[1:], self._edges(task, span))
-        tried = [self.walked((task,), (t,)) for t in grid]
+        tried: list[Route] = []
+        for t in grid:
+            if time_is_up() and tried:  # what was tried is better than nothing
+                return min([direct, *tried], key=_cheapest)
+            tried.append(self.walked((task,), (t,)))
         costs = np.array([route.total for route in tried])
         best = min([direct, *tried], key=lambda r: r.total)
         for k in np.argsort(costs, kind="stable")[:2]:
@@ -396,17 +425,19 @@ def explore(
     singles = []
     share = 1.0 if max_stages == 2 else 0.5
     for k in pool:
-        singles.append(walker.alone(k, direct))
+        singles.append(_in_time(partial(walker.alone, k, direct), UNTRIED))
         progress(share * (k + 1) / candidates)
     # The rules of candidates alone may forbid direct training's rival, never direct training itself.
-    beam = sorted([direct, *singles], key=lambda r: r.total)[:BEAM]
+    beam = sorted([direct, *singles], key=_cheapest)[:BEAM]
     best = beam[0]
     for stage in range(3, max_stages + 1):
-        useful = sorted(pool, key=lambda k: singles[k].total)[: 2 * BEAM]
+        if time_is_up():
+            break
+        useful = sorted(pool, key=lambda k: _cheapest(singles[k]))[: 2 * BEAM]
         tried = []
         for n, route in enumerate(beam):
             tried += [
-                _grown(walker, route, task, place, direct)
+                _in_time(partial(_grown, walker, route, task, place, direct), route)
                 for task in useful
                 for place in range(len(route.order) + 1)
                 if len(route.order) == stage - 2 and _new_neighbours(route.order, task, place)
@@ -414,11 +445,16 @@ def explore(
             progress(min(1.0, share + share * (stage - 3 + (n + 1) / len(beam)) / (max_stages - 2)))
         if not tried:
             break
-        promising = sorted(tried, key=lambda r: r.total)[:BEAM]
-        beam = sorted([*beam, *(walker.refined(r, direct) for r in promising)], key=lambda r: r.total)[:BEAM]
+        promising = sorted(tried, key=_cheapest)[:BEAM]
+        better = (_in_time(partial(walker.refined, r, direct), r) for r in promising)
+        beam = sorted([*beam, *better], key=_cheapest)[:BEAM]
         best = beam[0] if beam[0].total < best.total * (1 - PRECISION) else best
     progress(1.0)
     return direct, singles, best
+
+
+def _cheapest(route: Route) -> float:
+    return last_if_unknown(route.total)
 
 
 def _grown(walker: Pricing, route: Route, task: int, place: int, direct: Route) -> Route:

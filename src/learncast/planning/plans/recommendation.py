@@ -119,6 +119,11 @@ class Plan:
     counted: bool
 
     @property
+    def given_up(self) -> bool:
+        """Whether the time for the search ran out; what else could be done is then not looked into either."""
+        return self.proof == "given up"
+
+    @property
     def target(self) -> Task:
         """What must be learned in the end."""
         return self.ground.tasks[-1]
@@ -225,6 +230,8 @@ class Plan:
         """Other plans, the best first: direct training, the first task learned in full, the next candidates."""
         last = Stage(self.target, accuracy=self.terms.accuracy)
         found: list[tuple[str, Curriculum]] = []
+        if self.given_up:
+            return ()
         if self.pretrains:
             first = self.route.order[0]
             found.append((f"train {self.target.name} directly", self.follow([last])))
@@ -252,7 +259,7 @@ class Plan:
     def sensitivity(self) -> tuple[Shift, ...]:
         """What if a stage is stopped earlier or later, the others being as long as planned?"""
         found = []
-        for k, task in enumerate(self.route.order):
+        for k, task in enumerate(() if self.given_up else self.route.order):
             for factor in FACTORS:
                 steps = [t * (factor if j == k else 1.0) for j, t in enumerate(self.route.durations)]
                 total, every = self._shifted(steps)

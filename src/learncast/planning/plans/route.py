@@ -55,6 +55,10 @@ class Route:
         return float(sum(self.durations) + self.rest)
 
 
+#: Of a candidate for which there was no time.
+UNTRIED = Route((), (), math.nan, math.nan)
+
+
 @dataclass(frozen=True, eq=False)
 class Walker:
     """Walks routes on a ground in whole steps of gradient descent, many stops at once."""
@@ -262,6 +266,11 @@ class Candidate:
         return self.stop_steps > 0 and self.total < self.direct_total
 
     @property
+    def tried(self) -> bool:
+        """Whether there was time for it."""
+        return self.route is not UNTRIED
+
+    @property
     def usable(self) -> bool:
         """Whether the theory speaks about this task well enough to recommend it."""
         return all(a.measured <= max(a.allowed, USABLE) for a in self.assumptions)
@@ -302,6 +311,8 @@ class Candidate:
         """What makes it help or not, with a sentence; for one common frame of modes the terms of eq. (16)."""
         if self.failure:
             return {"sentence": self.failure}
+        if not self.tried:
+            return {"sentence": f"there was no time to try {self.task.name}"}
         explained = self.curriculum.why
         found = {} if explained is None else explained.as_dict()
         if not self.helps:

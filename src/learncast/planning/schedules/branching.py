@@ -16,7 +16,7 @@ from learncast.planning.plans.route import Route
 from learncast.planning.schedules.course import Course, Flags, Indices
 from learncast.planning.schedules.optimal import CheapestPath, cheapest_path
 from learncast.planning.schedules.stopping import TIE
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, silent, time_is_up
 from learncast.validation import FloatArray
 
 #: Boxes bounded at a time: enough to fill arrays, few enough that the best are opened first.
@@ -167,7 +167,7 @@ class _Search:
 
     def run(self, progress: Progress) -> None:
         """Halve the most promising boxes until none is left that may hold something better."""
-        while len(self.row) and self.orders.shape[1] and self.boxes < self.max_boxes:
+        while len(self.row) and self.orders.shape[1] and self.boxes < self.max_boxes and not time_is_up():
             some = np.argsort(self.bound, kind="stable")[:_BATCH]
             row, low, high, bound = self.row[some], self.low[some], self.high[some], self.bound[some]
             rest = np.ones(len(self.row), dtype=bool)

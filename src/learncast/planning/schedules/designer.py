@@ -24,7 +24,7 @@ from learncast.planning.schedules.schedule import Saved
 from learncast.planning.schedules.stopping import TIE, best_stop
 from learncast.planning.variants import variant_of, weighted_variants
 from learncast.practice.stage import Stage
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, silent, time_is_up, time_limit
 from learncast.responses.trials import seed_of
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
@@ -92,6 +92,7 @@ def design(
     evaluations: int = 4000,
     strict: bool = True,
     progress: Progress = silent,
+    seconds: float | None = None,
     seed: int = 0,
 ) -> Design:
     """Design the intermediate task that, stopped at its best moment, makes the target cheapest.
@@ -119,6 +120,8 @@ def design(
         Raise when the target or the design fails a condition of the theory.
     progress : callable
         Called with the share of the search done.
+    seconds : float, optional
+        After which the best design so far is taken.
     seed : int
         Of the search, and of the trials an Activated network is measured on.
     """
@@ -134,7 +137,8 @@ def design(
         target, ground.modes[0], network, tuple(ranges), tolerance, rate, cost == "trial_steps", sharpest, seed
     )
     if math.isfinite(studio.direct) and studio.direct > 0:
-        values = _searched(studio, np.array(list(ranges.values())), number, progress)
+        with time_limit(seconds):
+            values = _searched(studio, np.array(list(ranges.values())), number, progress)
     else:
         values = np.array([low for low, _ in ranges.values()])
     return _packed(studio, values, ranges, accuracy, strict)
@@ -188,6 +192,11 @@ def _searched(studio: _Studio, ranges: FloatArray, evaluations: int, progress: P
     people = min(16 * len(ranges), max(5, evaluations))
     rounds = max(1, evaluations // people - 1)
     done = iter(range(1, rounds + 2))
+
+    def told(_: FloatArray, convergence: float = 0.0) -> bool:
+        progress(min(1.0, next(done, rounds) / rounds))
+        return time_is_up()  # which ends the search with the best so far
+
     result = differential_evolution(
         lambda x: studio.price(np.atleast_2d(x.T))[0],
         list(map(tuple, ranges)),
@@ -200,7 +209,7 @@ def _searched(studio: _Studio, ranges: FloatArray, evaluations: int, progress: P
         updating="deferred",
         init="sobol",
         seed=np.random.default_rng(studio.seed),  # scipy names it rng from 1.15 on, and takes both
-        callback=lambda x, convergence=0.0: progress(min(1.0, next(done, rounds) / rounds)),
+        callback=told,
     )
     best, least = np.array(result.x, dtype=float), float(result.fun)
     free = ~whole

@@ -25,6 +25,7 @@ PROOFS = {
     "exact": "one mode: no schedule that meets the rules costs less, to round-off",
     "certified": "no schedule that meets the rules costs less than the lower bound, which is within the gap asked for",
     "robust": "the stop that is best on average over resampled statistics, for each candidate alone",
+    "given up": "the time it was given had passed: a cheaper schedule may exist, also among what was not tried",
     "best found": "the search ended before its bounds met: a cheaper schedule may exist, down to the lower bound",
 }
 
