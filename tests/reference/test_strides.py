@@ -285,7 +285,7 @@ def test_a_stride_is_of_fourth_order(steps: int) -> None:
         at = plain = np.array([[0.3]])
         for _ in range(steps):
             plain = plain + rate * plain * (1 - plain**2)
-        return abs(float((strides.stride_of(steps).taken(Growing(), at, np.arange(1), rate) - plain)[0, 0]))
+        return abs(float((strides.stride_of(steps).taken(Growing().slope, at, np.arange(1), rate) - plain)[0, 0]))
 
     reaches = np.array([0.4, 0.2, 0.1])
     order = np.polyfit(np.log(reaches), np.log([error(r) for r in reaches]), 1)[0]

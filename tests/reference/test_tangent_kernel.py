@@ -11,7 +11,7 @@ import pytest
 import learncast as lc
 from learncast.dynamics.gradient_flow import gradient_flow
 from learncast.errors import InvalidSpec
-from learncast.representation.lag_kernel import tangent_kernel, trial_kernel
+from learncast.representation.lag_kernel import network_kernel, trial_kernel
 
 
 def golden(name):
@@ -34,6 +34,10 @@ def network(inputs, hidden, outputs, seed=0):
 
 def mode(a, b, c):
     return [[a]], [[b]], [[c]]
+
+
+def kernel_of(input_weights, recurrent_weights, output_weights, **given):
+    return network_kernel(lc.LinearRNN(input_weights, recurrent_weights, output_weights), **given)
 
 
 def kernel_matrix(kernel, learn=("input", "recurrent", "output")):
@@ -67,7 +71,7 @@ def test_trial_kernel_equals_the_jacobian(inputs, hidden, outputs, steps):
     rng = np.random.default_rng(1)
     weights = network(inputs, hidden, outputs)
     x, z = rng.normal(size=(4, steps, inputs)), rng.normal(size=(3, steps, inputs))
-    kernel = trial_kernel(tangent_kernel(*weights, steps=steps), x, z)
+    kernel = trial_kernel(kernel_of(*weights, steps=steps), x, z)
     left, right = jacobians(weights, x), jacobians(weights, z)
     for name in BLOCKS:
         expected = np.einsum("aow,bpw->abop", left[name], right[name])
@@ -88,14 +92,14 @@ def test_dense_kernel_equals_the_jacobian_on_unit_inputs(inputs, hidden, outputs
     for name in learn:
         flat = slopes[name].transpose(1, 0, 2).reshape(outputs * steps * inputs, -1)
         expected += flat @ flat.T
-    measured = kernel_matrix(tangent_kernel(*weights, steps=steps), learn)
+    measured = kernel_matrix(kernel_of(*weights, steps=steps), learn)
     assert np.abs(measured - expected).max() <= 1e-13 * max(np.abs(expected).max(), 1e-3)
 
 
 def test_golden_blocks_of_a_tiny_network():
     entry = CURRICULUM["ntk_tiny"]
     given, expected = entry["inputs"], entry["expected"]
-    kernel = tangent_kernel(given["Wx"], given["Wh"], given["Wy"], steps=4)
+    kernel = kernel_of(given["Wx"], given["Wh"], given["Wy"], steps=4)
     for key, other in (("K12", given["X2"]), ("K11", None)):
         found = trial_kernel(kernel, given["X"], other)
         for name, block in (("output", "Wy"), ("input", "Wx"), ("recurrent", "Wh"), ("total", "total")):
@@ -108,7 +112,7 @@ def test_golden_sharpness():
     entry = RECURRENT["sharpness"]
     expected = entry["expected"]
     for i, rho in enumerate(entry["inputs"]["rho"]):
-        kernel = tangent_kernel(*mode(1.0, rho, 1.0), steps=entry["inputs"]["T"])
+        kernel = kernel_of(*mode(1.0, rho, 1.0), steps=entry["inputs"]["T"])
         largest = np.linalg.eigvalsh(kernel_matrix(kernel))[-1]
         assert largest == pytest.approx(expected["lambda_max"][i], rel=entry["rtol"])
         assert 2 / largest == pytest.approx(expected["lr_max"][i], rel=entry["rtol"])
@@ -127,11 +131,11 @@ def test_golden_change_of_the_kernel_in_one_mode(case):
         return np.linalg.norm(after - before) / size, 1 - alignment
 
     def recurrent(u, b):
-        return tangent_kernel(*mode(np.sqrt(u), b, np.sqrt(u)), steps=len(lags))
+        return kernel_of(*mode(np.sqrt(u), b, np.sqrt(u)), steps=len(lags))
 
     def feedforward(first, second):
         # A two-layer network on all inputs at once is a network of one step.
-        return tangent_kernel(first[None], [[0.0]], [[second]], steps=1)
+        return kernel_of(first[None], [[0.0]], [[second]], steps=1)
 
     first, second = np.sqrt(u0) * b0**lags, np.sqrt(u0)
     imbalance, target = first @ first - second**2, s0 * rho**lags
@@ -153,7 +157,7 @@ def test_golden_hidden_variance_is_the_trace_of_the_output_block():
     entry = RECURRENT["hidden_variance"]
     given = entry["inputs"]
     found = [
-        [np.trace(tangent_kernel(*mode(given["a"], b, 1.0), steps=T).output.reshape(T, T)) for T in given["T"]]
+        [np.trace(kernel_of(*mode(given["a"], b, 1.0), steps=T).output.reshape(T, T)) for T in given["T"]]
         for b in given["b"]
     ]
     np.testing.assert_allclose(found, entry["expected"], rtol=entry["rtol"])
@@ -167,12 +171,12 @@ def test_mode_kernel_is_its_closed_form():
         w = np.concatenate([[0.0], lags[1:] * v[:-1]])
         expected = (a * a + c * c) * np.outer(v, v) + (a * c) ** 2 * np.outer(w, w)
         # Entry by entry: small entries are as good as large ones.
-        np.testing.assert_allclose(kernel_matrix(tangent_kernel(*mode(a, b, c), steps=30)), expected, rtol=1e-12)
+        np.testing.assert_allclose(kernel_matrix(kernel_of(*mode(a, b, c), steps=30)), expected, rtol=1e-12)
 
 
 def test_single_trials_lose_their_axis():
     weights = network(2, 3, 2)
-    kernel = tangent_kernel(*weights, steps=4)
+    kernel = kernel_of(*weights, steps=4)
     x, z = np.random.default_rng(4).normal(size=(2, 3, 4, 2))
     many = trial_kernel(kernel, x, z).total
     np.testing.assert_allclose(trial_kernel(kernel, x[1], z).total, many[1], rtol=1e-12)
@@ -182,8 +186,8 @@ def test_single_trials_lose_their_axis():
 
 def test_too_large_kernels_are_refused_before_they_are_made():
     with pytest.raises(InvalidSpec, match=r"kernel of 1000 lags, 16 inputs and 4 outputs must fit into 2,048 MB"):
-        tangent_kernel(*network(16, 8, 4), steps=1000)
-    kernel = tangent_kernel(*network(1, 2, 1), steps=3, memory_limit=10_000)
+        kernel_of(*network(16, 8, 4), steps=1000)
+    kernel = kernel_of(*network(1, 2, 1), steps=3, memory_limit=10_000)
     with pytest.raises(InvalidSpec, match=r"kernel of 100 by 100 trials must fit.*raise memory_limit"):
         trial_kernel(kernel, np.zeros((100, 3, 1)))
 
@@ -191,10 +195,10 @@ def test_too_large_kernels_are_refused_before_they_are_made():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: tangent_kernel(np.ones((2, 1)), np.eye(3), np.ones((1, 2)), steps=2), "meet in the same hidden"),
-        (lambda: tangent_kernel(*mode(1, 1, 1), steps=0), "steps must be a whole number"),
-        (lambda: tangent_kernel(*mode(1, 1, 1), steps=2).dense(("inputs",)), "did you mean 'input'"),
-        (lambda: trial_kernel(tangent_kernel(*mode(1, 1, 1), steps=2), np.ones((3, 1))), "2 steps and 1 inputs"),
+        (lambda: kernel_of(np.ones((2, 1)), np.eye(3), np.ones((1, 2)), steps=2), "meet in the same hidden"),
+        (lambda: kernel_of(*mode(1, 1, 1), steps=0), "steps must be a whole number"),
+        (lambda: kernel_of(*mode(1, 1, 1), steps=2).dense(("inputs",)), "did you mean 'input'"),
+        (lambda: trial_kernel(kernel_of(*mode(1, 1, 1), steps=2), np.ones((3, 1))), "2 steps and 1 inputs"),
     ],
 )
 def test_kernels_that_mean_nothing_are_refused(call, words):

@@ -18,7 +18,7 @@ import learncast as lc
 from learncast.dynamics.balanced.two_layer import TwoLayerSolution, shallow
 from learncast.dynamics.pooled import PooledProblem
 from learncast.planning.forgetting import IrregularSwitch
-from learncast.representation.decoupling import peak_time, two_mode_coupling
+from learncast.representation.similarity import peak_time, two_mode_coupling
 
 FOLDER = Path(__file__).parent
 GOLDEN = {entry["id"]: entry for entry in json.loads((FOLDER / "golden" / "two_layer.json").read_text())["entries"]}

@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.dynamics import mode_equation
-from learncast.dynamics.steps import strides
+from learncast.dynamics.steps.strides import Descents
 from learncast.validation import FloatArray
 
 #: Relative rounding of a strength that was computed to lie on an edge of the band.
@@ -350,13 +349,11 @@ class Problem:
 
     def strength(self, time: Any, start: FloatArray) -> FloatArray:
         """Strengths after a flow time shared by the modes."""
-        return mode_equation.strength(np.asarray(time)[..., None], start, self.imbalance, self.cross, self.power)
+        return strength(np.asarray(time)[..., None], start, self.imbalance, self.cross, self.power)
 
     def arrival(self, start: FloatArray, tolerance: Any) -> tuple[FloatArray, FloatArray]:
         """Flow time until all modes are within the tolerance, and the strengths then."""
-        times, edges = mode_equation.time_to_band(
-            start, self.imbalance, self.cross, self.power, np.asarray(tolerance)[..., None]
-        )
+        times, edges = time_to_band(start, self.imbalance, self.cross, self.power, np.asarray(tolerance)[..., None])
         if times.shape[-1] == 1:  # one mode ends on the edge itself, no exponential needed
             return times[..., 0], edges
         last = times.max(axis=-1)
@@ -364,10 +361,8 @@ class Problem:
 
     def predicted_steps(self, start: FloatArray, tolerance: Any, learning_rate: float) -> FloatArray:
         """Whole descent steps until all modes are within the tolerance, to first order in the learning rate."""
-        times, edges = mode_equation.time_to_band(
-            start, self.imbalance, self.cross, self.power, np.asarray(tolerance)[..., None]
-        )
-        counts = mode_equation.descent_steps(start, edges, self.imbalance, self.cross, self.power, times, learning_rate)
+        times, edges = time_to_band(start, self.imbalance, self.cross, self.power, np.asarray(tolerance)[..., None])
+        counts = descent_steps(start, edges, self.imbalance, self.cross, self.power, times, learning_rate)
         return np.asarray(counts.max(axis=-1))
 
     @property
@@ -377,7 +372,7 @@ class Problem:
 
     def within(self, tolerance: Any) -> Arrived:
         """Whether all modes are within the tolerance, one for all rows or one a row."""
-        return self.near(np.asarray(tolerance)[..., None] * mode_equation.band_scale(self.optimum))
+        return self.near(np.asarray(tolerance)[..., None] * band_scale(self.optimum))
 
     def near(self, room: FloatArray) -> Arrived:
         """Whether every mode is so near its optimum."""
@@ -401,44 +396,50 @@ class Problem:
         return arrived
 
     def counted(
-        self, weights: FloatArray, arrived: Arrived, learning_rate: float, most_steps: int = MOST_STEPS
+        self, start: FloatArray, arrived: Arrived, learning_rate: float, most_steps: int = MOST_STEPS
     ) -> tuple[FloatArray, FloatArray]:
-        """Steps of gradient descent until weights (rows, 2, modes) have arrived, and the weights then.
+        """Steps of gradient descent until weights `start` (rows, 2, modes) have arrived, and the weights then.
 
         Infinite where descent runs away or the flow never arrives, which is not waited for; unknown (nan) where it does
         not arrive in time.
         """
-        every = np.arange(len(weights))
-        lost = ~(np.abs(weights).reshape(len(weights), -1).max(axis=1, initial=0.0) < LOST)
-        weights = np.where(lost[:, None, None], 0.0, weights)
-        a, c = weights[:, 0], weights[:, 1]
-        strength, imbalance = a * c, (a - c) * (a + c)
+        every = np.arange(len(start))
+        lost = ~(np.abs(start).reshape(len(start), -1).max(axis=1, initial=0.0) < LOST)
+        start = np.where(lost[:, None, None], 0.0, start)
+        a, c = start[:, 0], start[:, 1]
+        u, imbalance = a * c, (a - c) * (a + c)
         imbalance = np.where(np.abs(imbalance) <= BALANCED * (a**2 + c**2), 0.0, imbalance)
-        sharp = (mode_equation.sharpness(strength, imbalance, self.cross, self.power) * learning_rate > 2.0).any(
-            axis=-1
-        )
-        end = mode_equation.strength(np.inf, strength, imbalance, self.cross, self.power)
-        rest = np.stack(mode_equation.weights(a, c, end), axis=1)
+        sharp = (sharpness(u, imbalance, self.cross, self.power) * learning_rate > 2.0).any(axis=-1)
+        end = strength(np.inf, u, imbalance, self.cross, self.power)
+        rest = np.stack(weights(a, c, end), axis=1)
         # What rests on the very edge, or at an optimum of no width, is reached at infinite time only.
-        hopeless = lost | ((sharp | ~arrived(rest, every, -EDGE)) & ~arrived(weights, every))
-        steps, ends = np.where(hopeless, np.inf, np.nan), weights.copy()
+        hopeless = lost | ((sharp | ~arrived(rest, every, -EDGE)) & ~arrived(start, every))
+        steps, ends = np.where(hopeless, np.inf, np.nan), start.copy()
         going = every[~hopeless]
         if len(going):
             part = Problem(_rows(self.cross, going), _rows(self.power, going), self.imbalance)
-            descents = part._descents(weights[going], lambda w, rows: arrived(w, going[rows]))
-            steps[going], ends[going] = strides.counted(descents, weights[going], learning_rate, most_steps)
+            descents = part._descents(start[going], lambda w, rows: arrived(w, going[rows]), learning_rate)
+            steps[going], ends[going] = descents.counted(start[going], most_steps)
         return steps, ends
 
     def descended(self, weights: FloatArray, stops: Sequence[int], learning_rate: float) -> list[FloatArray]:
         """Weights (rows, 2, modes) after each of these rising numbers of steps of gradient descent."""
-        descents = self._descents(weights, lambda w, rows: np.zeros(len(w), dtype=bool))
-        return strides.descended(descents, weights, np.arange(len(weights)), learning_rate, stops)
+        never = self._descents(weights, lambda w, rows: np.zeros(len(w), dtype=bool), learning_rate)
+        return never.descended(weights, stops)
 
-    def _descents(self, weights: FloatArray, arrived: Arrived) -> _ModeDescents:
+    def _descents(self, weights: FloatArray, arrived: Arrived, learning_rate: float) -> Descents:
+        """Modes that descend side by side: a <- a + eta c (beta - u B), c <- c + eta a (beta - u B)."""
+
+        def slope(states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
+            # The pull on a mode is that on both its weights.
+            pull = _rows(self.cross, rows) - _rows(self.power, rows) * (states[:, 0] * states[:, 1])
+            return np.asarray(states[:, ::-1] * pull[:, None])
+
         a, c = weights[:, 0], weights[:, 1]
-        sharp = mode_equation.sharpness(a * c, (a - c) * (a + c), self.cross, self.power)
+        sharp = sharpness(a * c, (a - c) * (a + c), self.cross, self.power)
         growth = float(np.abs(self.cross).max(initial=0.0))
-        return _ModeDescents(self, arrived, float(sharp[np.isfinite(sharp)].max(initial=0.0)), growth)
+        curvature = float(sharp[np.isfinite(sharp)].max(initial=0.0))
+        return Descents(slope, arrived, curvature, growth, learning_rate)
 
 
 def _below(values: FloatArray, most: FloatArray, edge: float) -> NDArray[np.bool_]:
@@ -448,19 +449,3 @@ def _below(values: FloatArray, most: FloatArray, edge: float) -> NDArray[np.bool
 def _rows(values: Any, rows: NDArray[np.intp]) -> Any:
     """Values of some rows; one row of them stands for all."""
     return values[rows] if values.ndim > 1 else values
-
-
-@dataclass(frozen=True, eq=False)
-class _ModeDescents:
-    """Modes that descend side by side: a <- a + eta c (beta - u B), c <- c + eta a (beta - u B)."""
-
-    problem: Problem
-    arrived: Arrived
-    curvature: float
-    growth: float
-
-    def slope(self, states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
-        """Minus the gradient; the pull on a mode is that on both its weights."""
-        p = self.problem
-        pull = _rows(p.cross, rows) - _rows(p.power, rows) * (states[:, 0] * states[:, 1])
-        return np.asarray(states[:, ::-1] * pull[:, None])

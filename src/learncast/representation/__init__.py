@@ -7,7 +7,7 @@ from typing import Any
 
 _HOME = {
     "hidden_similarity": "similarity",
-    "off_diagonal_strength": "decoupling",
+    "off_diagonal_strength": "similarity",
     "representation_distance": "similarity",
     "richness": "richness",
     "tangent_kernel": "similarity",

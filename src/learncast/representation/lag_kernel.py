@@ -84,41 +84,24 @@ class TrialKernel:
         return self.output + self.input + self.recurrent
 
 
-def tangent_kernel(
-    input_weights: ArrayLike,
-    recurrent_weights: ArrayLike,
-    output_weights: ArrayLike,
-    *,
-    steps: int,
-    memory_limit: float = MEMORY_LIMIT,
-) -> LagKernel:
-    """Return the tangent kernel of the last output of a linear RNN after `steps` inputs.
+def network_kernel(network: LinearRNN | TwoLayer, *, steps: int = 1, memory_limit: float = MEMORY_LIMIT) -> LagKernel:
+    """Return the tangent kernel of the last output of a network after `steps` inputs.
 
     With F_k = W_h^k W_x and J_k = W_y W_h^k, the derivatives of the output by W_y, W_x and W_h at lag k are
     F_k, J_k and Phi_k = sum_{p+q=k-1} J_p (x) F_q; the blocks are the Gram matrices of these over lags.
 
     Parameters
     ----------
-    input_weights : array (hidden, inputs)
-    recurrent_weights : array (hidden, hidden)
-    output_weights : array (outputs, hidden)
+    network : LinearRNN or TwoLayer
+        A two-layer one is a recurrent network of one step.
     steps : int
         Inputs before the readout, as many as the kernel has lags.
     memory_limit : float
         Bytes beyond which a kernel is refused.
     """
-    W_x = real_array("input_weights", input_weights, ndim=2)
-    W_h = real_array("recurrent_weights", recurrent_weights, ndim=2)
-    W_y = real_array("output_weights", output_weights, ndim=2)
-    lags = count("steps", steps, why="the kernel has one lag per step")
+    lags, (W_x, W_y) = count("steps", steps, why="the kernel has one lag per step"), network.maps
+    W_h = np.zeros((network.hidden_size,) * 2) if isinstance(network, TwoLayer) else network.recurrent_weights
     (hidden, inputs), outputs = W_x.shape, len(W_y)
-    if W_h.shape != (hidden, hidden) or W_y.shape[1] != hidden or 0 in W_x.shape + W_y.shape:
-        raise InvalidSpec(
-            required="weights must be (hidden, inputs), (hidden, hidden) and (outputs, hidden)",
-            got=f"{W_x.shape}, {W_h.shape}, {W_y.shape}",
-            why="the three layers must meet in the same hidden units",
-            remedy="transpose or trim the weights",
-        )
     features = lags * inputs * outputs * min(hidden, lags * inputs) * min(hidden, lags * outputs)
     needed = (lags * inputs * outputs) ** 2 + features + lags * hidden * (inputs + outputs)
     _require_room(needed, f"the kernel of {lags} lags, {inputs} inputs and {outputs} outputs", memory_limit)
@@ -126,14 +109,6 @@ def tangent_kernel(
         F = powers(W_x.T, W_h.T, lags)  # (lags, inputs, hidden)
         J = powers(W_y, W_h, lags)  # (lags, outputs, hidden)
         return LagKernel(_gram(F), _gram(J), _recurrent_block(J, F), memory_limit)
-
-
-def network_kernel(network: LinearRNN | TwoLayer, *, steps: int = 1) -> LagKernel:
-    """Return the tangent kernel of a network; a two-layer one is a recurrent network of one step."""
-    if isinstance(network, TwoLayer):
-        idle = np.zeros((network.hidden_size, network.hidden_size))
-        return tangent_kernel(network.first, idle, network.second, steps=1)
-    return tangent_kernel(network.input_weights, network.recurrent_weights, network.output_weights, steps=steps)
 
 
 def trial_kernel(
@@ -226,5 +201,5 @@ def _require_room(numbers: int, what: str, limit: float) -> None:
             required=f"{what} must fit into {limit / 2**20:,.0f} MB",
             got=f"a need of {8 * numbers / 2**20:,.0f} MB",
             why="it would exhaust the memory before it is of use",
-            remedy="use fewer steps, channels or trials at a time, or raise memory_limit in tangent_kernel",
+            remedy="use fewer steps, channels or trials at a time, or raise memory_limit in network_kernel",
         )

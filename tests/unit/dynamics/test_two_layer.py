@@ -17,7 +17,7 @@ from learncast.cli import app
 from learncast.dynamics.balanced.two_layer import TwoLayerSolution, shallow
 from learncast.planning.forgetting import IrregularSwitch
 from learncast.representation import similarity as representation
-from learncast.representation.decoupling import peak_time, two_mode_coupling
+from learncast.representation.similarity import peak_time, two_mode_coupling
 from learncast.tasks.covariance import Dense, Kronecker, Sampled
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -85,14 +85,4 @@ class Optimizer:
 
     def copy(self) -> Optimizer:
         """The same optimiser in the same state; updates replace arrays, so they can be shared."""
-        return Optimizer(
-            self.name,
-            self.learning_rate,
-            self.momentum,
-            self.betas,
-            self.eps,
-            self.weight_decay,
-            self.steps,
-            dict(self.first),
-            dict(self.second),
-        )
+        return replace(self, first=dict(self.first), second=dict(self.second))

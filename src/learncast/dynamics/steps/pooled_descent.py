@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.linalg import qr
 from scipy.optimize import minimize_scalar
 
-from learncast.dynamics.steps import strides
+from learncast.dynamics.steps.strides import Descents
 from learncast.validation import FloatArray
 
 #: Share of the largest column of the weights below which a hidden direction is round-off.
@@ -141,26 +141,17 @@ class PooledDescent:
 
         Infinite where descent runs away, unknown (nan) where it does not arrive in time.
         """
-        return strides.counted(self._towards(goal, states), states, learning_rate, most_steps)
+        return self._towards(np.asarray(goal), states, learning_rate).counted(states, most_steps)
 
     def descended(self, states: FloatArray, stops: Sequence[int], learning_rate: float) -> list[FloatArray]:
         """States after each of these rising numbers of steps."""
-        return strides.descended(self._towards(0.0, states), states, np.arange(len(states)), learning_rate, stops)
+        return self._towards(np.zeros(()), states, learning_rate).descended(states, stops)
 
-    def _towards(self, goal: Any, states: FloatArray) -> _Towards:
-        """The same with a goal, and strides for the sharpest that these states meet."""
-        return _Towards(self, np.asarray(goal), max(self.curvature, self.sharpness(states)), self.growth)
+    def _towards(self, goal: FloatArray, states: FloatArray, learning_rate: float) -> Descents:
+        """Descents to a goal, with strides for the sharpest that these states meet."""
 
+        def arrived(states: FloatArray, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+            return np.asarray(self.excess(states, rows) <= (goal[rows] if goal.ndim else goal))
 
-@dataclass(frozen=True, eq=False)
-class _Towards:
-    problem: PooledDescent
-    goal: FloatArray
-    curvature: float
-    growth: float
-
-    def slope(self, states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
-        return self.problem.slope(states, rows)
-
-    def arrived(self, states: FloatArray, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        return np.asarray(self.problem.excess(states, rows) <= (self.goal[rows] if self.goal.ndim else self.goal))
+        curvature = max(self.curvature, self.sharpness(states))
+        return Descents(self.slope, arrived, curvature, self.growth, learning_rate)

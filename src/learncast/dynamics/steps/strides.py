@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,27 +33,8 @@ BLOCK, KEPT = 64, 4096
 #: Weights that have grown by this factor have run away.
 RUNAWAY = 1e8
 
-
-class Descents(Protocol):
-    """Gradient descents that run side by side, one a row of states (rows, ...)."""
-
-    @property
-    def curvature(self) -> float:
-        """Largest curvature of the loss along the way."""
-        ...
-
-    @property
-    def growth(self) -> float:
-        """Largest rate at which weights grow away from a saddle."""
-        ...
-
-    def slope(self, states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
-        """Minus the gradient of each row's loss."""
-        ...
-
-    def arrived(self, states: FloatArray, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Whether each row's task is learned."""
-        ...
+#: Of states (rows, ...) and the numbers of these rows, minus the gradient of each row's loss.
+Slope = Callable[[FloatArray, NDArray[np.intp]], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -77,16 +57,16 @@ class Stride:
     inner: FloatArray
     outer: FloatArray
 
-    def taken(self, descents: Descents, states: FloatArray, rows: NDArray[np.intp], learning_rate: float) -> FloatArray:
+    def taken(self, slope: Slope, states: FloatArray, rows: NDArray[np.intp], learning_rate: float) -> FloatArray:
         """States after the stride."""
         reach = self.steps * learning_rate
         slopes: list[FloatArray] = []
         for weights in self.inner:
             at = states
-            for weight, slope in zip(weights, slopes, strict=False):
-                at = at + (reach * weight) * slope
-            slopes.append(descents.slope(at, rows))
-        return states + reach * sum(weight * slope for weight, slope in zip(self.outer, slopes, strict=True))
+            for weight, one in zip(weights, slopes, strict=False):
+                at = at + (reach * weight) * one
+            slopes.append(slope(at, rows))
+        return states + reach * sum(weight * one for weight, one in zip(self.outer, slopes, strict=True))
 
 
 #: Weights that run away overflow, and are told by that.
@@ -124,35 +104,6 @@ def stride_of(steps: int) -> Stride:
     return Stride(steps, inner, outer)
 
 
-def longest(descents: Descents, learning_rate: float, *, precise: bool = False) -> int:
-    """Most steps that one stride may stand for: to count steps, or to know the weights after them."""
-    # Of one mode the curvature at the optimum is twice the growth at the start.
-    rates = {STIFF: (descents.curvature, 2.0), GROWTH: (descents.growth, 1.0)}
-    steps = math.inf
-    for most, (rate, times) in rates.items():
-        if rate > 0:
-            error = PRECISE if precise else ASTRAY * learning_rate * rate / times
-            steps = min(steps, min(most, times * error**0.25) / (learning_rate * rate))
-    return int(min(steps, 1e6)) if steps >= LEAST else 1
-
-
-@_overflowing
-def descended(
-    descents: Descents, states: FloatArray, rows: NDArray[np.intp], learning_rate: float, stops: Sequence[int]
-) -> list[FloatArray]:
-    """States of every row after each of these rising numbers of steps."""
-    most, found, done = longest(descents, learning_rate, precise=True), [], 0
-    for stop in stops:
-        plain = max(_plain(len(states)) - done, 0)
-        for k, steps in enumerate(_cut(stop - done, most, plain, begun=done > 0)):
-            if k % BLOCK == 0:
-                check_time()
-            states = _moved(descents, states, rows, learning_rate, steps)
-        done = stop
-        found.append(states)
-    return found
-
-
 def _graded(most: int) -> list[int]:
     """Strides to begin with: what changes quickly changes at the start."""
     return [most // share for share in (8, 8, 4, 4, 2, 2) if most // share >= LEAST]
@@ -179,96 +130,137 @@ def _cut(steps: int, most: int, plain: int, *, begun: bool) -> list[int]:
     return [*found, left] if left >= LEAST else found + [1] * left
 
 
-def _moved(
-    descents: Descents, states: FloatArray, rows: NDArray[np.intp], learning_rate: float, steps: int
-) -> FloatArray:
-    if steps == 1:
-        return states + learning_rate * descents.slope(states, rows)
-    return stride_of(steps).taken(descents, states, rows, learning_rate)
+@dataclass(frozen=True, eq=False)
+class Descents:
+    """Gradient descents that run side by side, one a row of states (rows, ...).
 
-
-@_overflowing
-def counted(
-    descents: Descents, states: FloatArray, learning_rate: float, most_steps: int
-) -> tuple[FloatArray, FloatArray]:
-    """Steps of descent until each row has arrived, and its state then.
-
-    Infinite where descent runs away or rests elsewhere, unknown (nan) where `most_steps` are not enough. Short descents
-    are taken step by step. Long ones go on in strides up to the stride in which they arrive, which is taken again step
-    by step.
+    Attributes
+    ----------
+    slope : callable
+        Minus the gradient of each row's loss.
+    arrived : callable
+        Whether each row's task is learned.
+    curvature : float
+        Largest curvature of the loss along the way.
+    growth : float
+        Largest rate at which weights grow away from a saddle.
+    learning_rate : float
     """
-    number = len(states)
-    steps, ends = np.full(number, np.nan), states.copy()
-    rows = np.arange(number)
-    limit = RUNAWAY * max(float(np.abs(states).max(initial=0.0)), 1.0)
-    most, taken = longest(descents, learning_rate), 0
-    plain = _plain(number) if most >= LEAST else most_steps
-    grades = _graded(most)
-    late: list[tuple[int, NDArray[np.intp], FloatArray, int]] = []
-    inside = descents.arrived(states, rows)
-    steps[rows[inside]] = 0.0
-    rows, states = rows[~inside], states[~inside]
-    block = 4
-    while len(rows) and taken < most_steps:
-        check_time()
-        if taken < plain:
-            block = max(1, min(2 * block, BLOCK, KEPT // len(rows)))
-            number_of, stride = min(block, plain - taken, most_steps - taken), 1
-        else:
-            number_of, stride = 1, grades.pop(0) if grades else most
-        path = [states]
-        for _ in range(number_of):
-            path.append(_moved(descents, path[-1], rows, learning_rate, stride))
-        after = np.stack(path[1:])
-        flat, who = after.reshape(-1, *states.shape[1:]), np.tile(rows, number_of)
-        gone = ~(np.abs(flat).reshape(len(flat), -1).max(axis=1) < limit)
-        inside = descents.arrived(flat, who) & ~gone
-        gone, inside = gone.reshape(number_of, -1), inside.reshape(number_of, -1)
-        ended = inside | gone
-        going = ~ended.any(axis=0)
-        if not going.all():
-            column = np.flatnonzero(~going)
-            row, who = ended[:, column].argmax(axis=0), rows[column]
-            runs = gone[row, column]
-            if stride == 1:
-                steps[who], ends[who] = taken + row + 1.0, after[row, column]
+
+    slope: Slope
+    arrived: Callable[[FloatArray, NDArray[np.intp]], NDArray[np.bool_]]
+    curvature: float
+    growth: float
+    learning_rate: float
+
+    def longest(self, *, precise: bool = False) -> int:
+        """Most steps that one stride may stand for: to count steps, or to know the weights after them."""
+        # Of one mode the curvature at the optimum is twice the growth at the start.
+        rates = {STIFF: (self.curvature, 2.0), GROWTH: (self.growth, 1.0)}
+        steps = math.inf
+        for most, (rate, times) in rates.items():
+            if rate > 0:
+                error = PRECISE if precise else ASTRAY * self.learning_rate * rate / times
+                steps = min(steps, min(most, times * error**0.25) / (self.learning_rate * rate))
+        return int(min(steps, 1e6)) if steps >= LEAST else 1
+
+    def _moved(self, states: FloatArray, rows: NDArray[np.intp], steps: int) -> FloatArray:
+        if steps == 1:
+            return states + self.learning_rate * self.slope(states, rows)
+        return stride_of(steps).taken(self.slope, states, rows, self.learning_rate)
+
+    @_overflowing
+    def descended(self, states: FloatArray, stops: Sequence[int]) -> list[FloatArray]:
+        """States of every row after each of these rising numbers of steps."""
+        rows, most, found, done = np.arange(len(states)), self.longest(precise=True), [], 0
+        for stop in stops:
+            plain = max(_plain(len(states)) - done, 0)
+            for k, steps in enumerate(_cut(stop - done, most, plain, begun=done > 0)):
+                if k % BLOCK == 0:
+                    check_time()
+                states = self._moved(states, rows, steps)
+            done = stop
+            found.append(states)
+        return found
+
+    @_overflowing
+    def counted(self, states: FloatArray, most_steps: int) -> tuple[FloatArray, FloatArray]:
+        """Steps of descent until each row has arrived, and its state then.
+
+        Infinite where descent runs away or rests elsewhere, unknown (nan) where `most_steps` are not enough. Short
+        descents are taken step by step. Long ones go on in strides up to the stride in which they arrive, which is
+        taken again step by step.
+        """
+        number = len(states)
+        steps, ends = np.full(number, np.nan), states.copy()
+        rows = np.arange(number)
+        limit = RUNAWAY * max(float(np.abs(states).max(initial=0.0)), 1.0)
+        most, taken = self.longest(), 0
+        plain = _plain(number) if most >= LEAST else most_steps
+        grades = _graded(most)
+        late: list[tuple[int, NDArray[np.intp], FloatArray, int]] = []
+        inside = self.arrived(states, rows)
+        steps[rows[inside]] = 0.0
+        rows, states = rows[~inside], states[~inside]
+        block = 4
+        while len(rows) and taken < most_steps:
+            check_time()
+            if taken < plain:
+                block = max(1, min(2 * block, BLOCK, KEPT // len(rows)))
+                number_of, stride = min(block, plain - taken, most_steps - taken), 1
             else:
-                late.append((taken, who[~runs], states[column[~runs]], stride))
-            steps[who[runs]], ends[who[runs]] = np.inf, after[row, column][runs]
-        # What no longer moves at all has come to rest somewhere else.
-        still = (path[-1] == path[-2]).reshape(len(rows), -1).all(axis=1) & going
-        steps[rows[still]], ends[rows[still]] = np.inf, after[-1][still]
-        going &= ~still
-        rows, states, taken = rows[going], after[-1][going], taken + number_of * stride
-    ends[rows] = states
-    for begun, who, at, stride in late:
-        _arrive(descents, who, at, begun, stride, learning_rate, steps, ends)
-    return steps, ends
+                number_of, stride = 1, grades.pop(0) if grades else most
+            path = [states]
+            for _ in range(number_of):
+                path.append(self._moved(path[-1], rows, stride))
+            after = np.stack(path[1:])
+            flat, who = after.reshape(-1, *states.shape[1:]), np.tile(rows, number_of)
+            gone = ~(np.abs(flat).reshape(len(flat), -1).max(axis=1) < limit)
+            inside = self.arrived(flat, who) & ~gone
+            gone, inside = gone.reshape(number_of, -1), inside.reshape(number_of, -1)
+            ended = inside | gone
+            going = ~ended.any(axis=0)
+            if not going.all():
+                column = np.flatnonzero(~going)
+                row, who = ended[:, column].argmax(axis=0), rows[column]
+                runs = gone[row, column]
+                if stride == 1:
+                    steps[who], ends[who] = taken + row + 1.0, after[row, column]
+                else:
+                    late.append((taken, who[~runs], states[column[~runs]], stride))
+                steps[who[runs]], ends[who[runs]] = np.inf, after[row, column][runs]
+            # What no longer moves at all has come to rest somewhere else.
+            still = (path[-1] == path[-2]).reshape(len(rows), -1).all(axis=1) & going
+            steps[rows[still]], ends[rows[still]] = np.inf, after[-1][still]
+            going &= ~still
+            rows, states, taken = rows[going], after[-1][going], taken + number_of * stride
+        ends[rows] = states
+        for begun, who, at, stride in late:
+            self._arrive(who, at, begun, stride, steps, ends)
+        return steps, ends
 
-
-def _arrive(
-    descents: Descents,
-    rows: NDArray[np.intp],
-    states: FloatArray,
-    begun: int,
-    stride: int,
-    learning_rate: float,
-    steps: FloatArray,
-    ends: FloatArray,
-) -> None:
-    """Halve the last stride of some rows and take the rest step by step; rounding may leave an arrival to its end."""
-    begun_at = np.full(len(rows), begun)
-    while stride > SINGLE:
-        half = stride // 2
-        after = _moved(descents, states, rows, learning_rate, half)
-        inside = descents.arrived(after, rows)
-        going = (slice(None),) + (None,) * (states.ndim - 1)
-        states, begun_at = np.where(inside[going], states, after), np.where(inside, begun_at, begun_at + half)
-        stride -= half  # the longer half stands for both: a step more does no harm
-    for n in range(1, stride + 1):
-        states = _moved(descents, states, rows, learning_rate, 1)
-        inside = descents.arrived(states, rows) | (n == stride)
-        steps[rows[inside]], ends[rows[inside]] = begun_at[inside] + n, states[inside]
-        rows, states, begun_at = rows[~inside], states[~inside], begun_at[~inside]
-        if not len(rows):
-            return
+    def _arrive(
+        self,
+        rows: NDArray[np.intp],
+        states: FloatArray,
+        begun: int,
+        stride: int,
+        steps: FloatArray,
+        ends: FloatArray,
+    ) -> None:
+        """Halve the last stride of some rows, take the rest step by step; rounding may leave an arrival to its end."""
+        begun_at = np.full(len(rows), begun)
+        while stride > SINGLE:
+            half = stride // 2
+            after = self._moved(states, rows, half)
+            inside = self.arrived(after, rows)
+            going = (slice(None),) + (None,) * (states.ndim - 1)
+            states, begun_at = np.where(inside[going], states, after), np.where(inside, begun_at, begun_at + half)
+            stride -= half  # the longer half stands for both: a step more does no harm
+        for n in range(1, stride + 1):
+            states = self._moved(states, rows, 1)
+            inside = self.arrived(states, rows) | (n == stride)
+            steps[rows[inside]], ends[rows[inside]] = begun_at[inside] + n, states[inside]
+            rows, states, begun_at = rows[~inside], states[~inside], begun_at[~inside]
+            if not len(rows):
+                return

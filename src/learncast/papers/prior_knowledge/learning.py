@@ -18,8 +18,7 @@ from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom
 from learncast.papers.runs import PaperRun, joined, parts_of, share_of
 from learncast.progress import Progress, silent
-from learncast.representation.decoupling import peak_time, two_mode_coupling
-from learncast.representation.similarity import kernel_of_grams
+from learncast.representation.similarity import kernel_of_grams, peak_time, two_mode_coupling
 from learncast.trajectory import STEPS, described
 from learncast.validation import FloatArray
 
