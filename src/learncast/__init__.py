@@ -6,7 +6,6 @@ The names below load on first use, so that importing learncast costs little and 
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -44,46 +43,40 @@ _ROOMS = ("figures", "learnability", "papers", "planning", "representation", "si
 _TRAINED = ("advise", "learnability", "simulate")
 #: Where names went that were found here before.
 _MOVED = {
-    "CheapestPath": "planning.CheapestPath",
     "ContinualLearning": "Curriculum, which planning.in_sequence returns",
     "Descent": "dynamics.descent.Descent",
-    "Design": "planning.Design",
-    "FastestPath": "planning.FastestPath",
     "LearningTime": "dynamics.solution.LearningTime",
     "Modes": "dynamics.modes.Modes",
     "Provenance": "trajectory.Provenance",
     "Response": "responses.response.Response",
-    "Schedule": "planning.Schedule",
     "TrainingLoop": "practice.TrainingLoop, which plan.training_loop() makes",
-    "best_schedule": "planning.best_schedule",
-    "cheapest_path": "planning.cheapest_path",
-    "convergence_order": "planning.convergence_order",
-    "design": "planning.design",
-    "fastest_path": "planning.fastest_path",
     "forgetting_front": "planning.forgetting_front, or plan.front(task)",
     "gradient_flow": 'solve(..., by="flow"), or dynamics.gradient_flow.gradient_flow',
-    "hidden_similarity": "representation.hidden_similarity",
     "learn_in_sequence": "planning.in_sequence",
     "modes": "dynamics.modes.modes",
-    "off_diagonal_strength": "representation.off_diagonal_strength",
     "printed_time": "papers.printed_time",
-    "rehearse": "planning.rehearse",
-    "representation_distance": "representation.representation_distance",
     "response": "responses.response.response",
-    "richness": "representation.richness",
-    "shallow": "dynamics.balanced.shallow.shallow",
+    "shallow": "dynamics.balanced.two_layer.shallow",
     "solve_response": "responses.modes.solve_response",
-    "tangent_kernel": "representation.lag_kernel",
-    "tangent_kernel_summary": "representation.tangent_kernel_summary",
-    "training_loop_of": "planning.training_loop_of",
+    "tangent_kernel": "representation.tangent_kernel",
 }
+#: Rooms into which other names went under their own name.
+_WITHIN = {
+    "planning": "CheapestPath Design FastestPath Schedule best_schedule cheapest_path convergence_order design "
+    "fastest_path rehearse training_loop_of",
+    "representation": "hidden_similarity off_diagonal_strength representation_distance richness tangent_kernel_summary",
+}
+_MOVED |= {name: f"{room}.{name}" for room, names in _WITHIN.items() for name in names.split()}
 
 __all__ = [*sorted(_HOME), *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _TRAINED and find_spec("torch") is None:
-        raise _without_torch(name)
+    if name in _TRAINED:
+        from learncast.packages import package
+
+        remedy = "pip install 'learncast[torch]'"
+        package("torch", f"for learncast.{name}", why="networks are trained with it", remedy=remedy)
     if name in _HOME:
         value = getattr(import_module(f"learncast.{_HOME[name]}"), name)
         globals()[name] = value
@@ -93,17 +86,6 @@ def __getattr__(name: str) -> Any:
     if name in _MOVED:
         raise AttributeError(f"learncast.{name} has moved: use learncast.{_MOVED[name]}")
     raise AttributeError(f"module 'learncast' has no attribute {name!r}")
-
-
-def _without_torch(name: str) -> Exception:
-    from learncast.errors import InvalidSpec
-
-    return InvalidSpec(
-        required=f"torch must be installed for learncast.{name}",
-        got="no such package",
-        why="networks are trained with it",
-        remedy="pip install 'learncast[torch]'",
-    )
 
 
 def __dir__() -> list[str]:

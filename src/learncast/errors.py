@@ -59,18 +59,8 @@ class AssumptionViolated(LearncastError):
         The measured number and the largest one under which the theory is exact.
     """
 
-    def __init__(
-        self,
-        *,
-        assumption: str,
-        measured: float,
-        allowed: float,
-        required: str,
-        got: str,
-        why: str,
-        remedy: str,
-    ) -> None:
-        super().__init__(required=required, got=got, why=why, remedy=remedy)
+    def __init__(self, *, assumption: str, measured: float, allowed: float, **parts: str) -> None:
+        super().__init__(**parts)
         self.assumption, self.measured, self.allowed = assumption, measured, allowed
 
 

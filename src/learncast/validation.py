@@ -78,9 +78,7 @@ def positive(name: str, value: Any, *, why: str) -> float:
     """Return `value` as a finite number above zero."""
     number = _number(name, value, why)
     if not number > 0:
-        raise InvalidSpec(
-            required=f"{name} must be positive", got=brief(value), why=why, remedy=f"choose {name} above 0"
-        )
+        raise _refused(value, f"{name} must be positive", why, f"choose {name} above 0")
     return number
 
 
@@ -88,12 +86,7 @@ def between(name: str, value: Any, low: float, high: float, *, why: str) -> floa
     """Return `value` as a number in [low, high]."""
     number = _number(name, value, why)
     if not low <= number <= high:
-        raise InvalidSpec(
-            required=f"{name} must lie between {low:g} and {high:g}",
-            got=brief(value),
-            why=why,
-            remedy=f"choose {name} in that range",
-        )
+        raise _refused(value, f"{name} must lie between {low:g} and {high:g}", why, f"choose {name} in that range")
     return number
 
 
@@ -101,12 +94,8 @@ def count(name: str, value: Any, *, least: int = 1, why: str) -> int:
     """Return `value` as an integer of at least `least`."""
     number = _number(name, value, why)
     if number != int(number) or number < least:
-        raise InvalidSpec(
-            required=f"{name} must be a whole number of at least {least}",
-            got=brief(value),
-            why=why,
-            remedy=f"choose a whole number for {name}",
-        )
+        required = f"{name} must be a whole number of at least {least}"
+        raise _refused(value, required, why, f"choose a whole number for {name}")
     return int(number)
 
 
@@ -153,12 +142,8 @@ def one_of(name: str, value: Any, choices: tuple[str, ...], *, why: str) -> str:
     """Return `value` if it is one of `choices`, else suggest the nearest."""
     if value in choices:
         return str(value)
-    raise InvalidSpec(
-        required=f"{name} must be one of {', '.join(choices)}",
-        got=brief(value),
-        why=why,
-        remedy=suggestion(str(value), choices) or "use one of these words",
-    )
+    remedy = suggestion(str(value), choices) or "use one of these words"
+    raise _refused(value, f"{name} must be one of {', '.join(choices)}", why, remedy)
 
 
 def suggestion(word: str, choices: tuple[str, ...]) -> str:
@@ -173,14 +158,14 @@ def _number(name: str, value: Any, why: str) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError) as error:
-        raise InvalidSpec(
-            required=f"{name} must be a number", got=brief(value), why=why, remedy=f"give {name} as a number"
-        ) from error
+        raise _refused(value, f"{name} must be a number", why, f"give {name} as a number") from error
     if not math.isfinite(number):
-        raise InvalidSpec(
-            required=f"{name} must be finite", got=brief(value), why=why, remedy=f"choose a finite number for {name}"
-        )
+        raise _refused(value, f"{name} must be finite", why, f"choose a finite number for {name}")
     return number
+
+
+def _refused(value: Any, required: str, why: str, remedy: str) -> InvalidSpec:
+    return InvalidSpec(required=required, got=brief(value), why=why, remedy=remedy)
 
 
 def brief(value: Any) -> str:

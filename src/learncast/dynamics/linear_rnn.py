@@ -77,11 +77,11 @@ class ModeSolution(Solution):
         """Return the network as it is after `time` gradient steps of the flow."""
         a, c = self._weights(self._strengths(np.array([checked_time(time)]))[0])
         alignment, frame = self.modes.alignment, self.modes.frame
-        return LinearRNN(
+        first, second = (
             (alignment.directions * a) @ frame.mode_inputs.T,
-            self.network.recurrent_weights,
             (frame.mode_outputs * c) @ alignment.directions.T,
         )
+        return self.network.with_maps(first, second)
 
     @property
     def optimum(self) -> FloatArray:

@@ -53,14 +53,13 @@ class PooledProblem:
         """Pool a task's inputs as the network does."""
         check_fit(task, network, why="only linear networks pool their inputs")
         if isinstance(network, TwoLayer):
-            b, residual, first, second = 0.0, 0.0, network.first, network.second
+            b, residual = 0.0, 0.0
         else:
             W_h = network.recurrent_weights
             b = float(np.trace(W_h)) / len(W_h)
             residual = share(float(np.linalg.norm(W_h - b * np.eye(len(W_h)))), float(np.linalg.norm(W_h)))
-            first, second = network.input_weights, network.output_weights
         cross, power = pooled_statistics(task, b)
-        return cls(task, cross.T, power, task.target_power, b, first, second, residual)
+        return cls(task, cross.T, power, task.target_power, b, *network.maps, residual)
 
     @property
     def variance(self) -> float:

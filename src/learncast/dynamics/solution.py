@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 
 from learncast.assumptions import Assumption, exact
 from learncast.citations import bibliography
@@ -105,24 +106,26 @@ class Solution(ABC):
     def time_to_loss(self, tolerance: float) -> float:
         """First time, in gradient steps, at which the excess loss is at most `tolerance`; infinite if never.
 
-        The loss never rises under a flow, so that halving a doubled time finds it.
+        The loss never rises under a flow, so that the first bracket holds the only crossing.
         """
 
-        def left(time: float) -> float:
-            return float(self.at([time])["excess_loss"][0])
+        def gap(time: float) -> float:
+            return self._excess_loss(time) - tolerance
 
-        if left(0.0) <= tolerance:
+        if gap(0.0) <= 0:
             return 0.0
-        if not left(math.inf) < tolerance:
+        if not gap(math.inf) < 0:
             return math.inf
         late = 1.0
-        while left(late) > tolerance:
+        while gap(late) > 0:
             late *= 2.0
-        early = late / 2.0 if late > 1.0 else 0.0
-        for _ in range(60):
-            middle = (early + late) / 2
-            early, late = (middle, late) if left(middle) > tolerance else (early, middle)
-        return late
+        if late == math.inf:
+            return late
+        early = late / 2.0 if gap(late / 2.0) > 0 else 0.0
+        return float(brentq(gap, early, late, xtol=1e-300, rtol=4 * np.finfo(float).eps))
+
+    def _excess_loss(self, time: float) -> float:
+        return float(self.at([time])["excess_loss"][0])
 
     @property
     @abstractmethod

@@ -14,7 +14,7 @@ from learncast.tasks.covariance import check_room
 from learncast.tasks.geometry import ABSENT, common_frame, mode_strengths, pooled_statistics
 from learncast.tasks.task import Task
 from learncast.trajectory import spec_hash
-from learncast.validation import FloatArray, count, frozen, one_of, positive, real_array
+from learncast.validation import FloatArray, count, frozen, one_of, one_or_each, positive, real_array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,8 +106,8 @@ class LinearRNN:
         b = _eigenvalues(recurrence, modes, hidden)
         if task is not None:
             right = right * _signs(task, left, right, b[:modes])
-        a = present * _per_mode("initial", initial, modes)
-        c = a if output_initial is None else present * _per_mode("output_initial", output_initial, modes)
+        a = present * one_or_each("initial", initial, modes, of="modes")
+        c = a if output_initial is None else present * one_or_each("output_initial", output_initial, modes, of="modes")
         return cls(
             np.concatenate([a[:, None] * left.T, np.zeros((hidden - modes, len(left)))]),
             np.diag(b),
@@ -224,18 +224,6 @@ def _signs(task: Task, left: FloatArray, right: FloatArray, recurrence: FloatArr
     pooled = {b: pooled_statistics(task, b)[0] for b in set(recurrence.tolist())}
     cross = [left[:, k] @ pooled[b] @ right[:, k] for k, b in enumerate(recurrence.tolist())]
     return np.where(np.array(cross) < 0, -1.0, 1.0)
-
-
-def _per_mode(name: str, value: Any, modes: int) -> FloatArray:
-    array = real_array(name, value, ndim=(0, 1))
-    if array.ndim and len(array) != modes:
-        raise InvalidSpec(
-            required=f"{name} must be a number or one for each of the {modes} modes",
-            got=f"{len(array)} numbers",
-            why="each mode has its own start",
-            remedy="give a single number, or match the modes",
-        )
-    return np.broadcast_to(array, (modes,))
 
 
 def _eigenvalues(recurrence: Any, modes: int, hidden: int) -> FloatArray:

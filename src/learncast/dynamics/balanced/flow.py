@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dgemm, dsyrk, dtrsm
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg.blas import dtrsm
 
 from learncast.errors import InvalidSpec
 from learncast.validation import FloatArray, between, real_array
@@ -25,12 +24,8 @@ _SEPARABLE = 32.0
 _SLACK = 256.0
 #: Numbers in one array of a chunk of times: a few such arrays fit a cache.
 _CHUNK = 1 << 16
-#: Numbers in one matrix below which numpy's stacked products beat one BLAS call per time.
-_SMALL = 1 << 13
 #: Columns up to which substitution over all times at once beats one triangular solve per time.
 _FEW = 8
-#: Rows of a square that is mirrored in one go.
-_TILE = 64
 
 
 class BalancedFlow:
@@ -149,7 +144,8 @@ class BalancedFlow:
         size = sum(self._shape)
 
         def gram(Z: FloatArray, out: FloatArray) -> None:
-            _outer(self._spectrum.join(Z), out)
+            Q = self._spectrum.join(Z)
+            np.matmul(Q, _transpose(Q), out=out)
 
         return self._evaluate(times, gram, (size, size))[0]
 
@@ -158,7 +154,8 @@ class BalancedFlow:
         (outputs, inputs), m = self._shape, self.singular_values.size
 
         def observe(Z: FloatArray, gram: FloatArray, strength: FloatArray, loss: FloatArray) -> None:
-            _outer(self._spectrum.join(Z), gram)
+            Q = self._spectrum.join(Z)
+            np.matmul(Q, _transpose(Q), out=gram)
             above, below = Z[:, :m], Z[:, self._spectrum.inputs.shape[1] :][:, :m]
             np.einsum("tkh,tkh->tk", below, above, out=strength)
             error = gram[:, inputs:, :inputs] - self._task
@@ -183,7 +180,7 @@ class BalancedFlow:
         U, Vt = self._spectrum.outputs, self._spectrum.inputs.T
 
         def function(Z: FloatArray, out: FloatArray) -> None:
-            _multiply(_multiply(U, self._spectrum.function(Z)), Vt, out=out)
+            np.matmul(U @ self._spectrum.function(Z), Vt, out=out)
 
         return self._evaluate(times, function, self._shape)[0]
 
@@ -297,14 +294,14 @@ class _Spectrum:
         """Q from singular coordinates."""
         (inputs, v), outputs = self.inputs.shape, len(self.outputs)
         Q = np.empty((len(Z), inputs + outputs, Z.shape[2]))
-        _multiply(self.inputs, Z[:, :v], out=Q[:, :inputs])
-        _multiply(self.outputs, Z[:, v:], out=Q[:, inputs:])
+        np.matmul(self.inputs, Z[:, :v], out=Q[:, :inputs])
+        np.matmul(self.outputs, Z[:, v:], out=Q[:, inputs:])
         return Q
 
     def function(self, Z: FloatArray) -> FloatArray:
         """W2 W1 in singular coordinates."""
         v = self.inputs.shape[1]
-        return _multiply(Z[:, v:], _transpose(Z[:, :v]))
+        return Z[:, v:] @ _transpose(Z[:, :v])
 
     def reach(self, t: FloatArray) -> FloatArray:
         """sqrt((1 - exp(-2 |L| t)) / |L|), (times, rows): sqrt(2 g) without its growth."""
@@ -563,14 +560,8 @@ def _completed(basis: FloatArray, columns: FloatArray) -> FloatArray:
 
 
 def _gram(A: FloatArray, ridge: FloatArray) -> FloatArray:
-    """A^T A + diag(ridge) for every time; of large ones only the lower triangle."""
-    if A[:1].size < _SMALL:
-        G = np.matmul(_transpose(A), A)
-    else:
-        # numpy and scipy bring a BLAS each, and the idle threads of one hold up the other: stay with scipy's here.
-        G = np.empty((len(A), A.shape[2], A.shape[2]))
-        for a, g in zip(A, G, strict=True):
-            dsyrk(1.0, a.T, c=g.T, overwrite_c=1)
+    """A^T A + diag(ridge) for every time."""
+    G = np.matmul(_transpose(A), A)
     np.einsum("tjj->tj", G)[...] += ridge
     return G
 
@@ -579,59 +570,16 @@ def _solved(Y: FloatArray, G: FloatArray) -> FloatArray:
     """Y C^-T in the place of Y, where C C^T = G, for every time."""
     if Y.size == 0:
         return Y
-    if Y.shape[2] <= _FEW:
-        C = np.linalg.cholesky(G)
-        for j in range(Y.shape[2]):
-            if j:
-                Y[:, :, j] -= np.einsum("tik,tk->ti", Y[:, :, :j], C[:, j, :j])
-            Y[:, :, j] /= C[:, j, j, None]
+    C = np.linalg.cholesky(G)
+    if Y.shape[2] > _FEW:
+        for c, y in zip(C, Y, strict=True):
+            dtrsm(1.0, c.T, y.T, trans_a=1, overwrite_b=1)
         return Y
-    if Y[0].size < _SMALL:
-        for C, y in zip(np.linalg.cholesky(G), Y, strict=True):
-            dtrsm(1.0, C.T, y.T, trans_a=1, overwrite_b=1)
-        return Y
-    for g, y in zip(G, Y, strict=True):
-        C, failed = dpotrf(g.T, clean=0, overwrite_a=1)
-        if failed:
-            raise np.linalg.LinAlgError("the Gram matrix of the hidden space is not positive definite")
-        dtrsm(1.0, C, y.T, trans_a=1, overwrite_b=1)
+    for j in range(Y.shape[2]):
+        if j:
+            Y[:, :, j] -= np.einsum("tik,tk->ti", Y[:, :, :j], C[:, j, :j])
+        Y[:, :, j] /= C[:, j, j, None]
     return Y
-
-
-def _outer(A: FloatArray, out: FloatArray) -> None:
-    """A A^T for every time, at half the work of a product of two different matrices."""
-    if A[:1].size < _SMALL:
-        np.matmul(A, _transpose(A), out=out)  # numpy sees that it is one matrix
-        return
-    size = A.shape[1]
-    for a, whole in zip(A, out, strict=True):
-        dsyrk(1.0, a.T, trans=1, c=whole.T, overwrite_c=1)
-        for i in range(0, size, _TILE):  # in tiles, because a transposed copy of the whole misses the cache
-            j = min(i + _TILE, size)
-            whole[i:j, i:j] = np.tril(whole[i:j, i:j]) + np.tril(whole[i:j, i:j], -1).T
-            whole[i:j, j:] = whole[j:, i:j].T
-
-
-def _multiply(left: FloatArray, right: FloatArray, *, out: FloatArray | None = None) -> FloatArray:
-    """Matrix products over a stack of times; either side may be one matrix for all."""
-    if max(left.shape[-2] * left.shape[-1], right.shape[-2] * right.shape[-1]) < _SMALL:
-        return np.matmul(left, right, out=out)
-    if out is None:
-        out = np.empty((max(len(m) for m in (left, right) if m.ndim == 3), left.shape[-2], right.shape[-1]))
-    for k, product in enumerate(out):
-        a, b = left[k] if left.ndim == 3 else left, right[k] if right.ndim == 3 else right
-        # BLAS counts columns first: the transposed product of the transposes, without a copy of either.
-        as_is_a, as_is_b = a.flags.f_contiguous, b.flags.f_contiguous
-        dgemm(
-            1.0,
-            b if as_is_b else b.T,
-            a if as_is_a else a.T,
-            trans_a=as_is_b,
-            trans_b=as_is_a,
-            c=product.T,
-            overwrite_c=1,
-        )
-    return out
 
 
 def _transpose(stack: FloatArray) -> FloatArray:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy.optimize import brentq
 
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
@@ -120,9 +119,7 @@ class TwoLayerSolution(Solution):
         """The network after `time` gradient steps, its hidden space turned to be nearest to the start."""
         step = checked_time(time)
         first, second = self.flow.weights(float(self._flow_times(np.array([step]))[0]))
-        if isinstance(self.network, TwoLayer):
-            return TwoLayer(first, second)
-        return LinearRNN(first, self.network.recurrent_weights, second)
+        return self.network.with_maps(first, second)
 
     def time_to(self, accuracy: float) -> LearningTime:
         """First time at which |W2 W1 - optimum| <= (1 - accuracy) |optimum|, by root finding on the exact loss.
@@ -132,7 +129,7 @@ class TwoLayerSolution(Solution):
         accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
         whole = float((self.optimum**2).sum()) * self.problem.variance / 2
         excess = (1.0 - accuracy) ** 2 * whole
-        steps = self._time_to_excess(excess)
+        steps = super().time_to_loss(excess)
         fine = Status.ok if conditions.exact(self._flow_assumptions) else Status.outside_theory
         status = Status.not_learned if math.isinf(steps) else fine
         counted = self.problem.counted(excess, self.learning_rate) if math.isfinite(steps) else steps
@@ -141,25 +138,10 @@ class TwoLayerSolution(Solution):
     def time_to_loss(self, tolerance: float) -> float:
         """First time, in gradient steps, at which the excess loss is at most `tolerance`; infinite if never."""
         positive("tolerance", tolerance, why="the optimum itself is never reached")
-        return self._time_to_excess(tolerance)
+        return super().time_to_loss(tolerance)
 
-    def _time_to_excess(self, tolerance: float) -> float:
-        def gap(t: float) -> float:
-            return float(self.problem.variance * self.flow.losses(t)) - tolerance
-
-        if gap(0.0) <= 0:
-            return 0.0
-        if self._clock == 0 or gap(math.inf) >= 0:
-            return math.inf
-        # The loss never rises under the flow, so the first bracket holds the only crossing.
-        sizes = [float(np.linalg.norm(w, 2)) ** 2 for w in (self.problem.first, self.problem.second)]
-        late = 1.0 / max(float(self.flow.singular_values.max(initial=0.0)), *sizes)
-        while gap(late) > 0:
-            late *= 2.0
-            if late > 1e300:
-                return math.inf
-        early = late / 2.0 if gap(late / 2.0) > 0 else 0.0
-        return float(brentq(gap, early, late, xtol=1e-300, rtol=4 * np.finfo(float).eps)) / self._clock
+    def _excess_loss(self, time: float) -> float:
+        return self.problem.variance * float(self.flow.losses(self._flow_times(np.array([time])))[0])
 
     @property
     def _flow_assumptions(self) -> tuple[Assumption, ...]:
@@ -218,7 +200,7 @@ class TwoLayerSolution(Solution):
                 f"{units} hidden unit{'' if units == 1 else 's'} cannot hold every mode: {which} {stay} unlearned, "
                 f"final excess loss {left:.4g}",
             )
-        stall = self._time_to_excess((1 + ARRIVED) * left)
+        stall = super().time_to_loss((1 + ARRIVED) * left)
         return (
             f"this start never learns {which} under exact gradient flow: final excess loss {left:.4g}; real training "
             f"will stall near step {stall:.4g} and escape by noise",
