@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import mpmath
@@ -15,7 +16,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from learncast.dynamics.descent import descend
 from learncast.dynamics.gradient_flow import gradient_flow
-from learncast.dynamics.recurrent_mode import mode_flow, mode_trajectory
+from learncast.dynamics.recurrent_mode import mode_flow, mode_trajectory, polynomial_values, polynomials_of
 from learncast.networks import LinearRNN
 from learncast.recurrence.feature_learning import at_once, feature_learning, feedforward_control, kernel_change
 from learncast.recurrence.order import (
@@ -35,13 +36,12 @@ from learncast.recurrence.stability import (
 )
 from learncast.recurrence.tradeoff import (
     basins,
+    change_of_kind,
     end_of_training,
-    late_pulse_branches,
     late_pulse_transition,
     loss_terms,
     loss_terms_over_time,
     transition,
-    two_pulse_limit,
     two_pulse_recurrence,
     two_pulse_transition,
     zero_recurrence_warning,
@@ -663,12 +663,26 @@ def test_terms_of_several_modes_and_correlated_inputs():
 
 def test_golden_limits_of_endless_trials():
     given, expected, close = golden("late_pulse_inf")
-    found = late_pulse_branches(given["eps"])
-    wanted = [expected[key] for key in ("b_ff", "b_barrier", "spinodal_eps", "spinodal_b")]
-    np.testing.assert_allclose(found, wanted, **close)
+    lags = np.arange(400)  # 0.78^400 = 7e-44 is what the end of the trial adds
+
+    def late(eps):
+        return np.where(lags == 0, 1.0, eps)
+
+    def slope(b, eps):
+        P, dP, _, Q, dQ, _ = polynomial_values(polynomials_of(late(eps), None), np.float64(b))
+        return float(2 * dP * Q - P * dQ)
+
+    barrier = brentq(slope, 0.5, 0.95, (given["eps"],), xtol=1e-15)
+    b, end = expected["spinodal_b"], expected["spinodal_eps"]
+    feedforward = best_recurrence(late(given["eps"])).optima[1]
+    np.testing.assert_allclose(feedforward.recurrence, expected["b_ff"], **close)
+    np.testing.assert_allclose(barrier, expected["b_barrier"], **close)
+    assert abs(slope(b, end)) < 1e-14  # the two meet: the slope touches 0 there and crosses it nowhere near
+    assert slope(b - 0.01, end) * slope(b + 0.01, end) > 0
     given, expected, close = golden("two_pulse_inf")
-    limits = [two_pulse_limit(m) for m in given["m"]]
-    np.testing.assert_allclose([(x.strength, x.recurrence) for x in limits], expected, **close)
+    for m, wanted in zip(given["m"], expected, strict=True):
+        found = change_of_kind(cache(lambda r, m=m: best_recurrence(pulses(120, m, r))), [0.5, 1.3, 1.8, 2.5])
+        np.testing.assert_allclose((found.parameter, found.above), wanted, **close)
     given, expected, close = golden("two_pulse_m2_continuous")
     np.testing.assert_allclose(two_pulse_recurrence(given["r"]), expected, **close)
     long = [best_recurrence(pulses(60, 2, r)).best.recurrence for r in given["r"]]
@@ -743,9 +757,8 @@ def test_two_pulses_change_over_as_their_lag_says():
     assert found.bistable_to == math.inf
     tie = brentq(lambda r: branch(pulses(10, 3, r), 0.3, 1)[1] - 1, 1, 1.3, xtol=1e-13)
     assert found.parameter == pytest.approx(tie, rel=1e-11)
-    limit = two_pulse_limit(4)
     found = two_pulse_transition(60, 4)
-    assert (found.parameter, found.above) == pytest.approx((limit.strength, limit.recurrence), rel=1e-8)
+    assert (found.parameter, found.above) == pytest.approx(GOLDEN["two_pulse_inf"]["expected"][1], rel=1e-8)
     with pytest.raises(ValueError, match="no input came before"):
         two_pulse_transition(4, 4)
 

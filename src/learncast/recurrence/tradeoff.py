@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -87,23 +86,6 @@ class Transition:
     above: float
     bistable_from: float = math.nan
     bistable_to: float = math.nan
-
-
-class LatePulseBranches(NamedTuple):
-    """Stationary recurrences of an endless late pulse, and where the feedforward one ends."""
-
-    feedforward: float
-    barrier: float
-    last_background: float
-    last_recurrence: float
-
-
-class TwoPulseLimit(NamedTuple):
-    """Transition of two pulses in an endless trial."""
-
-    strength: float
-    recurrence: float
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -292,33 +274,6 @@ def two_pulse_transition(steps: int, lag: int) -> Transition:
         )
     k = np.arange(T)
     return transition(lambda r: np.where(k == 0, 1.0, np.where(k == m, r, 0.0)), 1e-3, 2.0 + m / 2)
-
-
-def late_pulse_branches(background: float) -> LatePulseBranches:
-    """Return the feedforward optimum and its barrier for a late pulse in an endless trial.
-
-    b = (1 -+ sqrt(1 - 4 eps / (1 - eps))) / 2. The feedforward branch ends at eps = 1/5, b = 1/2; then both are `nan`.
-    """
-    eps = float(real_array("background", background, ndim=0))
-    square = 1 - 4 * eps / (1 - eps) if eps < 1 else -1.0
-    root = math.sqrt(square) if square >= 0 else math.nan
-    # The smaller root as the product over the larger, 2 eps / (1 - eps) / (1 + root): no difference of near equals.
-    small = 2 * eps / (1 - eps) / (1 + root) if eps < 1 else math.nan
-    return LatePulseBranches(small, (1 + root) / 2, 0.2, 0.5)
-
-
-def two_pulse_limit(lag: int) -> TwoPulseLimit:
-    """Return the strength and the recurrence at which two pulses change over in an endless trial.
-
-    For lags m of 3 and more r_c = (1 - z) / (z b_c^m), b_c = sqrt(1 - z²), z = (1 + sqrt(1 + 4m)) / 2m; at lag 2 it is
-    r_c = 1/2, b_c = 0; at lag 1 recurrence is always used (r_c = 0).
-    """
-    m = count("lag", lag, why="the earlier pulse comes before the last input")
-    if m < 3:
-        return TwoPulseLimit(*((0.5, 0.0, "continuous") if m == 2 else (0.0, 0.0, "none")))
-    z = (1 + math.sqrt(1 + 4 * m)) / (2 * m)
-    b = math.sqrt((1 - z) * (1 + z))
-    return TwoPulseLimit((1 - z) / (z * b**m), b, "first order")
 
 
 def two_pulse_recurrence(strength: ArrayLike) -> FloatArray:

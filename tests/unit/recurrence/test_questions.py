@@ -388,15 +388,6 @@ def test_terms_of_a_trajectory_that_stopped_are_unknown():
     assert np.isnan(found.data[1])
 
 
-def test_branches_end_and_limits_of_short_lags():
-    assert tradeoff.late_pulse_branches(0.2)[:2] == (0.5, 0.5)
-    assert np.isnan(tradeoff.late_pulse_branches(0.21)[:2]).all()
-    assert np.isnan(tradeoff.late_pulse_branches(1.5)[:2]).all()
-    assert tradeoff.late_pulse_branches(1e-12).feedforward == pytest.approx(1e-12, rel=1e-10)
-    assert tradeoff.two_pulse_limit(1).kind == "none"
-    assert tradeoff.two_pulse_limit(2) == (0.5, 0.0, "continuous")
-
-
 def test_ends_of_every_kind():
     assert tradeoff.end_of_training(LEAKY, recurrence=0.1, input_weight=0.1).status is Status.ok
     stuck = tradeoff.end_of_training(-LEAKY, recurrence=0.5, input_weight=0.1)
@@ -446,8 +437,7 @@ def test_the_warning_names_what_is_lost():
         (lambda: tradeoff.transition(lambda x: [[x]], 0.0, 1.0), "cross_strengths must have 1 dimension"),
         (lambda: tradeoff.late_pulse_transition(1), "there must be a past"),
         (lambda: tradeoff.two_pulse_transition(5, 5), "lag must be less than the 5 steps"),
-        (lambda: tradeoff.two_pulse_limit(0), "lag must be a whole number"),
-        (lambda: tradeoff.late_pulse_branches(np.nan), "background must be finite"),
+        (lambda: tradeoff.two_pulse_transition(5, 0), "lag must be a whole number"),
         (lambda: tradeoff.end_of_training(LEAKY, recurrence=np.inf, input_weight=1), "the start must be finite"),
         (lambda: tradeoff.basins(LEAKY, input_weight=0.1, low=1.0, high=0.0), "low must be below high"),
         (lambda: tradeoff.basins(LEAKY, input_weight=0.1, tolerance=0), "tolerance must be positive"),
