@@ -228,16 +228,6 @@ def _off_diagonal_share(covariance: Covariance) -> float:
     return share(off, covariance.norm()) if off else 0.0
 
 
-def normal_recurrence(alignment: Alignment) -> Assumption:
-    """Share of the recurrence on the modes' hidden directions that leaves them."""
-    return Assumption("normal_recurrence", alignment.recurrence_residual)
-
-
-def aligned_start(alignment: Alignment) -> Assumption:
-    """Share of the initial weights' Gram matrix that an aligned start does not have."""
-    return Assumption("aligned_start", alignment.start_residual)
-
-
 def balanced_start(alignment: Alignment) -> Assumption:
     """Largest |a^2 - c^2| / (a^2 + c^2) over modes."""
     a2, c2 = alignment.input_weight**2, alignment.output_weight**2

@@ -161,8 +161,8 @@ def modes_of(tasks: Sequence[Task], network: LinearRNN) -> list[Modes]:
     frame = common_frame(tasks, maps=maps, recurrence=network.scalar_recurrence, reading=network.input_weights)
     alignment = Alignment.of(network, frame)
     shared = (
-        conditions.normal_recurrence(alignment),
-        conditions.aligned_start(alignment),
+        Assumption("normal_recurrence", alignment.recurrence_residual),
+        Assumption("aligned_start", alignment.start_residual),
         conditions.balanced_start(alignment),
     )
     found = []

@@ -42,7 +42,6 @@ class LagStatistics:
     constant: float
     _matrix: FloatArray = field(init=False, repr=False)
     _by_time: bool = field(init=False, repr=False)
-    _last_pooled: tuple[float, LagStatistics] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         cross = real_array("cross", self.cross, ndim=3)
@@ -124,17 +123,13 @@ class LagStatistics:
         A network whose recurrent weights are b times the identity is a two-layer linear network on that
         input: A -> sum_jk b^(j+k) A_jk and B -> sum_k b^k B_k.
         """
-        if self._last_pooled is not None and self._last_pooled[0] == recurrence:
-            return self._last_pooled[1]
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             v = float(recurrence) ** np.arange(self.lags)
             ordered = v[::-1] if self._by_time else v
             rows = np.dot(ordered, self._matrix.reshape(self.lags, -1)).reshape(self.inputs, self.lags, -1)
             A = np.einsum("k,ikj->ij", ordered, rows)[None, :, None, :]
             B = np.tensordot(v, self.cross, axes=1)[None]
-        pooled = LagStatistics(A, B, self.constant)
-        object.__setattr__(self, "_last_pooled", (float(recurrence), pooled))
-        return pooled
+        return LagStatistics(A, B, self.constant)
 
     def _filtered(self, K: FloatArray) -> FloatArray:
         """Return sum_j K_j A_jk, lag by lag."""
@@ -196,8 +191,7 @@ def loss_and_gradient(
     output_weights : array (outputs, hidden)
         Weights too large for a finite loss are a numerical outcome, not an error: they give `inf` or `nan`.
     learn : tuple of {"input", "recurrent", "output"}
-        The weights to differentiate. Without "recurrent", recurrent weights that are a multiple of the
-        identity are pooled away first.
+        The weights to differentiate.
 
     Returns
     -------
@@ -208,11 +202,6 @@ def loss_and_gradient(
     W_x, W_h, W_y = _weights(statistics, input_weights, recurrent_weights, output_weights)
     for name in learn:
         one_of("learn", name, WEIGHTS, why="these are the weights a linear RNN has")
-    if statistics.lags > 1 and "recurrent" not in learn:
-        b = _multiple_of_identity(W_h)
-        # Powers that overflow are left to the recursion, where they are an outcome instead of bad statistics.
-        if b is not None and 2 * statistics.lags * math.log2(max(abs(b), 1.0)) < 900:
-            statistics = statistics.pooled(b)
     mirrored = statistics.outputs > statistics.inputs
     left, step, right = (W_x.T, W_h.T, W_y.T) if mirrored else (W_y, W_h, W_x)
     ends = ("input", "output") if mirrored else ("output", "input")
@@ -315,12 +304,6 @@ def _matrix(weights: Any) -> FloatArray:
     if isinstance(weights, np.ndarray) and weights.dtype == np.float64 and weights.ndim == 2:
         return weights
     return real_array("weights", weights, ndim=2)
-
-
-def _multiple_of_identity(W_h: FloatArray) -> float | None:
-    diagonal = W_h.diagonal()
-    b = float(diagonal[0])
-    return b if (diagonal == b).all() and np.count_nonzero(W_h) == len(W_h) * (b != 0) else None
 
 
 def _require_symmetric(matrix: FloatArray) -> None:

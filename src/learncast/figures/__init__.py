@@ -6,6 +6,7 @@
 from matplotlib.figure import Figure as Figure
 
 from learncast.figures.courses import (
+    curriculum_paths as curriculum_paths,
     decoupling as decoupling,
     deviations as deviations,
     forgetting_curves as forgetting_curves,
@@ -13,11 +14,8 @@ from learncast.figures.courses import (
     item_paths as item_paths,
     lag_covariances as lag_covariances,
     learning_curves as learning_curves,
-    mode_strengths as mode_strengths,
-)
-from learncast.figures.curricula import (
-    curriculum_paths as curriculum_paths,
     loss_paths as loss_paths,
+    mode_strengths as mode_strengths,
     predicted_and_measured as predicted_and_measured,
     predictions as predictions,
     ranking as ranking,

@@ -1,4 +1,4 @@
-"""Pictures of courses: quantities over training, or over a trial."""
+"""Pictures of courses: quantities over training or over a trial, forecast, ranked and beside their training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import xarray as xr
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from learncast.figures.page import COLOURS, THEORY, axis_label, label, shortened
+from learncast.figures.maps import STAR
+from learncast.figures.page import COLOURS, THEORY, axis_label, label, name_line, shortened
+
+DIRECT, STAGED, BAND = COLOURS[1], COLOURS[0], "#BBBBBB"
 
 
 def mode_strengths(
@@ -245,3 +248,260 @@ def _one_line_each(lines: xr.DataArray, ax: Axes, name: str) -> None:
     each, along = lines.dims
     for k, value in enumerate(lines[each].values):
         ax.plot(lines[along], lines[k], color=COLOURS[k % len(COLOURS)], linewidth=2, label=name.format(value))
+
+
+def curriculum_paths(
+    staged: xr.Dataset,
+    direct: xr.Dataset,
+    ax: Axes,
+    *,
+    optimum: float,
+    tolerance: float,
+    first_optimum: float | None = None,
+    switch: float | None = None,
+    mode: int = 0,
+    simulated: dict[str, xr.Dataset] | None = None,
+    simulated_by: str = "descent",
+    title: str = "",
+) -> Axes:
+    """One mode's strength under a curriculum and under direct training, with the target's tolerance band.
+
+    Parameters
+    ----------
+    staged, direct : Dataset
+        ``strength`` over (time, mode).
+    ax : Axes
+    optimum, tolerance : float
+        The target's optimum and eps: the band that counts as learned.
+    first_optimum : float, optional
+        The first task's optimum, a thin line.
+    switch : float, optional
+        When the tasks change over.
+    mode : int
+    simulated : mapping, optional
+        ``"staged"`` and ``"direct"`` from training, drawn in colour under the theory.
+    simulated_by : str
+        How they were made, for the legend.
+    title : str
+    """
+    ax.axhspan((1 - tolerance) * optimum, (1 + tolerance) * optimum, color=BAND, alpha=0.6, linewidth=0)
+    ax.axhline(optimum, color="grey", linewidth=0.8)
+    name_line(ax, optimum, "target's optimum")
+    if first_optimum is not None and np.isfinite(first_optimum):
+        ax.axhline(first_optimum, color=STAGED, linewidth=0.8, linestyle="--")
+        if abs(first_optimum - optimum) > 0.1 * max(abs(first_optimum), abs(optimum)):
+            name_line(ax, first_optimum, "first task's optimum")
+    for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
+        key = "direct" if name == "direct" else "staged"
+        if simulated is not None:
+            series = simulated[key]["strength"].isel(mode=mode)
+            ax.plot(series["time"], series, color=colour, linewidth=3.2, alpha=0.65, label=f"{name}, {simulated_by}")
+            style: dict[str, Any] = {**THEORY, "label": "theory" if name == "direct" else None}
+        else:
+            style = {"color": colour, "linewidth": 2, "label": name}
+        series = dataset["strength"].isel(mode=mode)
+        ax.plot(series["time"], series, **style)
+    if switch is not None:
+        ax.axvline(switch, color=STAGED, linewidth=0.8, linestyle=":")
+    ax.legend(frameon=False, fontsize=8, loc="lower right")
+    return label(ax, x="training time (gradient steps)", y="strength u", title=title)
+
+
+def loss_paths(
+    staged: xr.Dataset, direct: xr.Dataset, ax: Axes, *, goal: float, switches: Sequence[float] = (), title: str = ""
+) -> Axes:
+    """Excess loss of the target under a curriculum and under direct training.
+
+    Parameters
+    ----------
+    staged, direct : Dataset
+        ``target_excess_loss`` over time.
+    ax : Axes
+    goal : float
+        Excess loss at which the target counts as learned.
+    switches : sequence of float
+        When tasks change over.
+    title : str
+    """
+    for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
+        series = dataset["target_excess_loss"]
+        ax.plot(series["time"], np.maximum(series, 1e-3 * goal), color=colour, linewidth=2, label=name)
+    ax.axhline(goal, color="grey", linewidth=0.8)
+    name_line(ax, goal, "learned")
+    for switch in switches:
+        ax.axvline(switch, color=STAGED, linewidth=0.8, linestyle=":")
+    ax.set_yscale("log")
+    ax.legend(frameon=False, fontsize=8, loc="upper right")
+    return label(ax, x="training time (gradient steps)", y="excess loss on the target", title=title)
+
+
+def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Steps in all over the first task's stop, at the accuracy asked for; a star marks the plan.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        What `learncast.planning.plans.stop_portrait.stop_portrait` returned.
+    ax : Axes
+    title : str
+    """
+    asked = dataset.sel(accuracy=float(dataset.attrs["accuracy"]), method="nearest")
+    direct = float(asked["direct_steps"])
+    total = direct - asked["saving_steps"].values
+    ax.plot(dataset["stop"], total, color=STAGED, linewidth=2, label="both stages")
+    if np.isfinite(direct):
+        ax.axhline(direct, color="black", linewidth=1, linestyle="--", label="direct training")
+    stop = float(dataset.attrs["stop_steps"])
+    if np.isfinite(total).any():
+        height = float(np.interp(stop, dataset["stop"].values, total))
+        ax.plot(stop, height, **STAR)
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False, fontsize=8, loc="lower right")
+    return label(ax, x=f"steps on {dataset.attrs['candidate']}", y="steps in all", title=title)
+
+
+def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -> Axes:
+    """Total steps of each candidate's best curriculum against direct training.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        `Plan.dataset`: ``stop_steps`` and ``descent_steps`` over candidate, and ``direct_steps``.
+    ax : Axes
+    most : int
+        Show this many, the best.
+    title : str
+    """
+    shown = dataset.isel(candidate=slice(0, most))
+    direct = float(dataset["direct_steps"])
+    total = np.where(
+        np.isfinite(shown["descent_steps"]), shown["descent_steps"], direct if np.isfinite(direct) else 0.0
+    )
+    first = np.where(np.isfinite(shown["stop_steps"]), shown["stop_steps"], 0.0)
+    rows = np.arange(shown.sizes["candidate"])
+    ax.barh(rows, first, color=STAGED, label="on the candidate")
+    ax.barh(rows, total - first, left=first, color=DIRECT, label="on the target")
+    if np.isfinite(direct):
+        ax.axvline(direct, color="black", linewidth=1, linestyle="--", label="direct training")
+    ax.set_yticks(rows, [shortened(name, 24) for name in shown["candidate"].values])
+    ax.invert_yaxis()
+    ax.set_xlim(0, 1.32 * max(direct if np.isfinite(direct) else 0.0, float(total.max(initial=0.0))) or 1.0)
+    ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3)
+    for row, value in zip(rows, shown["saving"].values, strict=True):
+        text = "never learned" if not np.isfinite(direct) else "no gain" if not value > 0 else f"saves {value:.0f}"
+        ax.annotate(text, (total[row], row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+    return label(ax, x="steps to the target's accuracy", y="", title=title)
+
+
+def training_over_theory(
+    theory: xr.Dataset,
+    runs: Sequence[xr.Dataset],
+    ax: Axes,
+    *,
+    name: str = "training",
+    colour: int = 0,
+    title: str = "",
+) -> Axes:
+    """Runs of several seeds in colour, theory dotted over them: strengths where both have them, losses otherwise.
+
+    Parameters
+    ----------
+    theory : Dataset
+        ``strength`` over (time, mode) or ``loss`` over time.
+    runs : sequence of Dataset
+        The same from training, one for each seed.
+    ax : Axes
+    name : str
+        What the runs are, for the legend.
+    colour : int
+        Which of the house colours.
+    title : str
+    """
+    quantity = "strength" if all(bool(one["strength"].notnull().any()) for one in (theory, *runs)) else "loss"
+    for k, run in enumerate(runs):
+        values = np.atleast_2d(run[quantity].transpose(..., "time").values)
+        for j, row in enumerate(values):
+            named = name if k == 0 and j == 0 else None
+            ax.plot(run["time"], row, color=COLOURS[colour], linewidth=1.4, alpha=0.5, label=named)
+    first = "theory" not in [text.get_label() for text in ax.lines]
+    for j, row in enumerate(np.atleast_2d(theory[quantity].transpose(..., "time").values)):
+        ax.plot(theory["time"], row, **{**THEORY, "label": "theory" if first and j == 0 else None})
+    ax.legend(frameon=False, fontsize=8, loc="lower right" if quantity == "strength" else "upper right")
+    y = "strength u" if quantity == "strength" else "loss (target^2)"
+    return label(ax, x="training time (gradient steps)", y=y, title=title)
+
+
+def predicted_and_measured(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Measured steps of every seed and their mean beside the prediction, plan by plan.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        ``measured_steps`` over (plan, seed), ``measured_mean`` and ``predicted_descent_steps`` over plan.
+    ax : Axes
+    title : str
+    """
+    rows = np.arange(dataset.sizes["plan"])
+    measured = dataset["measured_steps"].values
+    for row, values in zip(rows, measured, strict=True):
+        spots = np.full(np.isfinite(values).sum(), row)
+        named = "one run" if row == 0 else None
+        ax.plot(values[np.isfinite(values)], spots, "o", color=COLOURS[0], alpha=0.35, markersize=5, label=named)
+    ax.plot(dataset["measured_mean"], rows, "|", color=COLOURS[0], markersize=16, markeredgewidth=2, label="mean")
+    hollow: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": "black", "markersize": 6}
+    ax.plot(dataset["predicted_descent_steps"], rows, "D", **hollow, label="predicted")
+    ax.set_yticks(rows, [shortened(name, 26) for name in dataset["plan"].values])
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3)
+    return label(ax, x="gradient steps to the target's accuracy", y="", title=title)
+
+
+def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", title: str = "") -> Axes:
+    """Total steps against the first task's stop: training as points, theory dotted, direct training as a band.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        ``measured`` over (value, stop, seed), ``curve`` over (value, fine_stop), and ``direct_measured`` over seed.
+    ax : Axes
+    name : str
+        What the values are, for the legend.
+    title : str
+    """
+    direct = float(dataset["direct_measured"].mean("seed"))
+    ax.axhline(direct, color=COLOURS[1], linewidth=2, label="direct training")
+    for k, value in enumerate(dataset["value"].values):
+        one, colour = dataset.sel(value=value), COLOURS[(5, 0)[k % 2]]
+        mean, spread = one["measured"].mean("seed"), one["measured"].std("seed")
+        ax.errorbar(
+            one["stop"], mean, spread, fmt="o", color=colour, markersize=5, capsize=2, label=f"first {name} {value:g}"
+        )
+        ax.plot(one["fine_stop"], one["curve"], **{**THEORY, "label": "theory" if k == 0 else None})
+    ax.axhline(float(dataset["direct_predicted"]), **THEORY)
+    ax.set_ylim(0, None)
+    ax.legend(frameon=False, fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    return label(ax, x="accuracy at which the first task stops", y="total gradient steps", title=title)
+
+
+def predictions(dataset: xr.Dataset, ax: Axes, *, theory: str, title: str = "") -> Axes:
+    """Predicted against measured steps of many curricula, coloured by pool.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The theory's steps and ``measured`` over curriculum, with ``pool``.
+    ax : Axes
+    theory : str
+        Variable of the prediction.
+    title : str
+    """
+    ends = [float(f(dataset[key])) for f in (np.min, np.max) for key in ("measured", theory)]
+    span = np.array([0.85 * min(ends), 1.15 * max(ends)])
+    ax.plot(span, span, **{**THEORY, "linewidth": 1.2})
+    for k, pool in enumerate(dict.fromkeys(dataset["pool"].values.tolist())):
+        one = dataset.isel(curriculum=np.flatnonzero(dataset["pool"].values == pool))
+        ax.plot(one[theory], one["measured"], "o", color=COLOURS[k], markersize=4, alpha=0.75, label=str(pool))
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.legend(frameon=False, fontsize=7.5, title="first task varies as in", title_fontsize=7.5)
+    return label(ax, x="predicted steps", y="measured steps", title=title)
