@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 
 class LearncastError(Exception):
     """A request that cannot be answered, and why.
@@ -25,7 +27,7 @@ class LearncastError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only constructors do not survive pickling by default, and worker processes raise too.
-        return (_rebuild, (type(self), self.__dict__))
+        return (partial(type(self), **self.__dict__), ())
 
 
 class InvalidSpec(LearncastError, ValueError):
@@ -62,7 +64,3 @@ class AssumptionViolated(LearncastError):
     def __init__(self, *, assumption: str, measured: float, allowed: float, **parts: str) -> None:
         super().__init__(**parts)
         self.assumption, self.measured, self.allowed = assumption, measured, allowed
-
-
-def _rebuild(cls: type[LearncastError], fields: dict[str, object]) -> LearncastError:
-    return cls(**fields)  # type: ignore[arg-type]

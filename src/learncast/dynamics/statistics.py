@@ -209,7 +209,7 @@ def loss_and_gradient(
     m = _stride(lags, len(left), hidden)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         hop = np.linalg.matrix_power(step, m)
-        J = _powers(left, step, hop, lags, m)
+        J = powers(left, step, lags, hop, m)
         K = (J.reshape(-1, hidden) @ right).reshape(lags, len(left), -1)
         if mirrored:
             K = K.transpose(0, 2, 1)
@@ -229,12 +229,12 @@ def loss_and_gradient(
     return value, {name: slopes[name].T if mirrored else slopes[name] for name in WEIGHTS if name in learn}
 
 
-def _powers(first: FloatArray, step: FloatArray, hop: FloatArray, lags: int, m: int) -> FloatArray:
-    """Stack first, first step, first step², ... for each lag, where hop = step^m."""
+def powers(first: FloatArray, step: FloatArray, lags: int, hop: FloatArray | None = None, m: int = 1) -> FloatArray:
+    """Stack first, first step, first step², ... for each lag; faster with hop = step^m at hand."""
     J = np.empty((m, -(-lags // m), *first.shape))  # lag k at [k % m, k // m]
     J[0, 0] = first
     for before, after in pairwise(J[0]):
-        np.dot(before, hop, out=after)
+        np.dot(before, step if hop is None else hop, out=after)
     for before, after in pairwise(J.reshape(m, -1, len(step))):
         np.dot(before, step, out=after)
     return J.swapaxes(0, 1).reshape(-1, *first.shape)[:lags]

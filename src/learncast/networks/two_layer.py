@@ -84,11 +84,11 @@ class TwoLayer:
         small = np.zeros(h)
         small[:rank] = np.linalg.svd(scale * rng.standard_normal((h, rank)), compute_uv=False)
         large = np.sqrt(small**2 + abs(lam))
-        hidden_basis = _orthonormal(h, h, rng)
+        hidden_basis = _orthonormal(h, rng)
         one, two = (small, large) if lam >= 0 else (large, small)
         return cls(
-            hidden_basis @ _diagonal(one, h, n) @ _orthonormal(n, n, rng).T,
-            _orthonormal(m, m, rng) @ _diagonal(two, h, m).T @ hidden_basis.T,
+            hidden_basis @ (np.eye(h, n) * one[:, None]) @ _orthonormal(n, rng).T,
+            _orthonormal(m, rng) @ (np.eye(h, m) * two[:, None]).T @ hidden_basis.T,
         )
 
     @classmethod
@@ -163,14 +163,7 @@ def _sizes(inputs: int, hidden: int, outputs: int) -> tuple[int, int, int]:
     return count("inputs", inputs, why=why), count("hidden", hidden, why=why), count("outputs", outputs, why=why)
 
 
-def _orthonormal(rows: int, columns: int, rng: np.random.Generator) -> FloatArray:
+def _orthonormal(size: int, rng: np.random.Generator) -> FloatArray:
     """Orthonormal columns, uniformly distributed (the signs of QR fixed)."""
-    q, r = np.linalg.qr(rng.standard_normal((rows, columns)))
+    q, r = np.linalg.qr(rng.standard_normal((size, size)))
     return np.asarray(q * np.sign(np.diag(r)))
-
-
-def _diagonal(values: FloatArray, rows: int, columns: int) -> FloatArray:
-    matrix = np.zeros((rows, columns))
-    k = np.arange(min(rows, columns))
-    matrix[k, k] = values[k]
-    return matrix

@@ -10,11 +10,12 @@ import numpy as np
 from learncast.dynamics.descent import MOST_STEPS, Descent, descend
 from learncast.dynamics.learning_problem import lag_statistics
 from learncast.dynamics.solution import worst_status
+from learncast.dynamics.statistics import WEIGHTS
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.recurrence.stability import input_matrix, reach
-from learncast.representation.lag_kernel import WEIGHTS, network_kernel
+from learncast.representation.lag_kernel import network_kernel
 from learncast.tasks.covariance import Dense
 from learncast.tasks.task import Task
 from learncast.trajectory import Status

@@ -19,10 +19,10 @@ from scipy.optimize import brentq
 from learncast.dynamics.descent import descend
 from learncast.dynamics.learning_problem import lag_statistics
 from learncast.dynamics.recurrent_mode import checked_strengths, loss_constant, polynomials_of
-from learncast.dynamics.statistics import LagStatistics, loss
+from learncast.dynamics.statistics import WEIGHTS, LagStatistics, loss, powers
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.representation.lag_kernel import WEIGHTS, network_kernel, powers
+from learncast.representation.lag_kernel import network_kernel
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
 from learncast.validation import FloatArray, count, one_of, positive, real_array

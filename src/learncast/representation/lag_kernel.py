@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from learncast.dynamics.statistics import WEIGHTS, powers
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.validation import FloatArray, count, one_of, real_array
 
-WEIGHTS = ("input", "recurrent", "output")
 #: Bytes an array made here may take unless told.
 MEMORY_LIMIT = 2 * 2**30
 
@@ -163,15 +162,6 @@ def _shortened(rows: FloatArray) -> FloatArray:
     # QR keeps each column's own relative precision, which matters as lags differ by orders of magnitude.
     triangle: FloatArray = np.asarray(np.linalg.qr(rows.reshape(-1, hidden).T, mode="r"))
     return triangle.T.reshape(lags, channels, -1)
-
-
-def powers(first: FloatArray, step: FloatArray, lags: int) -> FloatArray:
-    """First, first step, first step², ..., one for each lag."""
-    rows = np.empty((lags, *first.shape))
-    rows[0] = first
-    for before, after in pairwise(rows):
-        np.dot(before, step, out=after)
-    return rows
 
 
 def _gram(rows: FloatArray) -> FloatArray:

@@ -141,13 +141,7 @@ class BalancedFlow:
 
         Implements: braun2022 Eq. (6)
         """
-        size = sum(self._shape)
-
-        def gram(Z: FloatArray, out: FloatArray) -> None:
-            Q = self._spectrum.join(Z)
-            np.matmul(Q, _transpose(Q), out=out)
-
-        return self._evaluate(times, gram, (size, size))[0]
+        return self.course(times)[0]
 
     def course(self, times: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Q Q^T, the strength u_k^T W2 W1 v_k of every singular mode, and the excess loss, in one go."""
@@ -177,18 +171,14 @@ class BalancedFlow:
 
         Implements: braun2022 Eq. (7), for X = I
         """
-        U, Vt = self._spectrum.outputs, self._spectrum.inputs.T
-
-        def function(Z: FloatArray, out: FloatArray) -> None:
-            np.matmul(U @ self._spectrum.function(Z), Vt, out=out)
-
-        return self._evaluate(times, function, self._shape)[0]
+        return self.grams(times)[..., self._shape[1] :, : self._shape[1]]
 
     def losses(self, times: Any) -> FloatArray:
         """Excess loss 1/2 ||W2 W1 - S||^2, found without leaving the task's singular coordinates."""
 
         def loss(Z: FloatArray, out: FloatArray) -> None:
-            error = self._spectrum.function(Z)
+            v = self._spectrum.inputs.shape[1]
+            error = Z[:, v:] @ _transpose(Z[:, :v])
             mode = np.arange(self.singular_values.size)
             error[:, mode, mode] -= self.singular_values
             np.einsum("tij,tij->t", error, error, out=out)
@@ -297,11 +287,6 @@ class _Spectrum:
         np.matmul(self.inputs, Z[:, :v], out=Q[:, :inputs])
         np.matmul(self.outputs, Z[:, v:], out=Q[:, inputs:])
         return Q
-
-    def function(self, Z: FloatArray) -> FloatArray:
-        """W2 W1 in singular coordinates."""
-        v = self.inputs.shape[1]
-        return Z[:, v:] @ _transpose(Z[:, :v])
 
     def reach(self, t: FloatArray) -> FloatArray:
         """sqrt((1 - exp(-2 |L| t)) / |L|), (times, rows): sqrt(2 g) without its growth."""
