@@ -233,7 +233,6 @@ class _Spectrum:
     rates: FloatArray
     sine: FloatArray
     cosine: FloatArray
-    even: bool
 
     @classmethod
     def of(cls, S: FloatArray, start: tuple[FloatArray, FloatArray], imbalance: float, tolerance: float) -> _Spectrum:
@@ -249,7 +248,7 @@ class _Spectrum:
         norm = np.sqrt(2.0) / np.hypot(less, more)
         sine, cosine = (norm * less, norm * more) if imbalance >= 0 else (norm * more, norm * less)
         unpaired = np.full(U.shape[1] + V.shape[1] - 2 * s.size, imbalance / (2 if len(U) > len(V) else -2))
-        return cls(s, V, U, np.concatenate([mu, unpaired, -mu]), sine[:, None], cosine[:, None], half == 0)
+        return cls(s, V, U, np.concatenate([mu, unpaired, -mu]), sine[:, None], cosine[:, None])
 
     @property
     def size(self) -> int:
@@ -270,14 +269,10 @@ class _Spectrum:
         Y[:, paired:] *= fading[:, paired:, None]
         up, down, above, below = Y[:, :m], Y[:, n - m :], Z[:, :m], Z[:, v : v + m]
         Z[:, slice(m, v) if v > m else slice(v + m, n)] = Y[:, m : n - m]
-        if self.even:
-            np.add(up, down, out=above)
-            np.subtract(up, down, out=below)
-        else:
-            np.multiply(up, self.sine, out=above)
-            np.multiply(up, self.cosine, out=below)
-            below -= np.multiply(down, self.sine, out=up)
-            above += np.multiply(down, self.cosine, out=up)
+        np.multiply(up, self.sine, out=above)
+        np.multiply(up, self.cosine, out=below)
+        below -= np.multiply(down, self.sine, out=up)
+        above += np.multiply(down, self.cosine, out=up)
         return Z
 
     def join(self, Z: FloatArray) -> FloatArray:
