@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -306,7 +307,25 @@ def end_of_training(
     sig, S = checked_strengths(cross_strengths, input_strengths, ndim=1)
     output = input_weight if output_weight is None else output_weight
     start = ModeStart(*real_array("the start", [input_weight, recurrence, output]).tolist())
-    return _end(start, sig, S, best_recurrence(sig, S))
+    fit = best_recurrence(sig, S)
+
+    def runaway(b: float) -> End:
+        return End(math.copysign(math.inf, b), math.nan, math.nan, Status.diverged)
+
+    if not math.isfinite(mode_loss(*start, sig, S)):
+        return runaway(start.recurrence)
+    now, loss, grows = start, math.nan, False
+    for _, path, _ in long_run(start, sig, S):
+        if path.status != "ok":
+            return runaway(now.recurrence) if grows else End(math.nan, math.nan, math.nan, Status.outside_theory)
+        before, now, loss = now.recurrence, weights_at(path, -1), float(path.loss[-1])
+        there = fit.near(now.recurrence, now.strength)
+        if there is not None:
+            return End(there.recurrence, there.strength, there.loss, Status.ok)
+        grows = abs(now.recurrence) > max(1.0, 1.5 * abs(before))  # like the fourth root of time, or faster
+    if grows:
+        return runaway(now.recurrence)
+    return End(now.recurrence, now.strength, loss, Status.not_learned)
 
 
 def basins(
@@ -335,14 +354,11 @@ def basins(
     """
     width = positive("tolerance", tolerance, why="bisection stops there")
     grid = evenly(low, high, points, why="a boundary lies between two of them")
-    sig, S = checked_strengths(cross_strengths, input_strengths, ndim=1)
-    output = input_weight if output_weight is None else output_weight
-    a, c = real_array("the start", [input_weight, output]).tolist()
-    fit = best_recurrence(sig, S)
+    weights: dict[str, Any] = {"input_weight": input_weight, "output_weight": output_weight}
 
     @cache
     def end(b: float) -> End:
-        return _end(ModeStart(a, b, c), sig, S, fit)
+        return end_of_training(cross_strengths, input_strengths, recurrence=b, **weights)
 
     boundaries, ends = [], [end(grid[0])]
     for before, after in pairwise(grid):
@@ -446,26 +462,6 @@ def _bisected(holds: Callable[[float], bool], low: float, high: float, width: fl
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return (low + high) / 2
-
-
-def _end(start: ModeStart, sig: FloatArray, S: FloatArray | None, fit: RecurrenceFit) -> End:
-    def runaway(b: float) -> End:
-        return End(math.copysign(math.inf, b), math.nan, math.nan, Status.diverged)
-
-    if not math.isfinite(mode_loss(*start, sig, S)):
-        return runaway(start.recurrence)
-    now, loss, grows = start, math.nan, False
-    for _, path, _ in long_run(start, sig, S):
-        if path.status != "ok":
-            return runaway(now.recurrence) if grows else End(math.nan, math.nan, math.nan, Status.outside_theory)
-        before, now, loss = now.recurrence, weights_at(path, -1), float(path.loss[-1])
-        there = fit.near(now.recurrence, now.strength)
-        if there is not None:
-            return End(there.recurrence, there.strength, there.loss, Status.ok)
-        grows = abs(now.recurrence) > max(1.0, 1.5 * abs(before))  # like the fourth root of time, or faster
-    if grows:
-        return runaway(now.recurrence)
-    return End(now.recurrence, now.strength, loss, Status.not_learned)
 
 
 def _same(one: End, other: End) -> bool:
