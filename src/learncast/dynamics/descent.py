@@ -374,7 +374,7 @@ class BatchStatistics:
 
     def draw(self, rng: np.random.Generator) -> LagStatistics:
         """Statistics of one fresh batch."""
-        half = self.root @ _wishart_root(self.root.shape[1], self.batch, rng)
+        half = self.root @ wishart_roots(self.root.shape[1], self.batch, 1, rng)[0]
         moment = half @ half.T / self.batch
         n = self.inputs[0] * self.inputs[1]
         cross = moment[:n, n:].reshape(*self.inputs, *self.targets)
@@ -394,10 +394,11 @@ def _root(joint: FloatArray) -> FloatArray:
     return np.asarray(vectors[:, live] * np.sqrt(values[live]))
 
 
-def _wishart_root(size: int, freedom: int, rng: np.random.Generator) -> FloatArray:
-    """A with A A^T Wishart distributed: triangular with chi on the diagonal, or Gaussian for small batches."""
+def wishart_roots(size: int, freedom: int, number: int, rng: np.random.Generator) -> FloatArray:
+    """So many A with A A^T Wishart distributed: triangular with chi on the diagonal, or Gaussian for small batches."""
     if freedom < size:
-        return rng.standard_normal((size, freedom))
-    factor = np.tril(rng.standard_normal((size, size)), -1)
-    factor[np.diag_indices(size)] = np.sqrt(rng.chisquare(freedom - np.arange(size)))
-    return factor
+        return rng.standard_normal((number, size, freedom))
+    factors = np.tril(rng.standard_normal((number, size, size)), -1)
+    place = np.arange(size)
+    factors[:, place, place] = np.sqrt(rng.chisquare(freedom - place, size=(number, size)))
+    return factors

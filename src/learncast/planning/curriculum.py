@@ -16,6 +16,7 @@ import xarray as xr
 from learncast.assumptions import Assumption, Trust, worst
 from learncast.dynamics.solution import LearningTime, Solution, checked_times, worst_status
 from learncast.errors import InvalidSpec
+from learncast.planning.batches import BatchSteps, in_batches
 from learncast.planning.grounds.choice import ground_for
 from learncast.planning.grounds.ground import Ground, ReplicaSteps, State
 from learncast.planning.wording import Explanation, explain
@@ -219,6 +220,12 @@ class Curriculum:
             for k, (o, course) in enumerate(zip(self.outcomes, self.courses, strict=True))
             for remark in course.remarks
         )
+
+    def in_batches(self, batch: int, *, runs: int | None = None, seed: int = 0) -> BatchSteps:
+        """Steps of the same stages where every step of descent sees so many trials only, over several runs."""
+        rules = [(o.stage.accuracy, o.stage.steps) for o in self.outcomes]
+        expected = [o.descent_steps for o in self.outcomes]
+        return in_batches(self.ground, self.places, rules, expected, batch=batch, runs=runs, seed=seed)
 
     @property
     def provenance(self) -> Provenance:

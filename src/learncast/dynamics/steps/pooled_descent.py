@@ -34,6 +34,16 @@ def hidden_basis(first: FloatArray, second: FloatArray) -> FloatArray:
     return np.asarray(q[:, : max(1, int(np.count_nonzero(size > RANK * size.max(initial=0.0))))])
 
 
+def pull(states: FloatArray, power: FloatArray, cross: FloatArray, inputs: int) -> FloatArray:
+    """Minus the gradient of states (rows, hidden, inputs + outputs): C^T (R - M S) beside A (R - M S)^T."""
+    A, D = states[..., :inputs], states[..., inputs:]
+    G = cross - (np.swapaxes(D, -1, -2) @ A) @ power
+    found = np.empty_like(states)
+    np.matmul(D, G, out=found[..., :inputs])
+    np.matmul(A, np.swapaxes(G, -1, -2), out=found[..., inputs:])
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class PooledDescent:
     """Networks M = C A that learn to map the pooled input z to y: A <- A - eta C^T G, C <- C - eta G A^T, G = M S - R.
@@ -114,17 +124,16 @@ class PooledDescent:
 
     def excess(self, states: FloatArray, rows: NDArray[np.intp] | None = None) -> FloatArray:
         """Loss above the best linear map's."""
-        gap = self._map(states) - self._of(self.best, rows)
+        return self.excess_of(self._map(states), rows)
+
+    def excess_of(self, maps: FloatArray, rows: NDArray[np.intp] | None = None) -> FloatArray:
+        """The same of maps (..., outputs, inputs)."""
+        gap = maps - self._of(self.best, rows)
         return np.asarray((gap @ self._of(self.power, rows) * gap).sum(axis=(-2, -1)) / 2)
 
     def slope(self, states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
         """Minus the gradient."""
-        A, D = states[..., : self.inputs], states[..., self.inputs :]
-        G = self._of(self.cross, rows) - (np.swapaxes(D, -1, -2) @ A) @ self._of(self.power, rows)
-        found = np.empty_like(states)
-        np.matmul(D, G, out=found[..., : self.inputs])
-        np.matmul(A, np.swapaxes(G, -1, -2), out=found[..., self.inputs :])
-        return found
+        return pull(states, self._of(self.power, rows), self._of(self.cross, rows), self.inputs)
 
     def _map(self, states: FloatArray) -> FloatArray:
         A, D = states[..., : self.inputs], states[..., self.inputs :]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from learncast.assumptions import Assumption, Trust, worst
 from learncast.dynamics.solution import LearningTime, Solution
@@ -25,6 +26,9 @@ GOALS = ("modes", "loss")
 
 #: Where the network is: strengths of modes, or weights. Only the ground that made a state looks into it.
 State = Any
+
+#: Whether each of some maps of the (pooled) input, (rows, outputs, inputs), has learned a task.
+Learned = Callable[[FloatArray], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,6 +225,17 @@ class Ground(ABC):
     ) -> ReplicaSteps | None:
         """Stages, each to an accuracy or for steps, in every resampling of measured statistics; None without such."""
         return None
+
+    #: Weights that learn; the usual ones where None.
+    learn: tuple[str, ...] | None = None
+
+    def learned(self, task: int, accuracy: float) -> Learned:
+        """What tells a map that has learned a task; where the map is all there is to the network."""
+        raise NotImplementedError
+
+    def has_learned(self, task: int, accuracy: float, network: Any) -> bool:
+        """Whether a network has learned a task."""
+        return bool(self.learned(task, accuracy)((network.maps[1] @ network.maps[0])[None])[0])
 
     @property
     def recorded(self) -> bool:

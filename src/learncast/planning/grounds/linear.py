@@ -21,7 +21,7 @@ from learncast.dynamics.solution import Solution
 from learncast.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.grounds.ground import Ground, ReplicaSteps, State
+from learncast.planning.grounds.ground import Ground, Learned, ReplicaSteps, State
 from learncast.practice.measured_accuracy import LossRange
 from learncast.tasks.covariance import Dense
 from learncast.tasks.recorded.resampling import resampled
@@ -55,7 +55,8 @@ class LinearGround(Ground):
     ) -> None:
         super().__init__(tasks, network, learning_rate)
         self.problems = [LearningProblem.of(_with_target_power(task), network, learn) for task in tasks]
-        self.learn, self._resampling = self.problems[0].learn, seed
+        self.learn: tuple[str, ...] = self.problems[0].learn
+        self._resampling = seed
 
     @property
     def start(self) -> State:
@@ -83,6 +84,9 @@ class LinearGround(Ground):
     def goal_of(self, task: int, accuracy: float) -> float:
         """Excess loss at which a task is learned."""
         return max((1.0 - accuracy) ** 2 * self.whole(task), 1e-300)
+
+    def has_learned(self, task: int, accuracy: float, network: Any) -> bool:
+        return self.excess(task, network) <= self.goal_of(task, accuracy)
 
     def state_at(self, course: Solution, steps: float) -> State:
         return course.network_at(steps)
@@ -209,6 +213,10 @@ class PooledGround(LinearGround):
         rows, basis = self._packed(states)
         steps, ends = self.descents[task].counted(rows, self.goal_of(task, accuracy), self.learning_rate)
         return steps, self._unpacked(np.where(np.isfinite(ends), ends, 0.0), basis)
+
+    def learned(self, task: int, accuracy: float) -> Learned:
+        d, goal = self.descents[task], self.goal_of(task, accuracy)
+        return lambda maps: d.excess_of(maps) <= goal
 
     def descended(self, task: int, states: Sequence[State], stops: Sequence[int]) -> list[list[State]]:
         rows, basis = self._packed(states)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from learncast.assumptions import Assumption
 from learncast.dynamics.linear_rnn import ModeSolution
@@ -15,7 +16,7 @@ from learncast.dynamics.mode_equation import Problem
 from learncast.dynamics.modes import Modes, can_be_resampled, modes_of, with_replicas
 from learncast.dynamics.solution import LearningTime, Solution
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.grounds.ground import Ground, ReplicaSteps, State
+from learncast.planning.grounds.ground import Ground, Learned, ReplicaSteps, State
 from learncast.planning.schedules.course import Course
 from learncast.practice.measured_accuracy import LossRange
 from learncast.tasks.task import Task
@@ -36,6 +37,7 @@ class ModeGround(Ground):
     kind = "theory"
     citations = ("curriculum2025", "proca2025", "saxe2014")
     batched = False
+    learn = ("input", "output")
 
     def __init__(
         self, modes: Sequence[Modes], network: Any, learning_rate: float, goal: str = "modes", seed: int = 0
@@ -115,6 +117,17 @@ class ModeGround(Ground):
         arrived = p.below((1 - accuracy) ** 2 * self.whole(task)) if by_loss else p.within(1.0 - accuracy)
         steps, ends = p.counted(np.stack(states), arrived, self.learning_rate)
         return steps, list(ends)
+
+    def learned(self, task: int, accuracy: float) -> Learned:
+        p, frame = self.problems[task], self.modes[task].frame
+        by_loss = task == self.target and self.goal == "loss"
+        arrived = p.below((1 - accuracy) ** 2 * self.whole(task)) if by_loss else p.within(1.0 - accuracy)
+
+        def there(maps: FloatArray) -> NDArray[np.bool_]:
+            strengths = np.einsum("mk,rmn,nk->rk", frame.mode_outputs, maps, frame.mode_inputs)
+            return arrived(np.stack([strengths, np.ones_like(strengths)], axis=1), np.arange(len(maps)))
+
+        return there
 
     def descended(self, task: int, states: Sequence[State], stops: Sequence[int]) -> list[list[State]]:
         return [list(at) for at in self.problems[task].descended(np.stack(states), stops, self.learning_rate)]
