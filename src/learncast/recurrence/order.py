@@ -379,7 +379,10 @@ def _network_starts(
 ) -> tuple[list[ModeStart], list[Assumption]]:
     require_channels(task, network)
     found = Alignment.of(network, frame)
-    measured = [conditions.normal_recurrence(found), conditions.aligned_start(found)]
+    measured = [
+        Assumption("normal_recurrence", found.recurrence_residual),
+        Assumption("aligned_start", found.start_residual),
+    ]
     if not exact(measured) and (network.inputs, network.outputs) == (1, 1):
         # The effective start is a limit for small weights, so the misalignment stays reported.
         return [effective_start(network, profile.cross_strengths) for profile in profiles], measured
