@@ -12,7 +12,7 @@ from learncast.answers.answer import Answer, Table, shown, whole
 from learncast.assumptions import Trust, worst
 from learncast.errors import InvalidSpec
 from learncast.progress import Progress, silent
-from learncast.study.files import to_toml, without_none
+from learncast.study.study_file import to_toml, without_none
 from learncast.study.window_study import WindowStudy, sequences_from_file
 
 if TYPE_CHECKING:

@@ -10,9 +10,7 @@ from pydantic import Field, model_validator
 
 from learncast.errors import InvalidSpec
 from learncast.learnability.question import grouped
-from learncast.study.files import arrays_named
-from learncast.study.sections import Section
-from learncast.study.study_file import StudyFile, located
+from learncast.study.study_file import Section, StudyFile, arrays_named, located
 from learncast.tasks.delays import multi_lag_trials
 from learncast.validation import FloatArray
 

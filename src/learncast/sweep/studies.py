@@ -19,9 +19,7 @@ from learncast.errors import InvalidSpec
 from learncast.planning.grounds.choice import ground_for
 from learncast.practice.stage import Stage
 from learncast.study import Study, WindowStudy
-from learncast.study.files import absolute, tables_from
-from learncast.study.sections import Section
-from learncast.study.study_file import checked, located
+from learncast.study.study_file import Section, absolute, checked, located, tables_from
 from learncast.sweep.grid import SEED, Axis, Grid
 from learncast.sweep.spec import Spec, canonical, file_hashes, placed
 from learncast.sweep.sweeping import Sweep

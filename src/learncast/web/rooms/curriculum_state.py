@@ -12,7 +12,7 @@ from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.responses.modes import mode_of_response
 from learncast.responses.response import Response, response
-from learncast.study.files import to_toml
+from learncast.study.study_file import to_toml
 from learncast.tasks.families import FAMILIES
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray

@@ -20,7 +20,7 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.planning.curriculum import Curriculum, settling
 from learncast.planning.forgetting import in_sequence
 from learncast.planning.solving import solve
-from learncast.study.files import to_toml
+from learncast.study.study_file import to_toml
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.one_step import static
 from learncast.tasks.task import Task

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.recurrence.long_run import ModeStart
 from learncast.recurrence.stability import RecurrenceFit, best_recurrence
-from learncast.study.files import to_toml
+from learncast.study.study_file import to_toml
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
 from learncast.web.room import State, control
