@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-COMMAND = "import typer; from learncast.explore_cli import explore; typer.run(explore)"
+COMMAND = "import typer; from learncast.cli import explore; typer.run(explore)"
 PORTRAIT = "/api/curriculum/portrait"
 CLIENTS, SECONDS = 20, 30.0
 #: Pictures a second that a hand asks for: the page waits for one before it asks for the next.

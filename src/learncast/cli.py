@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from learncast.errors import InvalidSpec
-from learncast.explore_cli import explore
-from learncast.progress import shown, time_limit
-from learncast.sweep_cli import AsJson, Workers, command, sweep_app
+from learncast.progress import Progress
+from learncast.sweep_cli import AsJson, Workers, command, exit_unless_done, sweep_app, taking, watching
 
 if TYPE_CHECKING:
     from learncast.answers.answer import Answer
@@ -30,21 +31,64 @@ app = typer.Typer(
 app.add_typer(sweep_app)
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (TOML).", show_default=False)]
-Out = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Write JSON, NetCDF, PNG and report.html there.")
-]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 when a condition of the theory does not hold.")]
-
-Seconds = Annotated[
-    float | None, typer.Option("--seconds", help="Give up after so long, with the best so far where there is one.")
-]
 By = Annotated[str, typer.Option("--by", help="auto, modes, two-layer, pooled, flow or responses.")]
 
 #: Numbers in one range of an option.
 MOST_NUMBERS = 10**6
 
+#: Seconds of silence before a progress bar appears.
+PATIENCE = 2.0
 
-@command(app)
+#: What the explorer's page needs beyond the package's own requirements.
+WEB_PACKAGES = ("fastapi", "uvicorn", "plotly")
+
+
+@dataclasses.dataclass(frozen=True)
+class Delivery:
+    """How an answer is delivered, as the last options of every question say it."""
+
+    as_json: AsJson = False
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Write JSON, NetCDF, PNG and report.html there.")
+    ] = None
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when a condition of the theory does not hold.")] = (
+        False
+    )
+
+    def deliver(self, answer: Answer) -> None:
+        """Write and print it; exit 1 when the theory or training says no."""
+        written = answer.write(self.out) if self.out is not None else []
+        if self.as_json:
+            print(answer.json())
+        else:
+            _print_answer(answer)
+            if written:
+                others = ", ".join(p.name for p in written if p.name != "report.html")
+                print(f"\nReport: {self.out}/report.html  (with {others})")
+        if self.strict and not answer.trust.holds:
+            failed = ", ".join(a.name for a in answer.trust.failed)
+            print(f"learncast: the theory does not hold here: {failed}", file=sys.stderr)
+            raise typer.Exit(1)
+        if not answer.passed:
+            print("learncast: training differs from the forecast", file=sys.stderr)
+            raise typer.Exit(1)
+
+
+def question(doing: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Make a command of a function that answers; in the place of its `progress` come the options of `Delivery`."""
+
+    def asked(answered: Callable[..., Any]) -> Callable[..., None]:
+        def run(*, delivery: Delivery, **given: Any) -> None:
+            with _progress(doing) as progress:
+                answer = answered(**given, progress=progress)
+            delivery.deliver(answer)
+
+        return command(app)(taking(Delivery, answered, run))
+
+    return asked
+
+
+@question("forecasting")
 def forecast(
     study: StudyFile,
     task: Annotated[str | None, typer.Option("--task", help="Forecast this candidate instead of the target.")] = None,
@@ -52,83 +96,62 @@ def forecast(
         str | None, typer.Option("--times", help="Steps to report, e.g. 0,100,300 or 0:500:11 (first:last:count).")
     ] = None,
     by: By = "auto",
-    seconds: Seconds = None,
-    as_json: AsJson = False,
-    out: Out = None,
-    strict: Strict = False,
-) -> None:
+    *,
+    progress: Progress,
+) -> Any:
     """How many steps until this network has learned this task, mode by mode?"""
     from learncast.answers.forecast import forecast as answer
     from learncast.study import Study
 
     steps = None if times is None else _numbers("--times", times)
-    with time_limit(seconds):
-        found = answer(Study.load(study), task=task, times=steps, by=by)
-    _deliver(found, as_json, out, strict)
+    return answer(Study.load(study), task=task, times=steps, by=by)
 
 
-@command(app)
+@question("weighing candidates")
 def plan(
     study: StudyFile,
     remember: Annotated[
         str | None, typer.Option("--remember", help="Candidate not to forget: add what remembering it costs.")
     ] = None,
     by: By = "auto",
-    seconds: Seconds = None,
-    as_json: AsJson = False,
-    out: Out = None,
-    strict: Strict = False,
-) -> None:
+    *,
+    progress: Progress,
+) -> Any:
     """Which pretraining tasks help, in what order, and when do I stop them?"""
-    with shown("weighing candidates") as progress:
-        from learncast.answers.plan import planned
-        from learncast.study import Study
+    from learncast.answers.plan import planned
+    from learncast.study import Study
 
-        answer = planned(Study.load(study), remember=remember, by=by, seconds=seconds, progress=progress)
-    _deliver(answer, as_json, out, strict)
+    return planned(Study.load(study), remember=remember, by=by, progress=progress)
 
 
-@command(app)
+@question("timing curricula")
 def phase(
     study: StudyFile,
     vary: Annotated[str, typer.Option("--vary", help="Keyword of the target's family, e.g. target_strength.")],
     values: Annotated[str, typer.Option("--values", help="What it takes: 0.5,0.75 or 0.1:2.0:200 (first:last:count).")],
     accuracies: Annotated[str, typer.Option("--accuracies", help="Stops of the first task: 0.1,0.3 or 0.01:0.99:99.")],
     by: By = "auto",
-    seconds: Seconds = None,
-    as_json: AsJson = False,
-    out: Out = None,
-    strict: Strict = False,
-) -> None:
+    *,
+    progress: Progress,
+) -> Any:
     """Where in parameter space does pretraining pay?"""
-    with shown("timing curricula") as progress, time_limit(seconds):
-        from learncast.answers.phase import portrayed
-        from learncast.study import Study
+    from learncast.answers.phase import portrayed
+    from learncast.study import Study
 
-        grid = {"values": _numbers("--values", values), "accuracies": _numbers("--accuracies", accuracies)}
-        answer = portrayed(Study.load(study), vary=vary, by=by, **grid, progress=progress)
-    _deliver(answer, as_json, out, strict)
+    grid = {"values": _numbers("--values", values), "accuracies": _numbers("--accuracies", accuracies)}
+    return portrayed(Study.load(study), vary=vary, by=by, **grid, progress=progress)
 
 
-@command(app)
-def forget(
-    study: StudyFile,
-    by: By = "auto",
-    seconds: Seconds = None,
-    as_json: AsJson = False,
-    out: Out = None,
-    strict: Strict = False,
-) -> None:
+@question("forgetting")
+def forget(study: StudyFile, by: By = "auto", *, progress: Progress) -> Any:
     """What will be forgotten when I train on the next task?"""
     from learncast.answers.forget import forgotten
     from learncast.study import Study
 
-    with time_limit(seconds):
-        found = forgotten(Study.load(study), by=by)
-    _deliver(found, as_json, out, strict)
+    return forgotten(Study.load(study), by=by)
 
 
-@command(app)
+@question("training")
 def check(
     study: StudyFile,
     seeds: Annotated[int, typer.Option("--seeds", help="Training runs of every plan.")] = 5,
@@ -139,30 +162,21 @@ def check(
         float | None, typer.Option("--tolerance", help="Share by which steps may differ; 0.05, or 0.1 beyond linear.")
     ] = None,
     processes: Annotated[int | None, typer.Option("--processes", help="Training runs at a time.")] = None,
-    seconds: Seconds = None,
-    as_json: AsJson = False,
-    out: Out = None,
-    strict: Strict = False,
-) -> None:
+    *,
+    progress: Progress,
+) -> Any:
     """Is the theory right here? Train for real beside the forecast; exit 1 when they differ."""
-    with shown("training") as progress, time_limit(seconds):
-        from learncast.answers.check import checked
-        from learncast.study import Study
-        from learncast.validation import one_of
+    from learncast.answers.check import checked
+    from learncast.study import Study
+    from learncast.validation import one_of
 
-        asked = Study.load(study)
-        if network is not None:
-            asked = asked.activated(
-                one_of("--network", network, ("linear", "relu", "tanh"), why="units do one of these")
-            )
-        answer = checked(asked, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
-    _deliver(answer, as_json, out, strict)
-    if not answer.passed:
-        print("learncast: training differs from the forecast", file=sys.stderr)
-        raise typer.Exit(1)
+    asked = Study.load(study)
+    if network is not None:
+        asked = asked.activated(one_of("--network", network, ("linear", "relu", "tanh"), why="units do one of these"))
+    return checked(asked, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
 
 
-@command(app)
+@question("diagnosing")
 def window(
     study: Annotated[
         Path | None, typer.Argument(metavar="[STUDY]", help="Study of a built-in cell (TOML).", show_default=False)
@@ -182,11 +196,9 @@ def window(
     lags: Annotated[str | None, typer.Option("--lags", help="Lags to look at, e.g. 1,2,4 or 4:64:16.")] = None,
     sample_sizes: Annotated[str | None, typer.Option("--sample-sizes", help="Numbers of sequences, likewise.")] = None,
     method: Annotated[str | None, typer.Option("--method", help="sound (default) or paper.")] = None,
-    seconds: Seconds = None,
-    as_json: AsJson = False,
-    out: Out = None,
-    strict: Strict = False,
-) -> None:
+    *,
+    progress: Progress,
+) -> Any:
     """How far back can this model learn, and from how many sequences?"""
     own: dict[str, Any] = {"weights": weights, "data": data, "optimizer_state": optimizer_state}
     own |= {"optimizer": optimizer, "learning_rate": learning_rate}
@@ -194,19 +206,14 @@ def window(
     for key, text in (("lags", lags), ("sample_sizes", sample_sizes)):
         options[key] = None if text is None else _whole_numbers(f"--{key.replace('_', '-')}", text)
     _check_window_source(study, model, own, options)
-    with shown("diagnosing") as progress, time_limit(seconds):
-        if model is not None:
-            from learncast.answers.window import stored_window
+    from learncast.answers.window import rehearsed_window, stored_window
+    from learncast.study import WindowStudy
 
-            print(f"learncast: executing {model.rpartition(':')[0] or model}, with all your rights", file=sys.stderr)
-            answer = stored_window(model, **own, options=options, progress=progress)
-        else:
-            from learncast.answers.window import rehearsed_window
-            from learncast.study import WindowStudy
-
-            assert study is not None
-            answer = rehearsed_window(WindowStudy.load(study), progress=progress)
-    _deliver(answer, as_json, out, strict)
+    if study is not None:
+        return rehearsed_window(WindowStudy.load(study), progress=progress)
+    assert model is not None
+    print(f"learncast: executing {model.rpartition(':')[0] or model}, with all your rights", file=sys.stderr)
+    return stored_window(model, **own, options=options, progress=progress)
 
 
 def _check_window_source(study: Path | None, model: str | None, own: dict[str, Any], options: dict[str, Any]) -> None:
@@ -303,21 +310,38 @@ def _stored_drawing(
 ) -> Callable[..., dict[str, Any]]:
     """Runs the sweep to its end, and makes the figures from its store."""
     from learncast.sweep.reproduction import Reproduction
-    from learncast.sweep_cli import watching
 
     reproduction = Reproduction.of(paper, **chosen, store=store)
     with watching() as watcher:
         made = reproduction.train(workers=workers, watcher=watcher)
-    if made.interrupted:
-        print(f"learncast: stopped after {made.done} of {made.total} runs; the same command goes on", file=sys.stderr)
-        raise typer.Exit(130)
-    if made.failed:
-        print(f"learncast: {made.failed} runs failed; see `learncast sweep status {store}`", file=sys.stderr)
-        raise typer.Exit(1)
+    stopped = f"stopped after {made.done} of {made.total} runs; the same command goes on"
+    exit_unless_done(made, store, "runs", stopped=stopped)
     return reproduction.draw
 
 
-app.command()(explore)
+@command(app)
+def explore(
+    port: Annotated[int, typer.Option("--port", help="Port to listen on; 0 takes any that is free.")] = 8765,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; any but the default may let others in.")
+    ] = "127.0.0.1",
+    window: Annotated[
+        Path | None, typer.Option("--window", metavar="FILE.nc", help="A saved learnability window to look at.")
+    ] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open nothing.")] = False,
+) -> None:
+    """What would this network do, if I moved this slider?"""
+    missing = [name for name in WEB_PACKAGES if find_spec(name) is None]
+    if missing:
+        raise InvalidSpec(
+            required="the explorer's packages must be installed",
+            got=f"no {' and no '.join(missing)}",
+            why="they serve and draw its page",
+            remedy="pip install 'learncast[web]'",
+        )
+    from learncast.web.app import explored
+
+    explored(host, port, window, browse=not no_browser)
 
 
 @command(app)
@@ -326,22 +350,6 @@ def version() -> None:
     from learncast import __version__
 
     print(__version__)
-
-
-def _deliver(answer: Answer, as_json: bool, out: Path | None, strict: bool) -> None:
-    written = answer.write(out) if out is not None else []
-    if as_json:
-        print(answer.json())
-    else:
-        _print_answer(answer)
-        if written:
-            print(
-                f"\nReport: {out}/report.html  (with {', '.join(p.name for p in written if p.name != 'report.html')})"
-            )
-    if strict and not answer.trust.holds:
-        failed = ", ".join(a.name for a in answer.trust.failed)
-        print(f"learncast: the theory does not hold here: {failed}", file=sys.stderr)
-        raise typer.Exit(1)
 
 
 def _print_answer(answer: Answer) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,12 +82,17 @@ class Way:
         else:
             words = f"{made.done:,} of {made.total:,} tasks done, {made.failed:,} failed, in {made.seconds:,.1f} s"
             print(f"{store}: {words}")
-        if made.interrupted:
-            print(f"learncast: stopped; go on with `learncast sweep resume {store}`", file=sys.stderr)
-            raise typer.Exit(130)
-        if made.failed:
-            print(f"learncast: {made.failed} tasks failed; see `learncast sweep status {store}`", file=sys.stderr)
-            raise typer.Exit(1)
+        exit_unless_done(made, store, "tasks", stopped=f"stopped; go on with `learncast sweep resume {store}`")
+
+
+def exit_unless_done(made: Summary, store: Path, what: str, *, stopped: str) -> None:
+    """Exit 130 where a sweep was stopped, and 1 where some of it failed."""
+    if made.interrupted:
+        print(f"learncast: {stopped}", file=sys.stderr)
+        raise typer.Exit(130)
+    if made.failed:
+        print(f"learncast: {made.failed} {what} failed; see `learncast sweep status {store}`", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -94,23 +100,26 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[...
     return lambda run: app.command(name)(plain_errors()(run))
 
 
-def by_some_way(run: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `Way` in the place of its last parameter, `way`."""
-    own, shared = (list(inspect.signature(one, eval_str=True).parameters.values()) for one in (run, Way))
+def taking(options: type[Any], told: Callable[..., Any], run: Callable[..., None] | None = None) -> Callable[..., None]:
+    """A command with the parameters of `told`, the last of which gives way to the fields of `options`.
 
-    def told(**given: Any) -> None:
-        way = Way(**{one.name: given.pop(one.name) for one in shared})
-        run(**given, way=way)
+    It calls `run`, or `told` itself, with the others and with `options` by the name of the class in small letters.
+    """
+    own, shared = (list(inspect.signature(one, eval_str=True).parameters.values()) for one in (told, options))
 
-    told.__name__, told.__doc__ = run.__name__, run.__doc__
+    def called(**given: Any) -> None:
+        chosen = options(**{one.name: given.pop(one.name) for one in shared})
+        (run or told)(**given, **{options.__name__.lower(): chosen})
+
+    called.__name__, called.__doc__ = told.__name__, told.__doc__
     every = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own[:-1], *shared)]
-    told.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-    told.__annotations__ = {one.name: one.annotation for one in every}
-    return told
+    called.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    called.__annotations__ = {one.name: one.annotation for one in every}
+    return called
 
 
 @command(sweep_app, "run")
-@by_some_way
+@partial(taking, Way)
 def begin(
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file with a sweep table.", show_default=False)],
     store: Annotated[
@@ -132,7 +141,7 @@ def begin(
 
 
 @command(sweep_app)
-@by_some_way
+@partial(taking, Way)
 def resume(
     store: StoreFolder,
     study: Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Its study file, to be compared.")] = None,

@@ -30,7 +30,7 @@ LAYERS = [
     {"study"},
     {"answers", "papers"},
     {"sweep", "web"},
-    {"sweep_cli", "explore_cli"},
+    {"sweep_cli"},
     {"cli"},
     {"__main__"},
 ]
@@ -93,9 +93,9 @@ def test_heavy_packages_stay_in_their_rooms(path):
         if package == "matplotlib":
             assert here in {"figures"} or not runs, f"{here} loads matplotlib"
         if package in {"typer", "rich"}:
-            assert here in {"cli", "sweep_cli", "explore_cli", "exits"} or (here == "progress" and not runs)
+            assert here in {"cli", "sweep_cli", "exits"} or (here == "progress" and not runs)
         if package in {"fastapi", "starlette", "anyio", "uvicorn", "plotly"}:
-            assert here == "web" or (here == "explore_cli" and not runs), f"{here} loads {package}"
+            assert here == "web", f"{here} loads {package}"
         if package in {"dask", "distributed"}:
             assert here == "sweep"
             assert not runs, f"{here} loads {package}"

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import ipaddress
 import json
-from collections.abc import Awaitable, Callable, Sequence
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import ValidationError
 from pydantic_core import to_json
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from learncast.errors import LearncastError
+from learncast.errors import InvalidSpec, LearncastError
 from learncast.packages import package
+from learncast.validation import between
 from learncast.web.panel import csv_of, plain
 from learncast.web.room import Room, complaint
 from learncast.web.rooms import rooms
 
 if TYPE_CHECKING:
     from learncast.learnability.learnability_window import LearnabilityWindow
-from collections.abc import Iterable
-from urllib.parse import urlsplit
-
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: Names by which a browser on this machine calls it.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -298,3 +304,95 @@ async def _whole_body(scope: Scope, receive: Receive) -> Receive:
 
 def _too_large() -> Refused:
     return Refused(413, f"the body must have at most {MOST_BYTES} bytes: a state of the page takes far fewer")
+
+
+def explored(host: str, port: int, window: Path | None, *, browse: bool) -> None:
+    """Serve the page until Ctrl-C.
+
+    Parameters
+    ----------
+    host, port
+        Where to listen; port 0 takes any that is free.
+    window : Path, optional
+        A saved learnability window to look at.
+    browse : bool
+        Open a browser.
+    """
+    opened = None
+    if window is not None:
+        from learncast.learnability.learnability_window import LearnabilityWindow
+
+        opened = LearnabilityWindow.load(window)
+    with _listening(host, port) as listener:
+        app = application(opened, (*LOOPBACK, _bracketed(host), *_own_names(host)))
+        address = f"http://{_bracketed(host)}:{listener.getsockname()[1]}/"
+        if not is_loopback(host):
+            warning = f"learncast: {host} can be reached from other machines; anyone who reaches it may compute here"
+            print(warning, file=sys.stderr, flush=True)
+        print(f"learncast explorer at {address} (Ctrl-C ends it)", flush=True)
+        if browse:
+            # The socket listens already, so that the browser waits for the first answer instead of failing.
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        _serve(app, listener)
+
+
+def _serve(app: FastAPI, listener: socket.socket) -> None:
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    # Threads that compute take turns with the one that answers; it should not wait long for them.
+    sys.setswitchinterval(0.0005)
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens there; a sentence where it cannot."""
+    between("--port", port, 0, 65535, why="there are no other ports")
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except (OSError, UnicodeError) as error:
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        raise InvalidSpec(
+            required=f"port {port} of {host} must be free to listen on",
+            got="another program that listens there" if taken else f"{error}",
+            why="the page is served from it",
+            remedy="choose another with --port, or --port 0 for any that is free"
+            if taken
+            else "check --host and --port",
+        ) from error
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _bracketed(host: str) -> str:
+    """A host as it stands in an address."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _own_names(host: str) -> tuple[str, ...]:
+    """By what names others call this machine, where the address stands for all of its own."""
+    if host not in ("0.0.0.0", "::"):
+        return ()
+    own = socket.gethostname()
+    try:
+        found = {str(row[4][0]) for row in socket.getaddrinfo(own, None)}
+    except OSError:
+        found = set()
+    return (own, *(_bracketed(address) for address in sorted(found)))

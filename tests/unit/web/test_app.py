@@ -26,7 +26,7 @@ import typer
 from typer.testing import CliRunner
 
 import learncast
-from learncast import LinearRNN, explore_cli, tasks
+from learncast import LinearRNN, cli, tasks
 from learncast.web import app as server_module
 from learncast.web import room as room_module
 from learncast.web.app import CONTENT_POLICY, MOST_BYTES, application
@@ -34,7 +34,7 @@ from learncast.web.panel import Axis, Panel, Trace, View, csv_of, plain
 from learncast.web.room import Room, State
 from learncast.web.rooms import rooms
 
-COMMAND = "import typer; from learncast.explore_cli import explore; typer.run(explore)"
+COMMAND = "import typer; from learncast.cli import explore; typer.run(explore)"
 PORTRAIT = "/api/curriculum/portrait"
 JSON = {"Content-Type": "application/json"}
 
@@ -440,7 +440,7 @@ def test_table_holds_every_number():
 
 def command(*arguments):
     app = typer.Typer()
-    app.command()(explore_cli.explore)
+    app.command()(cli.explore)
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
@@ -456,7 +456,7 @@ def test_a_taken_port_is_a_sentence():
 
 
 def test_missing_packages_are_named(monkeypatch):
-    monkeypatch.setattr(explore_cli, "find_spec", lambda name: None if name == "uvicorn" else object())
+    monkeypatch.setattr(cli, "find_spec", lambda name: None if name == "uvicorn" else object())
     result = command("--no-browser")
     assert result.exit_code == 2
     assert "no uvicorn" in result.stderr
@@ -465,8 +465,8 @@ def test_missing_packages_are_named(monkeypatch):
 
 def test_another_host_is_warned_of_and_let_in(monkeypatch):
     served = []
-    monkeypatch.setattr(explore_cli, "_serve", lambda app, _: served.append(app))
-    monkeypatch.setattr(explore_cli, "is_loopback", lambda host: False)
+    monkeypatch.setattr(server_module, "_serve", lambda app, _: served.append(app))
+    monkeypatch.setattr(server_module, "is_loopback", lambda host: False)
     result = command("--port", 0, "--host", "127.0.0.2", "--no-browser")
     assert result.exit_code == 0
     assert "127.0.0.2 can be reached from other machines" in result.stderr
@@ -476,8 +476,8 @@ def test_another_host_is_warned_of_and_let_in(monkeypatch):
 
 
 def test_loopback_is_told_from_the_rest():
-    assert all(map(explore_cli.is_loopback, ("127.0.0.1", "::1", "localhost", "127.9.9.9")))
-    assert not any(map(explore_cli.is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example")))
+    assert all(map(server_module.is_loopback, ("127.0.0.1", "::1", "localhost", "127.9.9.9")))
+    assert not any(map(server_module.is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example")))
 
 
 def test_browser_opens_once_the_socket_listens(monkeypatch):
@@ -495,9 +495,9 @@ def test_browser_opens_once_the_socket_listens(monkeypatch):
             threads.append(self)
             super().start()
 
-    monkeypatch.setattr(explore_cli.webbrowser, "open", visit)
-    monkeypatch.setattr(explore_cli.threading, "Thread", Kept)
-    monkeypatch.setattr(explore_cli, "_serve", lambda *_: [thread.join() for thread in threads])
+    monkeypatch.setattr(server_module.webbrowser, "open", visit)
+    monkeypatch.setattr(server_module.threading, "Thread", Kept)
+    monkeypatch.setattr(server_module, "_serve", lambda *_: [thread.join() for thread in threads])
     assert command("--port", 0).exit_code == 0
     assert len(opened) == 1
 
