@@ -12,9 +12,7 @@ from pathlib import Path
 
 from learncast import sweep
 from learncast.netcdf import packed, read
-from learncast.sweep.executors import Executor, as_dataset
-from learncast.sweep.executors.cluster import Cluster
-from learncast.sweep.executors.processes import Processes
+from learncast.sweep.executors import Cluster, Executor, Processes, as_dataset
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.spec import Spec

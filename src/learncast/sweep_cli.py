@@ -249,22 +249,23 @@ def _share(words: str | None) -> tuple[int, int] | None:
 
 
 def _print_outlook(sweep: Sweep, workers: int | None, as_json: bool) -> None:
-    from learncast.sweep.executors.processes import Processes
+    from learncast.sweep.executors import Processes
     from learncast.sweep.sweeping import outlook
 
     number = Processes(workers).workers
     found = outlook(sweep, workers=number)
+    pilot, failed = found["pilot"], found["failed"]
     if as_json:
-        values = {key: None if value != value else value for key, value in dataclasses.asdict(found).items()}
+        values = {key: None if value != value else value for key, value in found.items()}
         print(json.dumps({**values, "workers": number}))
         return
-    print(f"{found.tasks:,} tasks in {found.cells:,} cells")
-    if found.failed:
-        print(f"{found.failed} of {found.pilot} tried tasks failed:\n{found.error.strip()}")
-    if not math.isnan(found.seconds):
-        each = f"{found.task_seconds * 1000:,.0f} ms each, from {found.pilot - found.failed} tried"
-        print(f"about {_duration(found.seconds)} with {number} workers ({each})")
-        print(f"about {_size(found.bytes)} on the disk")
+    print(f"{found['tasks']:,} tasks in {found['cells']:,} cells")
+    if failed:
+        print(f"{failed} of {pilot} tried tasks failed:\n{found['error'].strip()}")
+    if failed < pilot:
+        each = f"{found['task_seconds'] * 1000:,.0f} ms each, from {pilot - failed} tried"
+        print(f"about {_duration(found['seconds'])} with {number} workers ({each})")
+        print(f"about {_size(found['bytes'])} on the disk")
 
 
 def _size(number: float) -> str:

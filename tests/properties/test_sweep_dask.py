@@ -19,7 +19,7 @@ from learncast.errors import InvalidSpec
 pytest.importorskip("distributed")
 import dask
 
-from learncast.sweep.executors.cluster import Cluster
+from learncast.sweep.executors import Cluster
 
 
 class BatchSystem:

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from learncast.assumptions import exact
 from learncast.dynamics.learning_problem import LearningProblem
+from learncast.dynamics.modes import modes_of, without_round_off
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
@@ -140,6 +142,22 @@ class Learner:
             return partial(_exact_loss, self._own, LearningProblem.of(task, network, self.training.learn))
         trials = source.held_out(self.training.evaluation, (self.training.seed, 0), self.dtype)
         return partial(self.loss_on, *trials)
+
+    def optimum(self, stage: int) -> FloatArray | None:
+        """The optimum of a linear network on a stage's task as theory knows it; None where it does not."""
+        network, frame, learn = self.network, self.frame, set(self.training.learn or ())
+        if frame is None:
+            return None
+        task = self.tasks[stage]
+        if isinstance(network, TwoLayer) and network.hidden_size >= frame.modes and len(learn) != 1:
+            power = task.input_covariance.dense()[0, :, 0, :]
+            best = np.linalg.lstsq(power, task.cross_covariance.dense()[0, :, 0, :], rcond=None)[0].T
+            strengths = np.einsum("mk,mn,nk->k", frame.mode_outputs, best, frame.mode_inputs)
+            return without_round_off(strengths, np.asarray(best, dtype=float))
+        if isinstance(network, LinearRNN) and learn == {"input", "output"}:
+            found = modes_of([self.tasks[-1], task], network)[-1]
+            return found.optimum if exact(found.assumptions) else None
+        return None
 
     def least_loss(self, stage: int) -> float:
         """The least loss of any linear map on a stage's task; nan for networks that are not linear."""

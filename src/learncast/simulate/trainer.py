@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,16 +22,15 @@ from learncast.files import draft_of
 from learncast.practice.stage import Stage
 from learncast.progress import Progress, check_time, seconds_left, silent, time_limit
 from learncast.simulate.borrowed import own_threads
-from learncast.simulate.goals import Goal, Leg
-from learncast.simulate.learner import Learner, half_squared_error
+from learncast.simulate.learner import Judge, Learner, half_squared_error
 from learncast.simulate.modules import Network
 from learncast.simulate.run import History, TrainingRun, training_provenance
 from learncast.simulate.sources import Source
-from learncast.simulate.stopping import Accuracy, LossBelow, Plateau, Watch
+from learncast.simulate.stopping import Accuracy, LossBelow, Plateau, Rule, Watch, inside
 from learncast.simulate.training import Training
 from learncast.threads import one_thread_each
 from learncast.trajectory import Status, spec_hash
-from learncast.validation import FloatArray, count
+from learncast.validation import FloatArray, count, one_or_each
 
 #: Steps between two calls of the progress report.
 REPORT = 64
@@ -87,6 +86,36 @@ def train(
         run = _Loop(network, learner, legs, checkpoint, checkpoint_every, progress).run()
     progress(1.0)
     return run
+
+
+class Leg(NamedTuple):
+    """One stage of a run as it is asked for: its trials, when it ends and where in any case, and its optimum if given.
+
+    The rule is None for a number of steps, which is then the limit.
+    """
+
+    source: Source
+    rule: Rule | None
+    limit: int
+    optimum: Any = None
+
+
+class Goal(NamedTuple):
+    """What a stage that ends by an accuracy has to reach.
+
+    Attributes
+    ----------
+    optimum : (modes,)
+        Strengths to reach; nan where none are asked for.
+    loss : float
+        Loss to reach instead, for a network without modes.
+    status : Status
+        Of the first pass that looked for the optimum: the stage cannot be trained to an optimum that was not found.
+    """
+
+    optimum: FloatArray
+    loss: float = float("nan")
+    status: Status = Status.ok
 
 
 def _legs(source: Any, training: Training, optima: Sequence[Any] | None) -> list[Leg]:
@@ -159,9 +188,9 @@ class _Loop:
     def run(self) -> TrainingRun:
         resumed = self._resume()
         while self.stage < len(self.legs) and self.status is Status.ok:
-            goal = self._goal()
+            goal, rule = self._goal(), self.legs[self.stage].rule
             if not resumed:
-                self.watch = Watch(goal.rule) if isinstance(goal.rule, Plateau) else None
+                self.watch = Watch(rule) if isinstance(rule, Plateau) else None
                 if self.stage and self.training.reset_optimizer:
                     self.optimizer = self.training.made_optimizer(self.learner.parameters)
             resumed = False
@@ -174,13 +203,31 @@ class _Loop:
     def _goal(self) -> Goal:
         """The goal of the stage, found once: a first pass is not repeated after a stop."""
         if len(self.goals) == self.stage:
-            self.goals.append(Goal.of(self.legs[self.stage], self.learner, self.stage, self._first_pass))
-            if self.path is not None and isinstance(self.goals[-1].rule, Accuracy):
+            self.goals.append(self._found_goal())
+            if self.path is not None and isinstance(self.legs[self.stage].rule, Accuracy):
                 self._save()
         return self.goals[self.stage]
 
+    def _found_goal(self) -> Goal:
+        leg, modes = self.legs[self.stage], self.learner.modes
+        rule, nothing = leg.rule, np.full(modes, np.nan)
+        if not isinstance(rule, Accuracy):
+            return Goal(nothing)
+        asked = rule.optimum if leg.optimum is None else leg.optimum
+        if asked is not None and modes:
+            return Goal(one_or_each("optimum", asked, modes, of="modes"))
+        if (known := self.learner.optimum(self.stage)) is not None:
+            return Goal(known)
+        status, began, loss, strength = self._first_pass(rule.plateau)
+        if status is not Status.ok:
+            return Goal(nothing, status=status)
+        return Goal(strength) if modes else Goal(nothing, loss + (1 - rule.accuracy) ** 2 * (began - loss))
+
     def _first_pass(self, plateau: Plateau) -> tuple[Status, float, float, FloatArray]:
-        """Train from the start on this stage's source alone, to a plateau."""
+        """Train from the start on this stage's source alone, to a plateau, as the paper does for nonlinear networks.
+
+        Gives the status, the loss at the start, and the loss and the strengths on the plateau.
+        """
         source, settings = self.legs[self.stage].source, self.training.with_(until=plateau, steps=None, record=())
         path = None if self.path is None else Path(f"{os.fspath(self.path)}.pass{self.stage}")
         learner = Learner(self.network, [source], settings)
@@ -195,22 +242,32 @@ class _Loop:
         loss, strength, *_ = loop.watch.means or (np.nan, np.zeros(0))
         return status, began, float(loss), strength
 
+    def _met(self, goal: Goal, strength: FloatArray, judge: Judge) -> bool:
+        """Whether the stage has what it was to reach at this step; a plateau takes the step into account."""
+        rule = self.legs[self.stage].rule
+        if isinstance(rule, Accuracy):
+            return judge() <= goal.loss if np.isfinite(goal.loss) else inside(strength, goal.optimum, rule.accuracy)
+        if isinstance(rule, LossBelow):
+            return judge() <= rule.tolerance
+        return self.watch is not None and self.watch.settled(judge, self.learner.weights, strength)
+
     def _train_stage(self, goal: Goal) -> Status:
-        learner, source, settings = self.learner, self.legs[self.stage].source, self.training
+        learner, settings = self.learner, self.training
+        source, rule, limit, _ = self.legs[self.stage]
         judge = learner.judge(source)
         wants_loss = "loss" in settings.record
         begun = sum(self.done[: self.stage])
         while True:
             strength = learner.strength
-            met = goal.rule is not None and goal.reached(strength, judge, self.watch, learner)
-            ended = met or self.step == goal.limit
+            met = self._met(goal, strength, judge)
+            ended = met or self.step == limit
             noted = self.step % settings.every == 0 or ended
             # The moment between two stages belongs to the first.
             if noted and not (self.stage and self.step == 0):
                 loss = judge() if wants_loss else np.nan
                 self.history.add(begun + self.step, self.stage, loss, np.nan, strength)
             if ended:
-                return Status.ok if met or goal.rule is None else Status.not_learned
+                return Status.ok if met or rule is None else Status.not_learned
             batch_loss = self._step(source)
             if batch_loss is None:
                 return Status.diverged
@@ -221,8 +278,7 @@ class _Loop:
             if self.path is not None and self.step % self.every == 0:
                 self._save()
             if self.step % REPORT == 0:
-                check_time()
-                self.progress((self.stage + self.step / max(goal.limit, 1)) / len(self.legs))
+                self.progress((self.stage + self.step / max(limit, 1)) / len(self.legs))
 
     def _step(self, source: Source) -> float | None:
         """One update; None, and the weights as they were, when a number is no longer finite."""
@@ -261,7 +317,7 @@ class _Loop:
             "step": self.step,
             "done": self.done,
             "status": self.status.name,
-            "goals": [goal.facts() for goal in self.goals],
+            "goals": [(goal.optimum.tolist(), goal.loss, goal.status.name) for goal in self.goals],
         }
         Checkpoint(tensors, facts).save(self.path, spec=self.spec)
 
@@ -274,7 +330,8 @@ class _Loop:
         self.history.restore({key: value.numpy() for key, value in found.under("history.").items()})
         self.stage, self.step, self.done = found.facts["stage"], found.facts["step"], list(found.facts["done"])
         self.status = Status[found.facts["status"]]
-        self.goals = [Goal.known(leg, facts) for leg, facts in zip(self.legs, found.facts["goals"], strict=False)]
+        for optimum, loss, status in found.facts["goals"]:
+            self.goals.append(Goal(np.array(optimum, dtype=float), float(loss), Status[status]))
         restore_optimizer(self.optimizer, found.under("optimizer."))
         watched = {key: value.numpy() for key, value in found.under("watch.").items()}
         if watched:
@@ -313,7 +370,7 @@ def _size(tensors: Sequence[torch.Tensor]) -> float:
     return sum(float(t.detach().abs().sum()) for t in tensors)
 
 
-FORMAT = "learncast-training-1"
+FORMAT = "learncast-training-2"
 
 
 @dataclass(frozen=True)

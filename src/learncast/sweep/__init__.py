@@ -5,8 +5,8 @@ from learncast.sweep.gathering import gather
 from learncast.sweep.grid import Axis, Grid
 from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.spec import Spec
+from learncast.sweep.store import Damage, Failure, StoreStatus, failures, prune, status, verify
 from learncast.sweep.sweeping import Sweep, resume, run
-from learncast.sweep.upkeep import Damage, Failure, StoreStatus, failures, prune, status, verify
 
 __all__ = [
     "Axis",

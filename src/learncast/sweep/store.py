@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,8 +18,9 @@ import xarray as xr
 from learncast.errors import InvalidSpec, SchemaMismatch
 from learncast.files import draft_of, sync, write_file
 from learncast.netcdf import read
+from learncast.progress import Progress, silent
 from learncast.sweep.grid import Grid
-from learncast.sweep.ledger import FORMAT, Ledger, Row
+from learncast.sweep.ledger import FORMAT, OPEN, Ledger, Row, TaskStatus
 from learncast.sweep.spec import digest_of
 
 #: Seconds for which a driver waits for the lock; a reader may hold it for an instant.
@@ -211,3 +213,128 @@ else:
 
     def _lock(file: IO[str]) -> None:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@dataclass(frozen=True)
+class StoreStatus:
+    """How a store stands.
+
+    Attributes
+    ----------
+    function, fingerprint : str
+        What is swept.
+    cells, total, done, failed, missing, copies : int
+        Cells of the grid; tasks; and cells whose task another cell has too.
+    seconds : float
+        Spent computing what is done.
+    bytes : int
+        Size of its results.
+    driven : bool
+        Whether a driver is at work.
+    """
+
+    function: str
+    fingerprint: str
+    cells: int
+    total: int
+    done: int
+    failed: int
+    missing: int
+    copies: int
+    seconds: float
+    bytes: int
+    driven: bool
+
+
+def status(store: str | os.PathLike[str]) -> StoreStatus:
+    """How a sweep stands; a driver may be at work meanwhile."""
+    place = Store(store)
+    study, driven = place.study(), place.driven()
+    with place.ledger() as ledger:
+        totals, fingerprint, copies = ledger.totals(), ledger.meta("fingerprint") or "", ledger.copied()
+    tasks = {kind.name: totals[kind].tasks for kind in totals}
+    return StoreStatus(
+        function=study["function"],
+        fingerprint=fingerprint,
+        cells=Grid.from_described(study["grid"]).size,
+        total=sum(tasks.values()),
+        **tasks,
+        copies=copies,
+        seconds=totals[TaskStatus.done].seconds,
+        bytes=totals[TaskStatus.done].bytes,
+        driven=driven,
+    )
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task that was given up: what it was to compute, and the traceback."""
+
+    cell: dict[str, Any]
+    attempts: int
+    deaths: int
+    error: str
+
+
+def failures(store: str | os.PathLike[str]) -> Iterator[Failure]:
+    """Tasks that were given up."""
+    place = Store(store)
+    grid = place.grid()
+    with place.ledger() as ledger:
+        for row in ledger.rows(TaskStatus.failed):
+            yield Failure(grid.cell(row.position), row.attempts, row.deaths, row.error or "")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A result whose file is not what was written."""
+
+    digest: str
+    what: str
+
+
+def verify(store: str | os.PathLike[str], *, progress: Progress = silent) -> list[Damage]:
+    """Read every result again; damaged files go to quarantine and their tasks are open again.
+
+    Returns
+    -------
+    list of Damage
+        What was found; `resume` computes it again.
+    """
+    place = Store(store)
+    place.study()
+    found: list[Damage] = []
+    with place.locked(), place.ledger(write=True) as ledger:
+        total, changes = max(ledger.totals()[TaskStatus.done].tasks, 1), []
+        for k, row in enumerate(ledger.rows(TaskStatus.done)):
+            _, what = place.examined(row)
+            if what:
+                found.append(Damage(row.digest, what))
+                path = place.path(row.digest)
+                if path.exists():
+                    place.quarantine.mkdir(exist_ok=True)
+                    os.replace(path, place.quarantine / path.name)
+                changes.append({"position": row.position, **OPEN, "seconds": None, "bytes": None, "sha256": None})
+            progress((k + 1) / total)
+        ledger.record(changes)
+    return found
+
+
+def prune(store: str | os.PathLike[str], *, dry_run: bool = False) -> list[Path]:
+    """Remove what no task needs: drafts, files that the ledger does not know, quarantine.
+
+    Returns
+    -------
+    list of Path
+        What was removed, or with `dry_run` would be.
+    """
+    place = Store(store)
+    place.study()
+    with place.locked(), place.ledger() as ledger:
+        files = (path for folder in (place.results, place.quarantine) for path in sorted(folder.rglob("*")))
+        known = (path for path in files if path.is_file())
+        found = [path for path in known if path != place.path(path.stem) or not ledger.knows(path.stem)]
+        if not dry_run:
+            for path in found:
+                path.unlink()
+    return found

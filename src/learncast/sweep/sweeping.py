@@ -19,7 +19,7 @@ import numpy as np
 from learncast import __version__
 from learncast.errors import InvalidSpec
 from learncast.sweep.driver import Driver, Driving, Summary
-from learncast.sweep.executors import Executor, Fate, InProcess, Job, Outcome, Processes, Work
+from learncast.sweep.executors import Cluster, Executor, Fate, InProcess, Job, Outcome, Processes, Work
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.spec import Spec, canonical, digest_of, file_hashes, placed
@@ -256,8 +256,6 @@ def executor_of(executor: str | Executor, workers: int | None, scheduler: str | 
         return executor
     kind = one_of("executor", executor, EXECUTORS, why="tasks are computed there")
     if kind == "dask":
-        from learncast.sweep.executors.cluster import Cluster
-
         return Cluster(scheduler, workers=workers)
     return InProcess() if kind == "in-process" else Processes(workers)
 
@@ -266,42 +264,18 @@ def executor_of(executor: str | Executor, workers: int | None, scheduler: str | 
 PILOT = 4
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """What a sweep will take.
+def outlook(sweep: Sweep, *, workers: int) -> dict[str, Any]:
+    """Try a few tasks, spread over the grid, in one process and without storing anything.
 
-    Attributes
-    ----------
-    cells, tasks : int
-        Cells that meet every condition, and different tasks among them.
-    pilot : int
-        Tasks that were tried.
-    failed : int
-        How many of these raised.
-    task_seconds, entry_seconds : float
-        Of computing one task on average, and of putting its result on the disk, which one process does for all
-        workers; nan when the whole pilot failed.
-    seconds : float
-        Of all with this many workers: whichever of the two takes longer.
-    bytes : float
-        Disk needed for the results, likewise.
-    error : str
-        The first traceback of the pilot.
+    Returns
+    -------
+    dict
+        What the sweep will take: ``cells`` that meet every condition, and different ``tasks`` among them; tasks of the
+        ``pilot``, and how many of these ``failed``, with the first traceback as ``error``; ``task_seconds`` of
+        computing one on average, and ``entry_seconds`` of putting its result on the disk, which one process does for
+        all workers; ``seconds`` of all with this many workers, whichever of the two takes longer; and ``bytes`` on the
+        disk. Numbers are nan when the whole pilot failed.
     """
-
-    cells: int
-    tasks: int
-    pilot: int
-    failed: int
-    task_seconds: float
-    entry_seconds: float
-    seconds: float
-    bytes: float
-    error: str
-
-
-def outlook(sweep: Sweep, *, workers: int) -> Outlook:
-    """Try a few tasks, spread over the grid, in one process and without storing anything."""
     places: dict[str, int] = {}
     cells = 0
     for position, digest in sweep.tasks():
@@ -327,17 +301,17 @@ def outlook(sweep: Sweep, *, workers: int) -> Outlook:
     mean = float(np.mean([one.seconds for one in done])) if done else float("nan")
     entry = _entering(done)
     size = float(np.mean([len(one.content) for one in done])) if done else float("nan")
-    return Outlook(
-        cells=cells,
-        tasks=len(tasks),
-        pilot=len(counted),
-        failed=len(counted) - len(done),
-        task_seconds=mean,
-        entry_seconds=entry,
-        seconds=max(mean / workers, entry) * len(tasks),
-        bytes=size * len(tasks),
-        error=next((one.error for one in counted if one.fate is not Fate.done), ""),
-    )
+    return {
+        "cells": cells,
+        "tasks": len(tasks),
+        "pilot": len(counted),
+        "failed": len(counted) - len(done),
+        "task_seconds": mean,
+        "entry_seconds": entry,
+        "seconds": max(mean / workers, entry) * len(tasks),
+        "bytes": size * len(tasks),
+        "error": next((one.error for one in counted if one.fate is not Fate.done), ""),
+    }
 
 
 def _entering(outcomes: list[Outcome]) -> float:
