@@ -117,8 +117,7 @@ def test_the_command_line_prints_that_number(kind, tmp_path):
 
 def test_the_explorer_shows_that_number():
     pytest.importorskip("fastapi")
-    from learncast.web.rooms.curriculum import ROOM
-    from learncast.web.rooms.curriculum_state import CurriculumState
+    from learncast.web.rooms.curriculum import ROOM, CurriculumState
 
     rng = np.random.default_rng(3)
     for _ in range(8):

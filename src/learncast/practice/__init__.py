@@ -1,7 +1,6 @@
 """Carrying a plan out: in a training loop of one's own, or in Lightning."""
 
-from learncast.practice.lightning import CurriculumCallback
 from learncast.practice.stage import Stage
-from learncast.practice.training_loop import TrainingLoop
+from learncast.practice.training_loop import CurriculumCallback, TrainingLoop
 
 __all__ = ["CurriculumCallback", "Stage", "TrainingLoop"]

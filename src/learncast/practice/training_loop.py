@@ -10,6 +10,7 @@ from typing import Any
 
 from learncast.dynamics.modes import Modes
 from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast.packages import lightning_package
 from learncast.practice.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
 from learncast.practice.stage import Stage
 from learncast.tasks.recorded.streams import endless, pair_of
@@ -21,6 +22,8 @@ CRITERIA = ("strength", "loss", "steps")
 LEAST_LIMIT = 100
 #: Batches that a trainer may fetch before it has reported on the ones it had.
 AHEAD = 4
+#: What to do without Lightning.
+_INSTEAD = "follow the plan in your own training loop with loop.stages(loaders)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,12 +151,8 @@ class TrainingLoop:
     def update(self, loss: Any, output: Any = None) -> None:
         """Report one step on the oldest batch that `dataloader` gave."""
         if not self._given:
-            raise InvalidSpec(
-                required="update must follow a batch of this loop's dataloader",
-                got="one without a batch",
-                why="each update reports on one batch",
-                remedy="train on loop.dataloader(loaders), or call update on a stage",
-            )
+            remedy = "train on loop.dataloader(loaders), or call update on a stage"
+            raise _without_batch("this loop's dataloader", remedy)
         self._given.popleft().update(loss, output)
 
     def _check(self, loaders: Mapping[str, Any]) -> None:
@@ -236,6 +235,15 @@ class FollowingLoader:
             for batch in stage:
                 self.loop._given.append(stage)
                 yield batch
+
+
+def _without_batch(of: str, remedy: str) -> InvalidSpec:
+    return InvalidSpec(
+        required=f"update must follow a batch of {of}",
+        got="one without a batch",
+        why="each update reports on one batch",
+        remedy=remedy,
+    )
 
 
 def _training_stage(
@@ -367,12 +375,8 @@ class TrainingStage:
             Answers in the shape of the batch's targets; a stage given by steps can do without.
         """
         if not self._pending:
-            raise InvalidSpec(
-                required=f"update must follow a batch of stage {self.name!r}",
-                got="one without a batch",
-                why="each update reports on one batch",
-                remedy="iterate over the stage, and call update once for every batch",
-            )
+            remedy = "iterate over the stage, and call update once for every batch"
+            raise _without_batch(f"stage {self.name!r}", remedy)
         inputs, targets = self._pending.popleft()
         self.steps += 1
         self.loss = float(loss.detach()) if hasattr(loss, "detach") else float(loss)
@@ -435,3 +439,68 @@ class TrainingStage:
             f"<TrainingStage {self.index} {self.name!r}: {self.steps} of {self.expected_steps:g} expected steps, "
             f"accuracy {self.accuracy:.4g}, {where}>"
         )
+
+
+class CurriculumCallback:
+    """A Lightning callback that leads a trainer through a plan and stops it at the end.
+
+    The module is trained on `loop.dataloader(loaders)`, which follows the stage in training, and its `training_step`
+    returns {"loss": loss, "output": output}; a loop by steps can do without the output. Lightning fetches one batch
+    ahead, so each stage is trained one step longer than it need be. Lightning saves the loop's state in its own
+    checkpoints.
+
+    Parameters
+    ----------
+    loop : TrainingLoop
+
+    Examples
+    --------
+    ::
+
+        loop = plan.training_loop()
+        trainer = lightning.Trainer(max_epochs=-1, callbacks=[CurriculumCallback(loop)])
+        trainer.fit(module, loop.dataloader(loaders))
+        print(loop.report())
+    """
+
+    def __new__(cls, loop: TrainingLoop) -> CurriculumCallback:
+        # The trainer wants one of Lightning's own callbacks, and Lightning is loaded only now.
+        made = cls
+        if cls is CurriculumCallback:
+            made = type(cls.__name__, (cls, lightning_package(_INSTEAD).Callback), {})
+        callback: CurriculumCallback = object.__new__(made)
+        return callback
+
+    def __init__(self, loop: TrainingLoop) -> None:
+        super().__init__()
+        self.loop = loop
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse a trainer that makes several batches one step."""
+        together = getattr(trainer, "accumulate_grad_batches", 1)
+        if together != 1:
+            raise InvalidSpec(
+                required="a trainer that follows a plan must take one step for every batch",
+                got=f"accumulate_grad_batches={together}",
+                why="the plan counts steps",
+                remedy="leave it out, and give the loaders larger batches",
+            )
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, *rest: Any
+    ) -> None:
+        """Report a step to the loop, and stop when it is done."""
+        loss, output = outputs, None
+        if isinstance(outputs, Mapping):
+            loss, output = outputs["loss"], outputs.get("output")
+        self.loop.update(loss, output)
+        if self.loop.done:
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loop stands."""
+        return self.loop.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.loop.load_state_dict(state_dict)

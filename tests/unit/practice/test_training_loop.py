@@ -465,7 +465,7 @@ def fit(callback, loader, network, rate, *, outputs=("loss", "output"), accumula
 @pytest.fixture
 def lightning(monkeypatch):
     monkeypatch.setattr(
-        "learncast.practice.lightning.lightning_package", lambda instead: SimpleNamespace(Callback=Callback)
+        "learncast.practice.training_loop.lightning_package", lambda instead: SimpleNamespace(Callback=Callback)
     )
 
 

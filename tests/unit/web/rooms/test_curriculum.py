@@ -18,8 +18,15 @@ from learncast.planning.grounds.choice import mode_ground
 from learncast.planning.phase import _rescaled, portrait_times
 from learncast.responses.modes import modes_of_responses
 from learncast.study import Study
-from learncast.web.rooms.curriculum import MOST_STEPS, ROOM, descent_of, portrait_numbers
-from learncast.web.rooms.curriculum_state import KEYWORDS, CurriculumState, taken_apart
+from learncast.web.rooms.curriculum import (
+    KEYWORDS,
+    MOST_STEPS,
+    ROOM,
+    CurriculumState,
+    descent_of,
+    portrait_numbers,
+    taken_apart,
+)
 
 #: Two ways to the same closed form differ by a few roundings of numbers of steps.
 ROUND_OFF = 1e-12
@@ -246,7 +253,7 @@ def test_relu_portrait_of_tasks_that_are_measured_one_by_one(monkeypatch):
 def test_measured_responses_do_not_depend_on_the_other_sliders(monkeypatch):
     state = relu_state(gain=0.7, family="leaky_integration", vary_leaky="gain")
     portrait_numbers(state)
-    monkeypatch.setattr("learncast.web.rooms.curriculum_state.response", None)
+    monkeypatch.setattr("learncast.web.rooms.curriculum.response", None)
     faster = state.model_copy(update={"learning_rate": 2e-3, "initial": 0.3, "accuracy": 0.9, "hidden_size": 7})
     np.testing.assert_allclose(portrait_numbers(faster).speedup, direct_portrait(faster)["speedup_steps"], rtol=1e-9)
 

@@ -20,8 +20,7 @@ from learncast.recurrence.stability import best_recurrence, least_hidden_size
 from learncast.study import Study
 from learncast.web.panel import View, plain
 from learncast.web.room import complaint
-from learncast.web.rooms.recurrence import ROOM, WEIGHTS, turn_of, weighed
-from learncast.web.rooms.recurrence_setting import RecurrenceState, presets
+from learncast.web.rooms.recurrence import ROOM, WEIGHTS, RecurrenceState, presets, turn_of, weighed
 
 DEFAULT = RecurrenceState()
 PRESETS = {name: tuple(series) for name, series in presets(DEFAULT.series).items()}
