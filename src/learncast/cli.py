@@ -283,7 +283,14 @@ def reproduce(
 
     draw: Callable[..., dict[str, Any]] = partial(drawn, paper, figure=figure, preset=preset)
     if store is not None:
-        draw = _stored_drawing(paper, {"figure": figure, "preset": preset}, store, workers)
+        from learncast.sweep.reproduction import Reproduction
+
+        reproduction = Reproduction.of(paper, figure=figure, preset=preset, store=store)
+        with watching() as watcher:
+            found = reproduction.train(workers=workers, watcher=watcher)
+        stopped = f"stopped after {found.done} of {found.total} runs; the same command goes on"
+        exit_unless_done(found, store, "runs", stopped=stopped)
+        draw = reproduction.draw
     elif workers is not None:
         raise InvalidSpec(
             required="--workers must come with --store",
@@ -303,20 +310,6 @@ def reproduce(
         for key, value in entry["numbers"].items():
             print(f"    {key}: {value}")
     print(f"Figures and numbers are in {out}")
-
-
-def _stored_drawing(
-    paper: str, chosen: dict[str, Any], store: Path, workers: int | None
-) -> Callable[..., dict[str, Any]]:
-    """Runs the sweep to its end, and makes the figures from its store."""
-    from learncast.sweep.reproduction import Reproduction
-
-    reproduction = Reproduction.of(paper, **chosen, store=store)
-    with watching() as watcher:
-        made = reproduction.train(workers=workers, watcher=watcher)
-    stopped = f"stopped after {made.done} of {made.total} runs; the same command goes on"
-    exit_unless_done(made, store, "runs", stopped=stopped)
-    return reproduction.draw
 
 
 @command(app)
@@ -353,21 +346,9 @@ def version() -> None:
 
 
 def _print_answer(answer: Answer) -> None:
+    from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
-
-    console = _console()
-    console.print(Text(answer.title, style="bold"))
-    console.print(Padding(Text(answer.lead), (0, 0, 1, 0)))
-    for table in answer.every_table:
-        _print_table(console, table)
-    console.print(Text(answer.footer))
-    for assumption in answer.trust.failed:
-        console.print(Text(str(assumption.violation()), style="bold red"))
-
-
-def _console() -> Any:
-    from rich.console import Console
 
     class Patient(Console):
         """A console whose reader may leave early, as with `| head`."""
@@ -375,7 +356,14 @@ def _console() -> Any:
         def on_broken_pipe(self) -> None:
             _let_go()
 
-    return Patient()
+    console = Patient()
+    console.print(Text(answer.title, style="bold"))
+    console.print(Padding(Text(answer.lead), (0, 0, 1, 0)))
+    for table in answer.every_table:
+        _print_table(console, table)
+    console.print(Text(answer.footer))
+    for assumption in answer.trust.failed:
+        console.print(Text(str(assumption.violation()), style="bold red"))
 
 
 def _let_go() -> None:

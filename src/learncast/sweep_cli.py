@@ -54,7 +54,7 @@ class Way:
 
     def executor(self) -> Executor:
         """Where tasks are computed."""
-        from learncast.sweep.sweeping import executor_of
+        from learncast.sweep.executors import Cluster, InProcess, Processes
         from learncast.validation import one_of
 
         if sum((self.cluster is not None, self.scheduler is not None, self.in_process)) > 1:
@@ -66,9 +66,9 @@ class Way:
             )
         if self.cluster is not None:
             one_of("--cluster", self.cluster, ("local",), why="others are reached by --scheduler")
-        clustered = self.cluster is not None or self.scheduler is not None
-        kind = "dask" if clustered else "in-process" if self.in_process else "processes"
-        return executor_of(kind, self.workers, self.scheduler)
+        if self.cluster is not None or self.scheduler is not None:
+            return Cluster(self.scheduler, workers=self.workers)
+        return InProcess() if self.in_process else Processes(self.workers)
 
     def drive(self, sweep: Sweep, store: Path) -> None:
         """Carry it out, and say how it ended."""

@@ -81,14 +81,14 @@ def _first_problem(error: ValidationError, source: str, table: str) -> InvalidSp
             remedy=suggestion(context["key"], known) or f"use one of {', '.join(known)}",
         )
     key, reason = ".".join(words) or "the file", str(problem["msg"]).removeprefix("Value error, ")
-    choices = tuple(str(context.get("expected", "")).replace("'", "").replace(" or ", ", ").split(", "))
-    hint = suggestion(str(problem.get("input")), choices) if problem["type"] == "literal_error" else ""
-    return InvalidSpec(
-        required=f"{source}: {key} must be valid",
-        got="nothing" if problem["type"] == "missing" else brief(problem.get("input")),
-        why=reason[:1].lower() + reason[1:],
-        remedy=f"give {key}" if problem["type"] == "missing" else hint or f"correct {key}",
-    )
+    got, remedy = brief(problem.get("input")), f"correct {key}"
+    if problem["type"] == "missing":
+        got, remedy = "nothing", f"give {key}"
+    elif problem["type"] == "literal_error":
+        choices = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+        remedy = suggestion(str(problem["input"]), tuple(choices)) or remedy
+    why = reason[:1].lower() + reason[1:]
+    return InvalidSpec(required=f"{source}: {key} must be valid", got=got, why=why, remedy=remedy)
 
 
 def _is_union_tag(part: str) -> bool:

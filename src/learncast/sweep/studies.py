@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import xarray as xr
 from pydantic import Field
@@ -51,7 +51,7 @@ def sweep_of(path: str | Path) -> Sweep:
         )
     section = checked(SweepSection, raw.pop("sweep"), str(source), "sweep")
     for key in section.options:
-        one_of(f"an option of {section.command}", key, OPTIONS[section.command], why="it would be ignored")
+        one_of(f"an option of {section.command}", key, QUESTIONS[section.command].options, why="it would be ignored")
     folder = source.parent.resolve()
     options = dict(section.options)
     seeds = section.seeds
@@ -92,8 +92,7 @@ def _check_cells(grid: Grid, base: dict[str, Any], section: SweepSection, source
             whole = seeded(section.command, whole, [0, 1, 2, 3])
         shown = ", ".join(f"{key} = {value!r}" for key, value in cell.items())
         with located(source, f"cell {shown or 'of no keys'}"):
-            kind = WindowStudy if section.command == "window" else Study
-            text = kind.from_dict(whole, folder=Path("/"), source="the study").resolved()
+            text = _study(section.command, whole, "the study").resolved()
         resolved = resolved or tomllib.loads(text)
     return resolved
 
@@ -106,14 +105,6 @@ def _absolute_axis(axis: Axis, folder: Path) -> Axis:
     return Axis(axis.keys, tuple(points))
 
 
-#: What a question may be told beside the study.
-OPTIONS: dict[str, tuple[str, ...]] = {
-    "forecast": ("task",),
-    "plan": ("by", "remember"),
-    "check": ("runs", "tolerance"),
-    "train": ("most_steps", "every"),
-    "window": (),
-}
 #: What an answer only repeats from the study.
 _ECHOES = {"learning_rate", "accuracy", "batch", "seeds", "tolerance", "target", "task"}
 
@@ -123,25 +114,54 @@ def asked(spec: Spec) -> xr.Dataset:
     raw = {key: spec[key] for key in spec if key not in ("sweep", SEED)}
     command, options = spec["sweep.command"], spec["sweep.options"]
     if SEED in spec:
-        raw = seeded(command, raw, spec.seeds(len(_SEEDS["window"])))
-    kind = WindowStudy if command == "window" else Study
-    # Files were made absolute when the sweep began.
-    study: Any = kind.from_dict(raw, folder=Path("/"), source="this cell")
-    return _train(study, options, spec) if command == "train" else _labelled(_answered(command, study, options))
+        raw = seeded(command, raw, spec.seeds(MOST_SEEDS))
+    study, ask = _study(command, raw, "this cell"), QUESTIONS[command].ask
+    return _train(study, options, spec) if ask is None else _labelled(ask(study, **options))
 
 
-#: Seeds that a study holds, by command; what is trained for real takes its own from the task's stream.
-_SEEDS = {
-    "forecast": ("network",),
-    "plan": ("network",),
-    "window": ("model", "training", "task", "window"),
+def _study(command: str, raw: Mapping[str, Any], source: str) -> Any:
+    """A cell's study; its files were made absolute when the sweep began."""
+    kind: Any = WindowStudy if command == "window" else Study
+    return kind.from_dict(dict(raw), folder=Path("/"), source=source)
+
+
+def _checked(study: Study, *, runs: int = 5, **options: Any) -> Answer:
+    # One process: the sweep's workers are the others.
+    return checked_forecast(study, processes=1, seeds=runs, **options)
+
+
+class Question(NamedTuple):
+    """What a sweep can ask of a study.
+
+    Attributes
+    ----------
+    options : tuple of str
+        What the question may be told beside the study.
+    seeds : tuple of str
+        Sections of the study that hold a seed; what is trained for real takes its own from the task's stream.
+    ask : callable or None
+        From a study to an answer; None where a network is trained instead.
+    """
+
+    options: tuple[str, ...] = ()
+    seeds: tuple[str, ...] = ()
+    ask: Callable[..., Answer] | None = None
+
+
+QUESTIONS = {
+    "forecast": Question(("task",), ("network",), forecast),
+    "plan": Question(("by", "remember"), ("network",), planned),
+    "check": Question(("runs", "tolerance"), ask=_checked),
+    "train": Question(("most_steps", "every")),
+    "window": Question(seeds=("model", "training", "task", "window"), ask=rehearsed_window),
 }
+MOST_SEEDS = max(len(one.seeds) for one in QUESTIONS.values())
 
 
 def seeded(command: str, raw: Mapping[str, Any], seeds: list[int]) -> dict[str, Any]:
     """The study with its seeds taken from the task's own stream."""
     found = dict(raw)
-    for section, seed in zip(_SEEDS.get(command, ()), seeds, strict=False):
+    for section, seed in zip(QUESTIONS[command].seeds, seeds, strict=False):
         table = dict(found.get(section, {}))
         if "seed" in table:
             raise InvalidSpec(
@@ -162,17 +182,6 @@ def repeatable(command: str, raw: Mapping[str, Any]) -> bool:
         network = raw.get("network", {})
         return isinstance(network, Mapping) and network.get("kind") == "two-layer" and "weights" not in network
     return command != "check"
-
-
-def _answered(command: str, study: Any, options: dict[str, Any]) -> Answer:
-    if command == "forecast":
-        return forecast(study, **options)
-    if command == "plan":
-        return planned(study, **options)
-    if command == "window":
-        return rehearsed_window(study)
-    # One process: the sweep's workers are the others.
-    return checked_forecast(study, processes=1, seeds=options.pop("runs", 5), **options)
 
 
 def _train(study: Study, options: dict[str, Any], spec: Spec) -> xr.Dataset:

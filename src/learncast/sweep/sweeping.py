@@ -250,13 +250,13 @@ def _source(function: Function) -> str:
         return ""
 
 
-def executor_of(executor: str | Executor, workers: int | None, scheduler: str | None = None) -> Executor:
+def executor_of(executor: str | Executor, workers: int | None) -> Executor:
     """The executor of that name with so many workers, or the one that is given."""
     if not isinstance(executor, str):
         return executor
     kind = one_of("executor", executor, EXECUTORS, why="tasks are computed there")
     if kind == "dask":
-        return Cluster(scheduler, workers=workers)
+        return Cluster(workers=workers)
     return InProcess() if kind == "in-process" else Processes(workers)
 
 

@@ -31,7 +31,10 @@ from learncast.packages import package
 from learncast.validation import between
 from learncast.web.panel import csv_of, plain
 from learncast.web.room import Room, complaint
-from learncast.web.rooms import rooms
+from learncast.web.rooms.curriculum import ROOM as CURRICULUM
+from learncast.web.rooms.prior_knowledge import ROOM as PRIOR_KNOWLEDGE
+from learncast.web.rooms.recurrence import ROOM as RECURRENCE
+from learncast.web.rooms.window import window_room
 
 if TYPE_CHECKING:
     from learncast.learnability.learnability_window import LearnabilityWindow
@@ -45,6 +48,11 @@ AT_ONCE, WAITING = 2, 32
 
 _PAGE = Path(__file__).parent / "page"
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+def rooms(window: LearnabilityWindow | None = None) -> tuple[Room, ...]:
+    """Every room, in the order of the page; the last shows `window`, or how to open one."""
+    return (CURRICULUM, PRIOR_KNOWLEDGE, RECURRENCE, window_room(window))
 
 
 def application(window: LearnabilityWindow | None = None, hosts: Sequence[str] = LOOPBACK) -> FastAPI:

@@ -203,8 +203,12 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, Panel | Trace | Axis | Note | Reading | Validity | View):
         return {key: plain(item) for key, item in vars(value).items()}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iufb":
+        packed = np.ascontiguousarray(value, dtype="<f8")
+        data = base64.b64encode(packed.tobytes()).decode("ascii")
+        return {"dtype": "f8", "bdata": data, "shape": ", ".join(map(str, packed.shape))}
     if isinstance(value, np.ndarray):
-        return _array(value)
+        return plain(value.tolist())
     if isinstance(value, np.generic):
         return plain(value.item())
     if isinstance(value, dict):
@@ -214,17 +218,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return "nan" if np.isnan(value) else ("inf" if value > 0 else "-inf")
     return value
-
-
-def _array(values: np.ndarray) -> Any:
-    if values.dtype.kind not in "iufb":
-        return plain(values.tolist())
-    packed = np.ascontiguousarray(values, dtype="<f8")
-    return {
-        "dtype": "f8",
-        "bdata": base64.b64encode(packed.tobytes()).decode("ascii"),
-        "shape": ", ".join(map(str, packed.shape)),
-    }
 
 
 COLUMNS = ("part", "panel", "trace", "x", "y", "z")

@@ -100,19 +100,6 @@ def control(
     return Field(default=default, ge=ge, le=le, min_length=fewest, max_length=most, json_schema_extra=told)
 
 
-def controls_of(state: type[State]) -> tuple[Control, ...]:
-    """Controls of every field in their order, those under one heading together; a range of one value is hidden."""
-    found: list[Control] = []
-    for key, field in state.model_fields.items():
-        words: Any = field.json_schema_extra
-        if words["kind"] == "range" and words["least"] == words["most"]:
-            words = {"label": words["label"], "kind": "hidden"}
-        choices = tuple(words.get("choices", {}).items())
-        found.append(Control(key, default=field.default, **{**words, "choices": choices}))
-    groups = [one.group for one in found]
-    return tuple(sorted(found, key=lambda one: groups.index(one.group)))
-
-
 @dataclass(frozen=True)
 class Room:
     """One room.
@@ -142,46 +129,45 @@ class Room:
 
     @property
     def controls(self) -> tuple[Control, ...]:
-        """Controls of its state, in the order of the page."""
-        return controls_of(self.state)
+        """Controls of its state: those under one heading together, in the order of the fields; one value is hidden."""
+        found: list[Control] = []
+        for key, field in self.state.model_fields.items():
+            words: Any = field.json_schema_extra
+            if words["kind"] == "range" and words["least"] == words["most"]:
+                words = {"label": words["label"], "kind": "hidden"}
+            choices = tuple(words.get("choices", {}).items())
+            found.append(Control(key, default=field.default, **{**words, "choices": choices}))
+        groups = [one.group for one in found]
+        return tuple(sorted(found, key=lambda one: groups.index(one.group)))
 
 
 def complaint(error: ValidationError, state: type[State]) -> InvalidSpec:
     """Turn pydantic's first complaint about a state into one sentence: the field, what was got, what is allowed."""
     problem = error.errors(include_url=False)[0]
     words = [str(part) for part in problem["loc"]]
-    key = words[0] if words else ""
-    got = _shortened(problem.get("input"))
-    if problem["type"] == "extra_forbidden":
-        known = tuple(state.model_fields)
-        return InvalidSpec(
-            required=f"{key[:_MOST_SHOWN]} must be a field of the state",
-            got=got,
-            why="the room has no such control",
-            remedy=suggestion(key, known) or f"use {', '.join(known)}",
-        )
+    key, known = words[0] if words else "", tuple(state.model_fields)
     reason = str(problem["msg"]).removeprefix("Value error, ")
-    if key not in state.model_fields:
-        return InvalidSpec(
-            required="the body must be the room's state as a JSON object",
-            got=got,
-            why=_lower(reason),
-            remedy=f"send an object with any of {', '.join(state.model_fields)}",
-        )
-    allowed = _allowed(state.model_fields[key])
-    return InvalidSpec(
-        required=f"{'.'.join(words)} must be valid",
-        got=got,
-        why=_lower(reason),
-        remedy=f"{key} may be {allowed}" if allowed else f"correct {key}",
-    )
+    why = reason[:1].lower() + reason[1:]
+    if problem["type"] == "extra_forbidden":
+        required, why = f"{key[:_MOST_SHOWN]} must be a field of the state", "the room has no such control"
+        remedy = suggestion(key, known) or f"use {', '.join(known)}"
+    elif key not in known:
+        required = "the body must be the room's state as a JSON object"
+        remedy = f"send an object with any of {', '.join(known)}"
+    else:
+        required, allowed = f"{'.'.join(words)} must be valid", _allowed(state.model_fields[key])
+        remedy = f"{key} may be {allowed}" if allowed else f"correct {key}"
+    got = ascii(problem.get("input"))
+    shown = got if len(got) <= _MOST_SHOWN else got[: _MOST_SHOWN - 3] + "..."
+    return InvalidSpec(required=required, got=shown, why=why, remedy=remedy)
 
 
 def _allowed(field: FieldInfo) -> str:
     """The bounds or choices of a field, in words."""
     lengths, inside = _bounds(field.metadata, "min_length", "max_length"), get_args(field.annotation)[:1]
     if lengths:
-        own = [part for item in inside for info in getattr(item, "__metadata__", ()) for part in _parts(info)]
+        own = [info for item in inside for info in getattr(item, "__metadata__", ())]
+        own = [part for info in own for part in (info.metadata if isinstance(info, FieldInfo) else (info,))]
         each = _bounds(own, "ge", "le")
         return f"{lengths} numbers" + (f", each {each}" if each else "")
     if within := _bounds(field.metadata, "ge", "le"):
@@ -194,16 +180,3 @@ def _bounds(metadata: Iterable[Any], least: str, most: str) -> str:
     """Two bounds in words, if both are there."""
     found = {name: getattr(item, name) for item in metadata for name in (least, most) if hasattr(item, name)}
     return f"{found[least]:g} to {found[most]:g}" if len(found) == 2 else ""
-
-
-def _parts(info: Any) -> Iterable[Any]:
-    return info.metadata if isinstance(info, FieldInfo) else (info,)
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
-
-
-def _shortened(value: Any) -> str:
-    text = ascii(value)
-    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."

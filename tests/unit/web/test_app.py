@@ -29,10 +29,9 @@ import learncast
 from learncast import LinearRNN, cli, tasks
 from learncast.web import app as server_module
 from learncast.web import room as room_module
-from learncast.web.app import CONTENT_POLICY, MOST_BYTES, application
+from learncast.web.app import CONTENT_POLICY, MOST_BYTES, application, rooms
 from learncast.web.panel import Axis, Panel, Trace, View, csv_of, plain
 from learncast.web.room import Room, State
-from learncast.web.rooms import rooms
 
 COMMAND = "import typer; from learncast.cli import explore; typer.run(explore)"
 PORTRAIT = "/api/curriculum/portrait"

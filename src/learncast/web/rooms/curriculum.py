@@ -220,6 +220,15 @@ def study_of(state: CurriculumState, value: float, stop: float) -> str:
     stop : float
         Accuracy at which the first task stops.
     """
+    network = {key: getattr(state, key) for key in ("hidden_size", "recurrence", "initial", "activation")}
+    first = {"name": state.name(value), "family": state.family, **state.parameters(value)}
+    tables = {
+        "name": f"{state.name(value)} before {state.name()}",
+        "network": {"kind": "linear-rnn", **network},
+        "training": {"learning_rate": state.learning_rate, "accuracy": state.accuracy, "max_stages": 2},
+        "target": {"name": state.name(), "family": state.family, **state.parameters()},
+        "candidates": [{**first, "least_accuracy": stop, "most_accuracy": stop}],
+    }
     by = "" if state.activation == "linear" else " --by modes"
     grid = f"--vary {state.varied} --values {value!r} --accuracies {stop!r}"
     lines = [
@@ -227,33 +236,9 @@ def study_of(state: CurriculumState, value: float, stop: float) -> str:
         f"# explorer, curriculum: {state.model_dump_json(exclude_defaults=True)}",
         "# The stop is fixed as it was on the page. Where it costs steps the plan is to train directly; what it costs:",
         f"# learncast phase this-file.toml {grid}",
-        to_toml(_tables(state, value, stop)),
+        to_toml(tables),
     ]
     return "\n".join(lines)
-
-
-def _tables(state: CurriculumState, value: float, stop: float) -> dict[str, Any]:
-    return {
-        "name": f"{state.name(value)} before {state.name()}",
-        "network": {
-            "kind": "linear-rnn",
-            "hidden_size": state.hidden_size,
-            "recurrence": state.recurrence,
-            "initial": state.initial,
-            "activation": state.activation,
-        },
-        "training": {"learning_rate": state.learning_rate, "accuracy": state.accuracy, "max_stages": 2},
-        "target": {"name": state.name(), "family": state.family, **state.parameters()},
-        "candidates": [
-            {
-                "name": state.name(value),
-                "family": state.family,
-                **state.parameters(value),
-                "least_accuracy": stop,
-                "most_accuracy": stop,
-            }
-        ],
-    }
 
 
 def portrait_numbers(state: CurriculumState) -> PortraitTimes:
@@ -452,16 +437,16 @@ def _pin_readings(pair: Curriculum) -> tuple[Reading, ...]:
     assert pair.direct is not None
     direct, (first, last) = pair.direct, pair.outcomes
     saved = difference(direct.descent_steps, pair.descent_steps)
-    return (
-        Reading("both stages", pair.descent_steps, "steps", whole(pair.descent_steps) + within(pair.descent_interval)),
-        Reading(
-            "direct training", direct.descent_steps, "steps", whole(direct.descent_steps) + within(pair.alone_interval)
-        ),
-        Reading("saved", saved, "steps", whole(saved) + within(pair.saving_interval)),
-        Reading("first task", first.descent_steps, "steps", whole(first.descent_steps)),
-        Reading("target after it", last.descent_steps, "steps", whole(last.descent_steps)),
-        Reading("both stages by the flow", pair.flow_steps, "steps", shown(pair.flow_steps) + within(pair.interval)),
+    rows = (
+        ("both stages", pair.descent_steps, pair.descent_interval),
+        ("direct training", direct.descent_steps, pair.alone_interval),
+        ("saved", saved, pair.saving_interval),
+        ("first task", first.descent_steps, None),
+        ("target after it", last.descent_steps, None),
     )
+    counted = (Reading(label, steps, "steps", whole(steps) + within(interval)) for label, steps, interval in rows)
+    flow = shown(pair.flow_steps) + within(pair.interval)
+    return (*counted, Reading("both stages by the flow", pair.flow_steps, "steps", flow))
 
 
 def _pin_remarks(pair: Curriculum) -> tuple[Note, ...]:
