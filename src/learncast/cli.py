@@ -406,7 +406,7 @@ def _numbers(option: str, text: str) -> Any:
             if not 1 <= int(number) <= MOST_NUMBERS:
                 raise ValueError(f"a count of {number}")
             return np.linspace(float(first), float(last), int(number))
-        found = np.array([float(word) for word in text.split(",")])
+        return np.array([float(word) for word in text.split(",")])
     except ValueError as error:
         raise InvalidSpec(
             required=f"{option} must be numbers like 0.5,0.75 or a range first:last:count like 0.1:2.0:200",
@@ -414,7 +414,6 @@ def _numbers(option: str, text: str) -> Any:
             why="it cannot be read",
             remedy="separate numbers by commas, without spaces",
         ) from error
-    return found
 
 
 def main() -> None:

@@ -139,14 +139,11 @@ class TrainingLoop:
         """A next stage whose band the network is in already needs no training."""
         here = self._stages[k].measure
         for following in self._stages[k + 1 : k + 2]:
-            measure, goal = following.measure, following.goal
-            if goal is None or following.steps or not isinstance(measure, StrengthMeasure):
-                continue
-            if isinstance(here, StrengthMeasure):
+            measure, untouched = following.measure, following.goal is not None and not following.steps
+            if untouched and isinstance(measure, StrengthMeasure) and isinstance(here, StrengthMeasure):
                 measure.strength = here.strength
                 following.accuracy = measure.accuracy_of(measure.strength)
-                if following.accuracy >= goal:
-                    following.status = Status.ok
+                following.judge()
 
     def update(self, loss: Any, output: Any = None) -> None:
         """Report one step on the oldest batch that `dataloader` gave."""
@@ -348,8 +345,7 @@ class TrainingStage:
         """Take batches from a source; `ahead` of them may be out before the first is reported on."""
         self._batches, self._ahead = endless(source), ahead
         self._pending.clear()
-        if self.goal is None and self.steps >= self.expected_steps:
-            self.status = self.status or Status.ok
+        self.judge()
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         while not self.done:
@@ -387,9 +383,10 @@ class TrainingStage:
             return
         if self.measure is not None and self.steps % self.every == 0 and (output is not None or self.goal is not None):
             self.accuracy = self.measure.take(*self._arrays(inputs, targets, output))
-        self._judge()
+        self.judge()
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
+        """End the stage where it has done what was planned, or cannot."""
         if self.goal is None:
             self.status = Status.ok if self.steps >= self.expected_steps else None
         elif self.accuracy >= self.goal:
@@ -411,10 +408,7 @@ class TrainingStage:
     def state_dict(self) -> dict[str, Any]:
         """Where the stage stands, as plain numbers and lists; the place in its loader is not part of it."""
         return {
-            "name": self.name,
-            "steps": self.steps,
-            "accuracy": self.accuracy,
-            "loss": self.loss,
+            **{key: getattr(self, key) for key in ("name", "steps", "accuracy", "loss")},
             "status": None if self.status is None else self.status.name,
             "measure": None if self.measure is None else self.measure.state(),
         }

@@ -107,10 +107,8 @@ class RecurrentModule(nn.Module):
         self.activation, self.every_step = activation, every_step
         W_x, W_h, W_y = network.input_weights, network.recurrent_weights, network.output_weights
         self.diagonal = "recurrent" not in learn and bool(np.array_equal(W_h, np.diag(np.diagonal(W_h))))
-        live = np.ones(len(W_h), dtype=bool)
-        if self.diagonal:
-            live = (W_x != 0).any(axis=1) | (W_y != 0).any(axis=0)
-        self._network, self._live = network, np.flatnonzero(live)
+        live = (W_x != 0).any(axis=1) | (W_y != 0).any(axis=0)
+        self._network, self._live = network, np.flatnonzero(live | (not self.diagonal))
         self.input_weights = _parameter(W_x[self._live], dtype, "input" in learn)
         self.output_weights = _parameter(W_y[:, self._live], dtype, "output" in learn)
         kept = np.diagonal(W_h)[self._live] if self.diagonal else W_h

@@ -319,7 +319,7 @@ class _Loop:
             "status": self.status.name,
             "goals": [(goal.optimum.tolist(), goal.loss, goal.status.name) for goal in self.goals],
         }
-        Checkpoint(tensors, facts).save(self.path, spec=self.spec)
+        Checkpoint({key: value.contiguous() for key, value in tensors.items()}, facts).save(self.path, spec=self.spec)
 
     def _resume(self) -> bool:
         """Take up a saved state; say whether a stage is under way."""
@@ -393,7 +393,7 @@ class Checkpoint:
 
         facts = {"format": FORMAT, "spec": spec, "facts": json.dumps(self.facts), "digest": self.digest}
         with draft_of(path, sole=True) as draft:
-            save_file({key: value.contiguous() for key, value in self.tensors.items()}, draft, metadata=facts)
+            save_file(self.tensors, draft, metadata=facts)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, spec: str) -> Checkpoint | None:
@@ -425,12 +425,9 @@ class Checkpoint:
     @property
     def digest(self) -> str:
         """Checksum of the tensors, which the file format does not have."""
-        digest = hashlib.sha256()
-        for key in sorted(self.tensors):
-            value = self.tensors[key].detach().contiguous()
-            digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
-            digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
-        return digest.hexdigest()
+        from safetensors.torch import save
+
+        return hashlib.sha256(save(self.tensors)).hexdigest()
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

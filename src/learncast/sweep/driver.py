@@ -91,12 +91,14 @@ class _Queue:
         return found
 
 
-@dataclass(frozen=True)
-class Driving:
-    """How a sweep is driven.
+@dataclass(eq=False)
+class Driver:
+    """Computes the open tasks of a store; the caller holds its lock.
 
     Attributes
     ----------
+    store, grid, executor
+        Where results go, what the tasks are, and where they are computed.
     attempts : int
         Times a task may raise before it is given up.
     fail_fast : bool
@@ -108,6 +110,9 @@ class Driving:
         Called with a `Summary` whenever something came back, and twice a second.
     """
 
+    store: Store
+    grid: Grid
+    executor: Executor
     attempts: int = 3
     fail_fast: bool = False
     batch: int | None = None
@@ -117,27 +122,16 @@ class Driving:
         count("attempts", self.attempts, why="a task must be tried")
         if self.batch is not None:
             count("batch", self.batch, why="tasks are handed out in batches")
-
-
-class Driver:
-    """Computes the open tasks of a store; the caller holds its lock."""
-
-    def __init__(self, store: Store, grid: Grid, executor: Executor, how: Driving) -> None:
-        self.store, self.grid, self.executor, self.how = store, grid, executor, how
-        self._ledger: Ledger = store.ledger(write=True)
         self._rows: dict[int, Row] = {}
         self._pace = math.nan
-        totals = self._ledger.totals()
-        self._begun = time.monotonic()
-        self.summary = Summary(
-            total=sum(t.tasks for t in totals.values()),
-            done=totals[TaskStatus.done].tasks,
-            failed=totals[TaskStatus.failed].tasks,
-        )
         self._stopping, self._interrupts = False, 0
 
     def drive(self, work: Work, *, retry: bool = False) -> Summary:
         """Compute what is missing, and with `retry` what was given up too."""
+        self._begun = time.monotonic()
+        self._ledger: Ledger = self.store.ledger(write=True)
+        tasks = {status: totals.tasks for status, totals in self._ledger.totals().items()}
+        self.summary = Summary(sum(tasks.values()), tasks[TaskStatus.done], tasks[TaskStatus.failed])
         now = True
         try:
             if retry:
@@ -169,7 +163,7 @@ class Driver:
                 if outcomes:
                     queue.again.extend(self._enter(outcomes))
                 self.summary = replace(self.summary, seconds=time.monotonic() - self._begun)
-                self.how.watcher(self.summary)
+                self.watcher(self.summary)
 
     def _hand_out(self, queue: _Queue) -> None:
         for _ in range(self.executor.idle()):
@@ -180,8 +174,8 @@ class Driver:
             self.executor.submit([Job(row.position, row.digest, self.grid.cell(row.position)) for row in rows])
 
     def _batch_size(self) -> int:
-        if self.how.batch is not None:
-            return self.how.batch
+        if self.batch is not None:
+            return self.batch
         if math.isnan(self._pace) or not self.executor.batch_seconds:
             return 1
         # Near the end batches shrink, so that no worker waits for another's.
@@ -227,14 +221,14 @@ class Driver:
             computed=self.summary.computed + done,
         )
         # Failures of this run: what an earlier one gave up is known already.
-        self._stopping = self._stopping or (self.how.fail_fast and failed > 0)
+        self._stopping = self._stopping or (self.fail_fast and failed > 0)
         return again
 
     def _blamed(self, row: Row, outcome: Outcome) -> Row:
         """The row after one more failure."""
         died = outcome.fate is Fate.death
         attempts, deaths = row.attempts + (not died), row.deaths + died
-        given_up = attempts >= self.how.attempts or deaths >= MOST_DEATHS
+        given_up = attempts >= self.attempts or deaths >= MOST_DEATHS
         status = TaskStatus.failed if given_up else TaskStatus.missing
         return replace(row, attempts=attempts, deaths=deaths, status=status, error=outcome.error)
 

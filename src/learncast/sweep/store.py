@@ -126,8 +126,6 @@ class Store:
     def locked(self) -> Iterator[None]:
         """Be the only driver of this store."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not self.folder.is_dir():
-            raise NotADirectoryError(20, "a store is a folder", str(self.folder))
         with (self.folder / "lock").open("a+", encoding="utf-8") as file:
             if not _take(file, patience=LOCK_PATIENCE):
                 file.seek(0)

@@ -18,7 +18,7 @@ import numpy as np
 
 from learncast import __version__
 from learncast.errors import InvalidSpec
-from learncast.sweep.driver import Driver, Driving, Summary
+from learncast.sweep.driver import Driver, Summary
 from learncast.sweep.executors import Cluster, Executor, Fate, InProcess, Job, Outcome, Processes, Work
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus
@@ -175,11 +175,10 @@ def carry_out(
     **options: Any,
 ) -> Summary:
     """Compute what a plan's store has not got; the keywords are those of `run`."""
-    driving = Driving(**options)
     place = Store(store)
+    driver = Driver(place, sweep.grid, executor, **options)
     with place.locked(), _room_on_disk(place):
         place.begin(sweep.study(), sweep.tasks())
-        driver = Driver(place, sweep.grid, executor, driving)
         return driver.drive(Work(sweep.function, sweep.base), retry=retry)
 
 
