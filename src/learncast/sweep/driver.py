@@ -135,7 +135,9 @@ class Driver:
         now = True
         try:
             if retry:
-                self._reopen()
+                failed = self._ledger.rows(TaskStatus.failed)
+                self._ledger.record([{"position": row.position, **OPEN} for row in failed])
+                self.summary = replace(self.summary, failed=0)
             if self.summary.missing:
                 self.executor.start(work)
                 with self._stoppable():
@@ -231,10 +233,6 @@ class Driver:
         given_up = attempts >= self.attempts or deaths >= MOST_DEATHS
         status = TaskStatus.failed if given_up else TaskStatus.missing
         return replace(row, attempts=attempts, deaths=deaths, status=status, error=outcome.error)
-
-    def _reopen(self) -> None:
-        self._ledger.record([{"position": row.position, **OPEN} for row in self._ledger.rows(TaskStatus.failed)])
-        self.summary = replace(self.summary, failed=0)
 
     @contextmanager
     def _stoppable(self) -> Iterator[None]:

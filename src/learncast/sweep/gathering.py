@@ -56,7 +56,10 @@ def gather(
     stores = [Store(store)] if isinstance(store, str | os.PathLike) else [Store(one) for one in store]
     study = _common_study(stores)
     grid = Grid.from_described(study["grid"])
-    pile, statuses = Pile(grid.size, variables), _unknown(grid, study)
+    # Before a ledger is read a cell has no task, unless it may have one of another share.
+    pile, statuses = Pile(grid.size, variables), np.full(grid.size, TaskStatus.excluded.name, dtype="<U8")
+    if study["shared"]:
+        statuses[[position for position, _ in grid.cells(study["base"])]] = TaskStatus.missing.name
     for k, place in enumerate(stores):
         _pour(place, pile, statuses, within(progress, k, len(stores)))
     pile.check_named()
@@ -101,15 +104,6 @@ def _common_study(stores: Sequence[Store]) -> dict[str, Any]:
             remedy="gather those that were begun with one N",
         )
     return {**studies[0], "shared": any(shares)}
-
-
-def _unknown(grid: Grid, study: dict[str, Any]) -> NDArray[np.str_]:
-    """The status of every cell before a ledger is read: no task, unless it may be one of another share."""
-    statuses = np.full(grid.size, TaskStatus.excluded.name, dtype="<U8")
-    if study["shared"]:
-        for position, _ in grid.cells(study["base"]):
-            statuses[position] = TaskStatus.missing.name
-    return statuses
 
 
 def _pour(place: Store, pile: Pile, statuses: NDArray[np.str_], progress: Progress) -> None:

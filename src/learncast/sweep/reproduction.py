@@ -94,9 +94,10 @@ class Reproduction:
     def _grid(self) -> Grid:
         """The runs; of a store that was begun with more runs than these, all of them."""
         points = [_point(one) for one in self.runs()]
-        own, begun = Grid((Axis(_KEYS, tuple(points)),)), self._begun()
-        if begun is None:
+        own, place = Grid((Axis(_KEYS, tuple(points)),)), Store(self.store)
+        if not place.begun():
             return own
+        begun = place.study()
         grid = Grid.from_described(begun["grid"])
         known = {text_of(grid.cell(k)) for k in range(grid.size)}
         if all(text_of(own.cell(k)) in known for k in range(own.size)):
@@ -110,15 +111,6 @@ class Reproduction:
                 remedy="use another folder, or begin one without --figure",
             )
         return own
-
-    def _begun(self) -> dict[str, Any] | None:
-        """What the store was begun with, if it was."""
-        place = Store(self.store)
-        if not (self.store / "ledger.sqlite").is_file():
-            return None
-        with place.ledger() as ledger:
-            begun = ledger.meta("study") is not None
-        return place.study() if begun else None  # killed before its tasks were entered
 
     def _base(self) -> dict[str, Any]:
         """What all runs share; the text of their modules too, since results of two versions must not be mixed."""

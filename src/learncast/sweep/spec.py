@@ -109,21 +109,10 @@ def placed(base: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Any]:
         *path, last = key.split(".")
         table: Any = whole
         for word in path:
-            if isinstance(table, list):
-                table = table[_place(key, word, table)]
-            elif isinstance(table, dict):
-                table = table.setdefault(word, {})
-        if isinstance(table, list):
-            table[_place(key, last, table)] = copy.deepcopy(value)
-        elif isinstance(table, dict):
-            table[last] = copy.deepcopy(value)
-        else:
-            raise InvalidSpec(
-                required=f"{key} must lie in a table",
-                got=f"{table!r} at {'.'.join(path)}",
-                why="it has no keys",
-                remedy=f"vary {'.'.join(path)} itself",
-            )
+            if isinstance(table, dict):
+                table.setdefault(word, {})
+            table = table[_place(key, word, table)]
+        table[_place(key, last, table)] = copy.deepcopy(value)
     return whole
 
 
@@ -140,10 +129,21 @@ def found_at(tables: Mapping[str, Any], key: str) -> tuple[bool, Any]:
     return True, value
 
 
-def _place(key: str, word: str, items: list[Any]) -> int:
-    if not word.isdecimal() or int(word) >= len(items):
+def _place(key: str, word: str, table: Any) -> str | int:
+    """Where a word of a key leads in a table, or in a list by its number."""
+    if isinstance(table, dict):
+        return word
+    if not isinstance(table, list):
+        path = key.rpartition(".")[0]
         raise InvalidSpec(
-            required=f"{key} must name a place from 0 to {len(items) - 1} in a list",
+            required=f"{key} must lie in a table",
+            got=f"{table!r} at {path}",
+            why="it has no keys",
+            remedy=f"vary {path} itself",
+        )
+    if not word.isdecimal() or int(word) >= len(table):
+        raise InvalidSpec(
+            required=f"{key} must name a place from 0 to {len(table) - 1} in a list",
             got=repr(word),
             why="lists are counted",
             remedy="write the number of the entry, the first being 0",

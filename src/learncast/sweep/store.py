@@ -92,6 +92,13 @@ class Store:
         """What was varied."""
         return Grid.from_described(self.study()["grid"])
 
+    def begun(self) -> bool:
+        """Whether its tasks were entered: a sweep may be killed before."""
+        if not (self.folder / "ledger.sqlite").is_file():
+            return False
+        with self.ledger() as ledger:
+            return ledger.meta("study") is not None
+
     def study(self) -> dict[str, Any]:
         """What was swept, as `begin` was told."""
         with self.ledger() as ledger:

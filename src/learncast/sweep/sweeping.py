@@ -8,7 +8,6 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -177,16 +176,10 @@ def carry_out(
     """Compute what a plan's store has not got; the keywords are those of `run`."""
     place = Store(store)
     driver = Driver(place, sweep.grid, executor, **options)
-    with place.locked(), _room_on_disk(place):
-        place.begin(sweep.study(), sweep.tasks())
-        return driver.drive(Work(sweep.function, sweep.base), retry=retry)
-
-
-@contextmanager
-def _room_on_disk(place: Store) -> Iterator[None]:
-    """A disk that takes no more is said in words; what the ledger has is whole, so the sweep can go on later."""
     try:
-        yield
+        with place.locked():
+            place.begin(sweep.study(), sweep.tasks())
+            return driver.drive(Work(sweep.function, sweep.base), retry=retry)
     except OSError as error:
         if error.errno not in _FULL:
             raise
