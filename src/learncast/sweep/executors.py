@@ -416,7 +416,6 @@ class Cluster(Executor):
         self._cluster: Any = None
         self._payload = b""
         self._running: dict[Any, list[Job]] = {}
-        self._run = uuid.uuid4().hex
 
     def start(self, work: Work) -> None:
         dask = _distributed()
@@ -448,7 +447,7 @@ class Cluster(Executor):
     def submit(self, jobs: Sequence[Job]) -> None:
         # A key of its own: dask must not take the result of an earlier attempt for this one's. The work goes along
         # with every batch, for what is scattered is lost with the last worker that holds it.
-        key = f"sweep-{self._run}-{uuid.uuid4().hex}"
+        key = f"sweep-{uuid.uuid4().hex}"
         future = self._client.submit(_batch, self._payload, list(jobs), key=key, pure=False)
         self._running[future] = list(jobs)
 

@@ -190,14 +190,6 @@ _HEADERS = (
 )
 
 
-class Refused(Exception):
-    """A request that is not let in: the status it gets, and why in a sentence."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence = status, sentence
-
-
 class Guard:
     """ASGI middleware that lets in requests addressed to this server by its own page, with small JSON bodies.
 
@@ -238,8 +230,8 @@ class Guard:
             self._check(scope)
             body = await _whole_body(scope, receive)
             await self.app(scope, body, answer)
-        except Refused as refusal:
-            await JSONResponse({"error": refusal.sentence}, refusal.status)(scope, receive, answer)
+        except HTTPException as refusal:
+            await JSONResponse({"error": refusal.detail}, refusal.status_code)(scope, receive, answer)
         except Exception:
             # The server logs it; a reader is told no more than that it happened.
             if not begun:
@@ -250,22 +242,22 @@ class Guard:
     def _check(self, scope: Scope) -> None:
         host = _only(scope, "host")
         if host is None or _name(host) not in self.hosts:
-            raise Refused(421, f"requests must be addressed to {', '.join(sorted(self.hosts))}, not to {host!r}")
+            raise HTTPException(421, f"requests must be addressed to {', '.join(sorted(self.hosts))}, not to {host!r}")
         if scope["method"] != "POST":
             return
         origin = _only(scope, "origin")
         if origin is not None and not _same(origin, host):
-            raise Refused(403, f"requests must come from this server's own page, not from {origin[:100]!r}")
+            raise HTTPException(403, f"requests must come from this server's own page, not from {origin[:100]!r}")
         kind = (_only(scope, "content-type") or "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise Refused(415, f"the content type must be application/json, not {kind[:100]!r}")
+            raise HTTPException(415, f"the content type must be application/json, not {kind[:100]!r}")
 
 
 def _only(scope: Scope, name: str) -> str | None:
     """A header that may be given once; None where it is not, refused where there are several."""
     found = Headers(scope=scope).getlist(name)
     if len(found) > 1:
-        raise Refused(400, f"the header {name} must be given once, not {len(found)} times")
+        raise HTTPException(400, f"the header {name} must be given once, not {len(found)} times")
     return found[0] if found else None
 
 
@@ -310,8 +302,8 @@ async def _whole_body(scope: Scope, receive: Receive) -> Receive:
     return again
 
 
-def _too_large() -> Refused:
-    return Refused(413, f"the body must have at most {MOST_BYTES} bytes: a state of the page takes far fewer")
+def _too_large() -> HTTPException:
+    return HTTPException(413, f"the body must have at most {MOST_BYTES} bytes: a state of the page takes far fewer")
 
 
 def explored(host: str, port: int, window: Path | None, *, browse: bool) -> None:
