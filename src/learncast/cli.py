@@ -48,9 +48,9 @@ class Delivery:
     """How an answer is delivered, as the last options of every question say it."""
 
     as_json: AsJson = False
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Write JSON, NetCDF, PNG and report.html there.")
-    ] = None
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write JSON, NetCDF, PNG and report.html there.")] = (
+        None
+    )
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when a condition of the theory does not hold.")] = (
         False
     )
@@ -91,9 +91,9 @@ def question(doing: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
 @question("forecasting")
 def forecast(
     study: StudyFile,
-    task: Annotated[str | None, typer.Option("--task", help="Forecast this candidate instead of the target.")] = None,
+    task: Annotated[str | None, typer.Option(help="Forecast this candidate instead of the target.")] = None,
     times: Annotated[
-        str | None, typer.Option("--times", help="Steps to report, e.g. 0,100,300 or 0:500:11 (first:last:count).")
+        str | None, typer.Option(help="Steps to report, e.g. 0,100,300 or 0:500:11 (first:last:count).")
     ] = None,
     by: By = "auto",
     *,
@@ -111,7 +111,7 @@ def forecast(
 def plan(
     study: StudyFile,
     remember: Annotated[
-        str | None, typer.Option("--remember", help="Candidate not to forget: add what remembering it costs.")
+        str | None, typer.Option(help="Candidate not to forget: add what remembering it costs.")
     ] = None,
     by: By = "auto",
     *,
@@ -127,9 +127,9 @@ def plan(
 @question("timing curricula")
 def phase(
     study: StudyFile,
-    vary: Annotated[str, typer.Option("--vary", help="Keyword of the target's family, e.g. target_strength.")],
-    values: Annotated[str, typer.Option("--values", help="What it takes: 0.5,0.75 or 0.1:2.0:200 (first:last:count).")],
-    accuracies: Annotated[str, typer.Option("--accuracies", help="Stops of the first task: 0.1,0.3 or 0.01:0.99:99.")],
+    vary: Annotated[str, typer.Option(help="Keyword of the target's family, e.g. target_strength.")],
+    values: Annotated[str, typer.Option(help="What it takes: 0.5,0.75 or 0.1:2.0:200 (first:last:count).")],
+    accuracies: Annotated[str, typer.Option(help="Stops of the first task: 0.1,0.3 or 0.01:0.99:99.")],
     by: By = "auto",
     *,
     progress: Progress,
@@ -154,14 +154,12 @@ def forget(study: StudyFile, by: By = "auto", *, progress: Progress) -> Any:
 @question("training")
 def check(
     study: StudyFile,
-    seeds: Annotated[int, typer.Option("--seeds", help="Training runs of every plan.")] = 5,
-    network: Annotated[
-        str | None, typer.Option("--network", help="linear, relu or tanh units instead of the study's own.")
-    ] = None,
+    seeds: Annotated[int, typer.Option(help="Training runs of every plan.")] = 5,
+    network: Annotated[str | None, typer.Option(help="linear, relu or tanh units instead of the study's own.")] = None,
     tolerance: Annotated[
-        float | None, typer.Option("--tolerance", help="Share by which steps may differ; 0.05, or 0.1 beyond linear.")
+        float | None, typer.Option(help="Share by which steps may differ; 0.05, or 0.1 beyond linear.")
     ] = None,
-    processes: Annotated[int | None, typer.Option("--processes", help="Training runs at a time.")] = None,
+    processes: Annotated[int | None, typer.Option(help="Training runs at a time.")] = None,
     *,
     progress: Progress,
 ) -> Any:
@@ -182,20 +180,18 @@ def window(
         Path | None, typer.Argument(metavar="[STUDY]", help="Study of a built-in cell (TOML).", show_default=False)
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="FILE.py:FUNCTION", help="Your own model; FILE.py is executed.")
+        str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Your own model; FILE.py is executed.")
     ] = None,
-    weights: Annotated[Path | None, typer.Option("--weights", help="Its weights, .safetensors or .pt.")] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Sequences, .npz with inputs and targets.")] = None,
-    optimizer_state: Annotated[
-        Path | None, typer.Option("--optimizer-state", help="State of its optimiser, .pt or .safetensors.")
-    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="Its weights, .safetensors or .pt.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Sequences, .npz with inputs and targets.")] = None,
+    optimizer_state: Annotated[Path | None, typer.Option(help="State of its optimiser, .pt or .safetensors.")] = None,
     optimizer: Annotated[
-        str | None, typer.Option("--optimizer", help="sgd, adam, adamw or rmsprop, if FUNCTION returns none.")
+        str | None, typer.Option(help="sgd, adam, adamw or rmsprop, if FUNCTION returns none.")
     ] = None,
-    learning_rate: Annotated[float | None, typer.Option("--learning-rate", help="Of that optimiser.")] = None,
-    lags: Annotated[str | None, typer.Option("--lags", help="Lags to look at, e.g. 1,2,4 or 4:64:16.")] = None,
-    sample_sizes: Annotated[str | None, typer.Option("--sample-sizes", help="Numbers of sequences, likewise.")] = None,
-    method: Annotated[str | None, typer.Option("--method", help="sound (default) or paper.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of that optimiser.")] = None,
+    lags: Annotated[str | None, typer.Option(help="Lags to look at, e.g. 1,2,4 or 4:64:16.")] = None,
+    sample_sizes: Annotated[str | None, typer.Option(help="Numbers of sequences, likewise.")] = None,
+    method: Annotated[str | None, typer.Option(help="sound (default) or paper.")] = None,
     *,
     progress: Progress,
 ) -> Any:
@@ -262,18 +258,14 @@ def _whole_numbers(option: str, text: str) -> Any:
 @command(app)
 def reproduce(
     paper: Annotated[str, typer.Argument(help="Which paper: curriculum, linear-rnn, prior-knowledge or learnability.")],
-    figure: Annotated[
-        str | None, typer.Option("--figure", help="One figure, e.g. 2A or all of 4; every one by default.")
-    ] = None,
+    figure: Annotated[str | None, typer.Option(help="One figure, e.g. 2A or all of 4; every one by default.")] = None,
     preset: Annotated[
-        str, typer.Option("--preset", help="smoke or full (learnability: smoke, laptop or paper): how much is trained.")
+        str, typer.Option(help="smoke or full (learnability: smoke, laptop or paper): how much is trained.")
     ] = "smoke",
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where figures and numbers go.")] = Path(
-        "reproduced"
-    ),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where figures and numbers go.")] = Path("reproduced"),
     store: Annotated[
         Path | None,
-        typer.Option("--store", metavar="DIR", help="Keep every run there, and go on from it after any stop."),
+        typer.Option(metavar="DIR", help="Keep every run there, and go on from it after any stop."),
     ] = None,
     workers: Workers = None,
     as_json: AsJson = False,
@@ -314,12 +306,12 @@ def reproduce(
 
 @command(app)
 def explore(
-    port: Annotated[int, typer.Option("--port", help="Port to listen on; 0 takes any that is free.")] = 8765,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any that is free.")] = 8765,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; any but the default may let others in.")
+        str, typer.Option(help="Address to listen on; any but the default may let others in.")
     ] = "127.0.0.1",
     window: Annotated[
-        Path | None, typer.Option("--window", metavar="FILE.nc", help="A saved learnability window to look at.")
+        Path | None, typer.Option(metavar="FILE.nc", help="A saved learnability window to look at.")
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open nothing.")] = False,
 ) -> None:

@@ -40,16 +40,14 @@ class Way:
     """How a sweep is carried out, as the options of `run` and `resume` say it."""
 
     workers: Workers = None
-    cluster: Annotated[str | None, typer.Option("--cluster", help="local: start a dask cluster here.")] = None
-    scheduler: Annotated[
-        str | None, typer.Option("--scheduler", help="Use a running dask cluster, tcp://host:port.")
-    ] = None
+    cluster: Annotated[str | None, typer.Option(help="local: start a dask cluster here.")] = None
+    scheduler: Annotated[str | None, typer.Option(help="Use a running dask cluster, tcp://host:port.")] = None
     in_process: Annotated[bool, typer.Option("--in-process", help="Compute here, one task after another.")] = False
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Begin no more tasks once one has failed.")] = False
     retry: Annotated[bool, typer.Option("--retry", help="Try again what failed before.")] = False
-    batch: Annotated[
-        int | None, typer.Option("--batch", help="Tasks handed out at a time; 1, or on a cluster by their cost.")
-    ] = None
+    batch: Annotated[int | None, typer.Option(help="Tasks handed out at a time; 1, or on a cluster by their cost.")] = (
+        None
+    )
     as_json: AsJson = False
 
     def executor(self) -> Executor:
@@ -122,10 +120,8 @@ def taking(options: type[Any], told: Callable[..., Any], run: Callable[..., None
 @partial(taking, Way)
 def begin(
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file with a sweep table.", show_default=False)],
-    store: Annotated[
-        Path | None, typer.Option("--store", metavar="DIR", help="Where results go; STUDY.sweep by default.")
-    ] = None,
-    shard: Annotated[str | None, typer.Option("--shard", metavar="K/N", help="Only the K-th of N shares.")] = None,
+    store: Annotated[Path | None, typer.Option(metavar="DIR", help="Where results go; STUDY.sweep by default.")] = None,
+    shard: Annotated[str | None, typer.Option(metavar="K/N", help="Only the K-th of N shares.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Try a few tasks and say what all would take.")] = False,
     *,
     way: Way,
@@ -161,7 +157,7 @@ def resume(
 @command(sweep_app)
 def status(
     store: StoreFolder,
-    errors: Annotated[int, typer.Option("--errors", help="Tracebacks of failed tasks to print.")] = 1,
+    errors: Annotated[int, typer.Option(help="Tracebacks of failed tasks to print.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """How far is it, and what failed?"""
@@ -206,11 +202,11 @@ def gather(
         list[Path],
         typer.Argument(metavar="STORE...", help="Folder of the sweep, or of all its shares.", show_default=False),
     ],
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.nc", help="One NetCDF file.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.nc", help="One NetCDF file.")] = None,
     table: Annotated[
-        Path | None, typer.Option("--table", metavar="FILE.parquet", help="One row for each cell, as Parquet.")
+        Path | None, typer.Option(metavar="FILE.parquet", help="One row for each cell, as Parquet.")
     ] = None,
-    variables: Annotated[str | None, typer.Option("--variables", help="Only these, separated by commas.")] = None,
+    variables: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
 ) -> None:
     """Put all results into one dataset over the grid."""
     from learncast.sweep import gather as collect
