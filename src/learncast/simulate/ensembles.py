@@ -18,7 +18,7 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.progress import Progress, silent
 from learncast.simulate.borrowed import own_threads
 from learncast.simulate.run import training_provenance
-from learncast.simulate.sources import Source
+from learncast.simulate.sources import Source, Trials
 from learncast.trajectory import STEPS, Result, Status, described, spec_hash
 from learncast.validation import FloatArray, count, one_of, one_or_each, positive
 
@@ -170,12 +170,7 @@ class _Ensemble:
     """
 
     def __init__(
-        self,
-        pairs: Sequence[tuple[FloatArray, FloatArray]],
-        starts: Sequence[Layered],
-        rates: FloatArray,
-        times: Any,
-        record: Sequence[str],
+        self, pairs: Sequence[Trials], starts: Sequence[Layered], rates: FloatArray, times: Any, record: Sequence[str]
     ) -> None:
         n, self.starts = len(starts), starts
         weights: list[Any] = [start.network if isinstance(start, Activated) else start for start in starts]
@@ -336,7 +331,7 @@ def _checked_networks(networks: Any) -> tuple[Layered, ...]:
     return tuple(networks)
 
 
-def _checked_trials(trials: Any, starts: Sequence[Layered]) -> list[tuple[FloatArray, FloatArray]]:
+def _checked_trials(trials: Any, starts: Sequence[Layered]) -> list[Trials]:
     """One pair of arrays for each network."""
     given = [trials] * len(starts) if isinstance(trials, tuple) else trials
     if not isinstance(given, list) or len(given) != len(starts) or not all(isinstance(pair, tuple) for pair in given):

@@ -37,6 +37,8 @@ class Learner:
     ----------
     module : nn.Module
         What is trained: our own for a described network, a copy of the user's module otherwise.
+    start : LinearRNN, TwoLayer, Activated or nn.Module
+        What was given.
     network : LinearRNN, TwoLayer, Activated or None
         The description before training.
     frame : Frame or None
@@ -45,7 +47,7 @@ class Learner:
 
     def __init__(self, network: Network | nn.Module, sources: Sequence[Source], training: Training) -> None:
         self.dtype, self.training = DTYPES[training.dtype], training
-        self.network = None if isinstance(network, nn.Module) else network
+        self.start, self.network = network, None if isinstance(network, nn.Module) else network
         self._own: RecurrentModule | LayeredModule | None = None
         self._probe, example = sources[0].held_out(2, (training.seed, 0), self.dtype)
         if isinstance(network, nn.Module):

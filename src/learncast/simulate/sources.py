@@ -16,6 +16,8 @@ from learncast.tasks.task import Task
 from learncast.trajectory import spec_hash
 from learncast.validation import FloatArray, count, real_array
 
+#: Inputs and targets.
+Trials = tuple[FloatArray, FloatArray]
 #: A function that draws trials: (trials, rng) to inputs and targets.
 Sampler = Callable[[int, np.random.Generator], tuple[Any, Any]]
 #: Trials on which a network that has no exact loss is judged, unless told otherwise.
@@ -46,7 +48,7 @@ class Source:
 
     name: str
     draw: Sampler | None
-    data: tuple[FloatArray, FloatArray] | None
+    data: Trials | None
     task: Task | None
     hash: str
     passes: Passes | None = None
@@ -150,9 +152,9 @@ class Passes:
     def __init__(self, source: Any) -> None:
         self._source, self._given, self._passes = source, 0, 1
         self._batches = batches_of(source)
-        self._held: list[tuple[FloatArray, FloatArray]] = []
+        self._held: list[Trials] = []
 
-    def following(self) -> tuple[FloatArray, FloatArray]:
+    def following(self) -> Trials:
         """The next batch, if need be of a new pass."""
         batch = self._rest_of_pass()
         if batch is None:
@@ -167,7 +169,7 @@ class Passes:
             )
         return batch
 
-    def first(self, trials: int) -> tuple[FloatArray, FloatArray]:
+    def first(self, trials: int) -> Trials:
         """The first trials, at most those of one pass."""
         while sum(len(x) for x, _ in self._held) < trials and self._passes == 1:
             batch = self._rest_of_pass() if self._held else self.following()
@@ -177,7 +179,7 @@ class Passes:
         x, y = (np.concatenate(parts)[:trials] for parts in zip(*self._held, strict=True))
         return x, y
 
-    def _rest_of_pass(self) -> tuple[FloatArray, FloatArray] | None:
+    def _rest_of_pass(self) -> Trials | None:
         """The next batch of this pass; None at its end."""
         for batch in self._batches:
             self._given += 1
@@ -207,7 +209,7 @@ def _stream(key: tuple[int, int], step: int) -> np.random.Generator:
     return np.random.default_rng([*key, step])
 
 
-def _checked(inputs: Any, targets: Any) -> tuple[FloatArray, FloatArray]:
+def _checked(inputs: Any, targets: Any) -> Trials:
     x, y = real_array("inputs", inputs, ndim=(2, 3)), real_array("targets", targets, ndim=(2, 3))
     if len(x) != len(y) or 0 in x.shape + y.shape or (y.ndim == 3 and (x.ndim != 3 or y.shape[1] != x.shape[1])):
         raise InvalidSpec(

@@ -83,7 +83,7 @@ def train(
         leg.source.check(training.batch, replayed=checkpoint is not None)
     with own_threads(training.threads):
         learner = Learner(network, [leg.source for leg in legs], training)
-        run = _Loop(network, learner, legs, checkpoint, checkpoint_every, progress).run()
+        run = _Loop(learner, legs, checkpoint, checkpoint_every, progress).run()
     progress(1.0)
     return run
 
@@ -165,17 +165,11 @@ class _Loop:
     """One run, from its start or from a checkpoint."""
 
     def __init__(
-        self,
-        network: Network | nn.Module,
-        learner: Learner,
-        legs: list[Leg],
-        checkpoint: str | os.PathLike[str] | None,
-        checkpoint_every: int,
-        progress: Progress,
+        self, learner: Learner, legs: list[Leg], path: str | os.PathLike[str] | None, every: int, progress: Progress
     ) -> None:
-        self.network, self.learner, self.legs, self.training = network, learner, legs, learner.training
-        self.path, self.progress = checkpoint, progress
-        self.every = count("checkpoint_every", checkpoint_every, why="it counts steps")
+        self.learner, self.legs, self.training = learner, legs, learner.training
+        self.path, self.progress = path, progress
+        self.every = count("checkpoint_every", every, why="it counts steps")
         self.optimizer = self.training.made_optimizer(learner.parameters)
         self.history = History(learner.modes, self.training.record)
         self.watch: Watch | None = None
@@ -230,11 +224,11 @@ class _Loop:
         """
         source, settings = self.legs[self.stage].source, self.training.with_(until=plateau, steps=None, record=())
         path = None if self.path is None else Path(f"{os.fspath(self.path)}.pass{self.stage}")
-        learner = Learner(self.network, [source], settings)
+        learner = Learner(self.learner.start, [source], settings)
         if learner.frame is not None:
             learner.frame = self.learner.frame
         began = learner.judge(source)()
-        loop = _Loop(self.network, learner, [Leg(source, plateau, settings.most_steps)], path, self.every, silent)
+        loop = _Loop(learner, [Leg(source, plateau, settings.most_steps)], path, self.every, silent)
         status = loop.run().status
         if path is not None:
             path.unlink(missing_ok=True)

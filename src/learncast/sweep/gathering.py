@@ -20,11 +20,8 @@ from learncast.progress import Progress, silent, within
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.spec import text_of
-from learncast.sweep.store import Store, changed
+from learncast.sweep.store import Place, Store, changed
 from learncast.trajectory import described
-
-#: Where a store or a file is.
-Place = str | os.PathLike[str]
 
 
 def gather(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from learncast.sweep.driver import Summary
 from learncast.sweep.grid import Axis, Grid
 from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.spec import canonical, digest_of, text_of
-from learncast.sweep.store import Store
+from learncast.sweep.store import Place, Store
 from learncast.sweep.sweeping import function_name, run
 
 _KEYS = ("function", "settings")
@@ -54,9 +53,7 @@ class Reproduction:
     store: Path
 
     @classmethod
-    def of(
-        cls, paper: str, *, figure: str | None = None, preset: str = "smoke", store: str | os.PathLike[str]
-    ) -> Reproduction:
+    def of(cls, paper: str, *, figure: str | None = None, preset: str = "smoke", store: Place) -> Reproduction:
         """Check that there are such figures, and that something is run for them."""
         found = cls(paper, figure, preset, Path(store))
         if not found.runs():
@@ -84,7 +81,7 @@ class Reproduction:
         # One at a time: runs are long, and some much longer than others.
         return run(computed_run, self._grid(), store=self.store, base=self._base(), retry=True, batch=1, **options)
 
-    def draw(self, *, out: str | os.PathLike[str] = "reproduced", progress: Progress = silent) -> dict[str, Any]:
+    def draw(self, *, out: Place = "reproduced", progress: Progress = silent) -> dict[str, Any]:
         """Make the figures from the stored runs; the rest is as for `papers.reproduce`."""
         results = partial(stored_runs, self.store)
         return reproduce(

@@ -23,6 +23,8 @@ from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import FORMAT, OPEN, Ledger, Row, TaskStatus
 from learncast.sweep.spec import digest_of
 
+#: Where a store or a file is.
+Place = str | os.PathLike[str]
 #: Seconds for which a driver waits for the lock; a reader may hold it for an instant.
 LOCK_PATIENCE = 0.3
 
@@ -35,7 +37,7 @@ class Store:
     folder : path
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: Place) -> None:
         # Absolute: a task may change the working directory.
         self.folder = Path(folder).absolute()
         self.results, self.quarantine = self.folder / "results", self.folder / "quarantine"
@@ -251,7 +253,7 @@ class StoreStatus:
     driven: bool
 
 
-def status(store: str | os.PathLike[str]) -> StoreStatus:
+def status(store: Place) -> StoreStatus:
     """How a sweep stands; a driver may be at work meanwhile."""
     place = Store(store)
     study, driven = place.study(), place.driven()
@@ -281,7 +283,7 @@ class Failure:
     error: str
 
 
-def failures(store: str | os.PathLike[str]) -> Iterator[Failure]:
+def failures(store: Place) -> Iterator[Failure]:
     """Tasks that were given up."""
     place = Store(store)
     grid = place.grid()
@@ -298,7 +300,7 @@ class Damage:
     what: str
 
 
-def verify(store: str | os.PathLike[str], *, progress: Progress = silent) -> list[Damage]:
+def verify(store: Place, *, progress: Progress = silent) -> list[Damage]:
     """Read every result again; damaged files go to quarantine and their tasks are open again.
 
     Returns
@@ -325,7 +327,7 @@ def verify(store: str | os.PathLike[str], *, progress: Progress = silent) -> lis
     return found
 
 
-def prune(store: str | os.PathLike[str], *, dry_run: bool = False) -> list[Path]:
+def prune(store: Place, *, dry_run: bool = False) -> list[Path]:
     """Remove what no task needs: drafts, files that the ledger does not know, quarantine.
 
     Returns

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import inspect
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from learncast.sweep.executors import Cluster, Executor, Fate, InProcess, Job, O
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.spec import Spec, canonical, digest_of, file_hashes, placed
-from learncast.sweep.store import Store
+from learncast.sweep.store import Place, Store
 from learncast.validation import one_of
 
 Function = Callable[[Spec], Any]
@@ -91,7 +90,7 @@ def run(
     function: Function,
     grid: Mapping[str, Any] | Grid,
     *,
-    store: str | os.PathLike[str],
+    store: Place,
     base: Mapping[str, Any] | None = None,
     seeds: int | None = None,
     zips: Sequence[Sequence[str]] = (),
@@ -152,11 +151,7 @@ def run(
 
 
 def resume(
-    store: str | os.PathLike[str],
-    *,
-    executor: str | Executor = "processes",
-    workers: int | None = None,
-    **options: Any,
+    store: Place, *, executor: str | Executor = "processes", workers: int | None = None, **options: Any
 ) -> Summary:
     """Go on with the sweep of a store; what it computes is read from there.
 
@@ -165,14 +160,7 @@ def resume(
     return carry_out(stored_sweep(store), store, executor_of(executor, workers), **options)
 
 
-def carry_out(
-    sweep: Sweep,
-    store: str | os.PathLike[str],
-    executor: Executor,
-    *,
-    retry: bool = False,
-    **options: Any,
-) -> Summary:
+def carry_out(sweep: Sweep, store: Place, executor: Executor, *, retry: bool = False, **options: Any) -> Summary:
     """Compute what a plan's store has not got; the keywords are those of `run`."""
     place = Store(store)
     driver = Driver(place, sweep.grid, executor, **options)
@@ -191,7 +179,7 @@ def carry_out(
         ) from error
 
 
-def stored_sweep(store: str | os.PathLike[str]) -> Sweep:
+def stored_sweep(store: Place) -> Sweep:
     """What a store's sweep computes, its function looked up by name."""
     study = Store(store).study()
     module, _, name = study["function"].partition(":")
