@@ -259,18 +259,9 @@ def status(store: Place) -> StoreStatus:
     study, driven = place.study(), place.driven()
     with place.ledger() as ledger:
         totals, fingerprint, copies = ledger.totals(), ledger.meta("fingerprint") or "", ledger.copied()
-    tasks = {kind.name: totals[kind].tasks for kind in totals}
-    return StoreStatus(
-        function=study["function"],
-        fingerprint=fingerprint,
-        cells=Grid.from_described(study["grid"]).size,
-        total=sum(tasks.values()),
-        **tasks,
-        copies=copies,
-        seconds=totals[TaskStatus.done].seconds,
-        bytes=totals[TaskStatus.done].bytes,
-        driven=driven,
-    )
+    tasks, done = {kind.name: totals[kind].tasks for kind in totals}, totals[TaskStatus.done]
+    size = {"cells": Grid.from_described(study["grid"]).size, "total": sum(tasks.values()), **tasks, "copies": copies}
+    return StoreStatus(study["function"], fingerprint, **size, seconds=done.seconds, bytes=done.bytes, driven=driven)
 
 
 @dataclass(frozen=True)

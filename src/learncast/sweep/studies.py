@@ -188,14 +188,8 @@ def _train(study: Study, options: dict[str, Any], spec: Spec) -> xr.Dataset:
     """Train on the target until the study's accuracy is reached, on batches of the task's own stream."""
     from learncast import simulate
 
-    settings = simulate.Training(
-        study.learning_rate,
-        batch=study.batch,
-        learn=study.learn,
-        seed=spec.seeds(1)[0],
-        most_steps=options.get("most_steps", 200_000),
-        every=options.get("every", 10),
-    )
+    told: dict[str, Any] = {"every": 10, **options, "seed": spec.seeds(1)[0]}
+    settings = simulate.Training(study.learning_rate, batch=study.batch, learn=study.learn, **told)
     ground = ground_for(
         [study.target], study.network, learning_rate=study.learning_rate, learn=study.named_learn
     ).precise

@@ -41,6 +41,7 @@ _tasks = partial(control, group="The two tasks")
 _strength = partial(_tasks, span=(0.1, 5.0), step=0.05, unit="target/input")
 _angle = partial(_tasks, span=(0.0, 180.0), step=1, unit="degrees")
 _training = partial(control, group="Training")
+_some_training = partial(_training, when={"knowledge": ("steps",)})
 _network = partial(control, group="The network at the start")
 _TURNED = "turns each pair of directions in its plane; an odd one out stays"
 _KNOWLEDGE = {"none": "none", "steps": "some steps of training", "converged": "learned to the end"}
@@ -61,14 +62,8 @@ class PriorKnowledgeState(State):
     knowledge: Literal["none", "steps", "converged"] = _training(
         "converged", "Prior knowledge of task A", choices=_KNOWLEDGE
     )
-    first_steps: float = _training(
-        100.0,
-        "Steps of task A",
-        (1.0, 10_000.0),
-        0.01,
-        unit="gradient steps",
-        scale="log",
-        when={"knowledge": ("steps",)},
+    first_steps: float = _some_training(
+        100.0, "Steps of task A", (1.0, 10_000.0), 0.01, unit="gradient steps", scale="log"
     )
     start: Literal["balanced", "random"] = _network("balanced", "Start", choices=_STARTS)
     start_scale: float = _network(0.1, "Scale of the start", (1e-3, 2.0), 0.01, scale="log")
@@ -171,13 +166,8 @@ def course_of(state: PriorKnowledgeState) -> Course:
 
 @lru_cache(maxsize=64)
 def _course(state: PriorKnowledgeState) -> Course:
-    found = in_sequence(
-        two_tasks(state),
-        starting_network(state),
-        learning_rate=state.learning_rate,
-        steps=(_first_steps(state), math.inf),
-        strict=False,
-    )
+    network, steps = starting_network(state), (_first_steps(state), math.inf)
+    found = in_sequence(two_tasks(state), network, learning_rate=state.learning_rate, steps=steps, strict=False)
     return Course(found, state.accuracy)
 
 

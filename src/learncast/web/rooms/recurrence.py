@@ -145,17 +145,12 @@ def start_of(series: tuple[float, ...], recurrence: float, initial: float) -> Mo
 
 def study_of(state: RecurrenceState) -> str:
     """The study with which `learncast forecast` gives the numbers of the room's first mode."""
-    tables: dict[str, Any] = {
+    target = {"name": "drawn series", "family": "sensory", "task": "drawn", "steps": len(state.series)}
+    tables = {
         "name": "a learned recurrence",
         "network": {"kind": "linear-rnn", "hidden_size": 1, "recurrence": state.recurrence, "initial": state.initial},
         "training": {"learning_rate": state.learning_rate, "learn": ["input", "recurrent", "output"]},
-        "target": {
-            "name": "drawn series",
-            "family": "sensory",
-            "task": "drawn",
-            "steps": len(state.series),
-            "parameters": {"strengths": list(state.series)},
-        },
+        "target": {**target, "parameters": {"strengths": list(state.series)}},
     }
     told = json.dumps(state.model_dump(), separators=(",", ":"))
     return f"# learncast forecast this-file.toml\n# recurrence {told}\n{to_toml(tables)}"
@@ -495,15 +490,8 @@ def _times(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> Panel:
     """Half-loss times of a frozen recurrence over its value, and of a learned one from the present start."""
     traces = []
     for k, m in enumerate(modes):
-        a, _, c = m.start
-        steps = half_loss_time(
-            m.series,
-            recurrence=STARTS,
-            input_weight=a,
-            output_weight=c,
-            learn_recurrence=False,
-            learning_rate=state.learning_rate,
-        ).steps
+        starts: dict[str, Any] = {**m.start._asdict(), "recurrence": STARTS}
+        steps = half_loss_time(m.series, **starts, learn_recurrence=False, learning_rate=state.learning_rate).steps
         drawn = np.where(np.isfinite(steps) & (steps > 0), steps, np.nan)
         traces.append(Trace("line", "theory", f"mode {k}, frozen", STARTS, drawn, series=k))
         if math.isfinite(m.half) and m.half > 0:
