@@ -314,22 +314,18 @@ class Study(StudyFile[StudySection]):
         self.horizons = tuple(section.training.horizons)
         keyed: list[tuple[str, Task]] = []
 
-        def built(task: TaskSection, name: str, key: str) -> Task:
-            keyed.append((key, self._task(task, name, key)))
+        def built(task: TaskSection, k: int, key: str, *, stage: bool = False) -> Task:
+            keyed.append((key, self._task(task, task_name(task, k, stage=stage), key)))
             return keyed[-1][1]
 
-        target = section.target
-        self._target = None if target is None else built(target, task_name(target, 0), "[target]")
+        self._target = None if section.target is None else built(section.target, 0, "[target]")
         self.candidates = tuple(
-            built(candidate, task_name(candidate, k), f"[[candidates]] number {k}")
-            for k, candidate in enumerate(section.candidates, start=1)
+            built(one, k, f"[[candidates]] number {k}") for k, one in enumerate(section.candidates, 1)
         )
+        ends = [math.inf if one.train_steps is None else one.train_steps for one in section.sequence]
         self.sequence = tuple(
-            (
-                built(stage.task, task_name(stage.task, k, stage=True), f"[[sequence]] number {k + 1}"),
-                math.inf if stage.train_steps is None else stage.train_steps,
-            )
-            for k, stage in enumerate(section.sequence)
+            (built(one.task, k, f"[[sequence]] number {k + 1}", stage=True), steps)
+            for k, (one, steps) in enumerate(zip(section.sequence, ends, strict=True))
         )
         with located(source, "[network]"):
             self.network: LinearRNN | TwoLayer | Activated = self._network(section.network)

@@ -194,34 +194,31 @@ class Driver:
 
     def _enter(self, outcomes: Sequence[Outcome]) -> list[Row]:
         """Write results, then the ledger; returns the tasks to try again."""
-        results = {one.job.digest: one.content for one in outcomes if one.fate is Fate.done}
-        hashes = self.store.write(results)
+        hashes = self.store.write({one.job.digest: one.content for one in outcomes if one.fate is Fate.done})
         changes: list[dict[str, object]] = []
         again: list[Row] = []
         done = failed = 0
         for one in outcomes:
             row = self._rows.pop(one.job.position)
+            if one.fate is Fate.unstarted:
+                again.append(row)
+                continue
             written: dict[str, object] = {}
             if one.fate is Fate.done:
                 done += 1
                 self._pace = one.seconds if math.isnan(self._pace) else 0.9 * self._pace + 0.1 * one.seconds
                 row = replace(row, status=TaskStatus.done, attempts=row.attempts + 1, error=None)
                 written = {"seconds": one.seconds, "bytes": len(one.content), "sha256": hashes[row.digest]}
-            elif one.fate is not Fate.unstarted:
+            else:
                 row = self._blamed(row, one)
                 failed += row.status is TaskStatus.failed
             if row.status is TaskStatus.missing:
                 again.append(row)
-            if one.fate is not Fate.unstarted:
-                told = {key: getattr(row, key) for key in ("position", "attempts", "deaths", "error")}
-                changes.append({**told, "status": row.status.code, **written})
+            told = {key: getattr(row, key) for key in ("position", "attempts", "deaths", "error")}
+            changes.append({**told, "status": row.status.code, **written})
         self._ledger.record(changes)
-        self.summary = replace(
-            self.summary,
-            done=self.summary.done + done,
-            failed=self.summary.failed + failed,
-            computed=self.summary.computed + done,
-        )
+        now = self.summary
+        self.summary = replace(now, done=now.done + done, failed=now.failed + failed, computed=now.computed + done)
         # Failures of this run: what an earlier one gave up is known already.
         self._stopping = self._stopping or (self.fail_fast and failed > 0)
         return again

@@ -157,7 +157,7 @@ class Grid:
         if not self.conditions:
             return True
         whole = placed(base, cell)
-        return all(_meets(_parsed(condition), cell, whole) for condition in self.conditions)
+        return all(_meets(condition, cell, whole) for condition in self.conditions)
 
     def described(self) -> dict[str, Any]:
         """The grid as plain values, to be stored and compared."""
@@ -291,9 +291,9 @@ def _parsed(condition: str) -> tuple[str, Callable[[Any, Any], bool], str]:
     return found[1], _COMPARISONS[found[2]], found[3]
 
 
-def _meets(test: tuple[str, Callable[[Any, Any], bool], str], cell: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
-    left, compare, right = test
-    values = [_valued(word, cell, base, must=first) for word, first in ((left, True), (right, False))]
+def _meets(condition: str, cell: Mapping[str, Any], whole: Mapping[str, Any]) -> bool:
+    left, compare, right = _parsed(condition)
+    values = [_valued(word, cell, whole, must=first) for word, first in ((left, True), (right, False))]
     try:
         return bool(compare(*values))
     except TypeError as error:
@@ -305,11 +305,9 @@ def _meets(test: tuple[str, Callable[[Any, Any], bool], str], cell: Mapping[str,
         ) from error
 
 
-def _valued(word: str, cell: Mapping[str, Any], base: Mapping[str, Any], *, must: bool) -> Any:
+def _valued(word: str, cell: Mapping[str, Any], whole: Mapping[str, Any], *, must: bool) -> Any:
     """The value a word of a condition stands for: a key's, a number's, or the word itself."""
-    if word in cell:
-        return cell[word]
-    known, value = found_at(base, word)
+    known, value = found_at(whole, word)
     if known:
         return value
     if must:
