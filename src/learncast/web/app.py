@@ -145,13 +145,9 @@ def _table(room: Room) -> Callable[[Any], str]:
 
 
 def _described(room: Room) -> dict[str, Any]:
-    return {
-        "name": room.name,
-        "title": room.title,
-        "introduction": room.introduction,
-        "controls": [plain(dataclasses.asdict(control)) for control in room.controls],
-        "parts": list(room.parts),
-    }
+    words = {key: getattr(room, key) for key in ("name", "title", "introduction")}
+    controls = [plain(dataclasses.asdict(control)) for control in room.controls]
+    return {**words, "controls": controls, "parts": list(room.parts)}
 
 
 def _assets() -> dict[str, Path]:

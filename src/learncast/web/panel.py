@@ -166,31 +166,23 @@ def validity_of(kind: str, assumptions: Iterable[Assumption] = ()) -> Validity:
     """
     measured = tuple(assumptions)
     promised = kind if kind == "measured" or exact(measured) else "outside"
-    rows = tuple(
-        # What the condition asks where it is met, and what follows where it is not.
-        (
-            a.name.replace("_", " "),
-            float(a.measured),
-            a.allowed,
-            a.holds,
-            a.condition.requires if a.holds else a.condition.otherwise,
-        )
-        for a in measured
-    )
-    return Validity(promised, FORECAST_CLASSES[promised], rows)
+    return Validity(promised, FORECAST_CLASSES[promised], tuple(map(_condition, measured)))
+
+
+def _condition(a: Assumption) -> tuple[str, float, float, bool, str]:
+    """A row of the validity: what the condition asks where it is met, and what follows where it is not."""
+    said = a.condition.requires if a.holds else a.condition.otherwise
+    return a.name.replace("_", " "), float(a.measured), a.allowed, a.holds, said
 
 
 def warnings_of(assumptions: Iterable[Assumption]) -> tuple[Note, ...]:
     """A warning for each binding condition that fails: what was measured, and what follows."""
-    return tuple(
-        Note(
-            f"{a.name.replace('_', ' ')} measures {a.measured:.3g}, more than the {a.allowed:g} allowed: "
-            f"{a.condition.otherwise}.",
-            "warning",
-        )
-        for a in assumptions
-        if a.condition.binding and not a.holds
-    )
+    found = []
+    for a in assumptions:
+        if a.condition.binding and not a.holds:
+            text = f"{a.name.replace('_', ' ')} measures {a.measured:.3g}, more than the {a.allowed:g} allowed"
+            found.append(Note(f"{text}: {a.condition.otherwise}.", "warning"))
+    return tuple(found)
 
 
 def plain(value: Any) -> Any:
