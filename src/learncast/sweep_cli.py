@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from learncast.errors import InvalidSpec
-from learncast.exits import plain_errors
+from learncast.errors import AssumptionViolated, InvalidSpec, LearncastError
 
 if TYPE_CHECKING:
     from learncast.sweep import Summary, Sweep
@@ -91,6 +90,24 @@ def exit_unless_done(made: Summary, store: Path, what: str, *, stopped: str) -> 
     if made.failed:
         print(f"learncast: {made.failed} {what} failed; see `learncast sweep status {store}`", file=sys.stderr)
         raise typer.Exit(1)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Bad input is one sentence on stderr and exit code 2, never a traceback."""
+    try:
+        yield
+    except AssumptionViolated as error:
+        print(f"learncast: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error
+    except LearncastError as error:
+        print(f"learncast: {error}", file=sys.stderr)
+        raise typer.Exit(2) from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        print(f"learncast: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        raise typer.Exit(2) from error
 
 
 def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:

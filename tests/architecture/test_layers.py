@@ -12,8 +12,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "learncast"
 
 #: Lowest first. Rooms on one line are on one level and must not import each other.
 LAYERS = [
-    {"errors", "citations", "threads"},
-    {"validation", "packages", "exits", "files", "netcdf", "progress"},
+    {"errors", "citations", "progress", "threads"},
+    {"validation", "packages", "files", "netcdf"},
     {"trajectory"},
     {"tasks"},
     {"networks"},
@@ -93,7 +93,7 @@ def test_heavy_packages_stay_in_their_rooms(path):
         if package == "matplotlib":
             assert here in {"figures"} or not runs, f"{here} loads matplotlib"
         if package in {"typer", "rich"}:
-            assert here in {"cli", "sweep_cli", "exits"} or (here == "progress" and not runs)
+            assert here in {"cli", "sweep_cli"} or (here == "progress" and not runs)
         if package in {"fastapi", "starlette", "anyio", "uvicorn", "plotly"}:
             assert here == "web", f"{here} loads {package}"
         if package in {"dask", "distributed"}:
