@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from learncast.errors import InvalidSpec
-from learncast.progress import Progress
+from learncast.progress import Progress, shown, time_limit
 from learncast.sweep_cli import AsJson, Workers, command, exit_unless_done, sweep_app, taking, watching
 
 if TYPE_CHECKING:
@@ -36,17 +37,17 @@ By = Annotated[str, typer.Option("--by", help="auto, modes, two-layer, pooled, f
 #: Numbers in one range of an option.
 MOST_NUMBERS = 10**6
 
-#: Seconds of silence before a progress bar appears.
-PATIENCE = 2.0
-
 #: What the explorer's page needs beyond the package's own requirements.
 WEB_PACKAGES = ("fastapi", "uvicorn", "plotly")
 
 
 @dataclasses.dataclass(frozen=True)
 class Delivery:
-    """How an answer is delivered, as the last options of every question say it."""
+    """When an answer is delivered and how, as the last options of every question say it."""
 
+    seconds: Annotated[
+        float | None, typer.Option(help="Give up after so long, with the best so far where there is one.")
+    ] = None
     as_json: AsJson = False
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write JSON, NetCDF, PNG and report.html there.")] = (
         None
@@ -79,7 +80,8 @@ def question(doing: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
 
     def asked(answered: Callable[..., Any]) -> Callable[..., None]:
         def run(*, delivery: Delivery, **given: Any) -> None:
-            with _progress(doing) as progress:
+            import_module(f"learncast.answers.{answered.__name__}")  # before the clock runs
+            with shown(doing) as progress, time_limit(delivery.seconds):
                 answer = answered(**given, progress=progress)
             delivery.deliver(answer)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from learncast.errors import AssumptionViolated, InvalidSpec, LearncastError
+from learncast.progress import duration
 
 if TYPE_CHECKING:
     from learncast.sweep import Summary, Sweep
@@ -277,7 +278,7 @@ def _print_outlook(sweep: Sweep, workers: int | None, as_json: bool) -> None:
         print(f"{failed} of {pilot} tried tasks failed:\n{found['error'].strip()}")
     if failed < pilot:
         each = f"{found['task_seconds'] * 1000:,.0f} ms each, from {pilot - failed} tried"
-        print(f"about {_duration(found['seconds'])} with {number} workers ({each})")
+        print(f"about {duration(found['seconds'])} with {number} workers ({each})")
         print(f"about {_size(found['bytes'])} on the disk")
 
 
@@ -287,12 +288,6 @@ def _size(number: float) -> str:
             return f"{number:.3g} {unit}"
         number /= 1000
     return f"{number:.3g} TB"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 @contextmanager
@@ -325,7 +320,7 @@ def _line_a_minute() -> Callable[[Summary], None]:
             return
         last[0] = time.monotonic()
         left = summary.missing * summary.seconds / summary.computed if summary.computed else math.nan
-        about = "" if math.isnan(left) else f", about {_duration(left)} left"
+        about = "" if math.isnan(left) else f", about {duration(left)} left"
         line = f"learncast: {summary.done:,} of {summary.total:,} tasks done, {summary.failed:,} failed{about}"
         print(line, file=sys.stderr, flush=True)
 

@@ -12,8 +12,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "learncast"
 
 #: Lowest first. Rooms on one line are on one level and must not import each other.
 LAYERS = [
-    {"errors", "citations", "progress", "threads"},
-    {"validation", "packages", "files", "netcdf"},
+    {"errors", "citations", "threads"},
+    {"validation", "packages", "files", "netcdf", "progress"},
     {"trajectory"},
     {"tasks"},
     {"networks"},

@@ -272,6 +272,7 @@ class _Loop:
             if self.path is not None and self.step % self.every == 0:
                 self._save()
             if self.step % REPORT == 0:
+                check_time()
                 self.progress((self.stage + self.step / max(limit, 1)) / len(self.legs))
 
     def _step(self, source: Source) -> float | None:
