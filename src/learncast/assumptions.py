@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from learncast.errors import AssumptionViolated
-from learncast.networks.alignment import Alignment
+from learncast.networks.linear_rnn import Alignment
 from learncast.tasks.covariance import Covariance
 from learncast.tasks.geometry import Frame, share
 from learncast.tasks.task import Task

@@ -8,8 +8,7 @@ import pytest
 import learncast as lc
 from learncast.dynamics.balanced.two_layer import TwoLayerSolution
 from learncast.dynamics.gradient_flow import gradient_flow
-from learncast.dynamics.linear_rnn import ModeSolution
-from learncast.dynamics.modes import modes
+from learncast.dynamics.modes import ModeSolution, modes
 from learncast.dynamics.pooled import PooledProblem
 from learncast.errors import SchemaMismatch
 from learncast.responses.modes import solve_response

@@ -26,7 +26,7 @@ from learncast.planning.plans.stop_portrait import stop_portrait
 from learncast.planning.schedules.pareto import Front
 from learncast.planning.schedules.schedule import PROOFS
 from learncast.planning.terms import checked_pool
-from learncast.progress import Progress, silent, time_limit
+from learncast.progress import Progress, silent, until
 from learncast.study import Study
 from learncast.validation import one_of
 
@@ -37,14 +37,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 25
 
 
-def planned(
-    study: Study,
-    *,
-    remember: str | None = None,
-    by: str = "auto",
-    seconds: float | None = None,
-    progress: Progress = silent,
-) -> Answer:
+def planned(study: Study, *, remember: str | None = None, by: str = "auto", progress: Progress = silent) -> Answer:
     """Rank the study's candidates as intermediate tasks, each with its best stop, and recommend a plan.
 
     Parameters
@@ -54,8 +47,6 @@ def planned(
         Candidate that should not be forgotten: what that costs, point by point, is added to the answer.
     by : str
         How to plan, as in `learncast.plan`.
-    seconds : float, optional
-        After which the search is given up with the best so far.
     progress : callable
     """
     if remember is not None:
@@ -65,13 +56,17 @@ def planned(
     if study.max_stages > 1:
         checked_pool(study.target, study.candidates)
     terms = study.terms if study.candidates else study.terms.direct
-    with time_limit(seconds):
-        bound = terms.over(len(study.candidates))
-        found = plan_on(study.ground(by), bound, strict=False, progress=lambda done: progress(share * done))
+    bound = terms.over(len(study.candidates))
+    found = plan_on(study.ground(by), bound, strict=False, progress=lambda done: progress(share * done))
+    with until(math.inf):  # what was found in time is told in full
+        return _answer(study, found, remember, lambda done: progress(share + share * done))
+
+
+def _answer(study: Study, found: Plan, remember: str | None, progress: Progress) -> Answer:
     values = _values(study, found)
     tables = [_stages_table(found), _ranking_table(found), *_what_if_tables(found)]
     if remember is not None:
-        traded = found.front(remember, progress=lambda done: progress(share + share * done))
+        traded = found.front(remember, progress=progress)
         values["front"] = _front_values(traded)
         tables.append(_front_table(traded))
     first, data = data_said(found.ground, found.ground.target)

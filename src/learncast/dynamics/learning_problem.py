@@ -12,8 +12,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from learncast.dynamics.pooled import PooledProblem
 from learncast.dynamics.statistics import LagStatistics, loss_and_gradient
 from learncast.errors import InvalidSpec
-from learncast.networks.alignment import check_fit
-from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.geometry import Frame, common_frame, pooled_statistics
 from learncast.tasks.task import Task

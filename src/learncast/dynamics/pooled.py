@@ -8,8 +8,7 @@ import numpy as np
 
 from learncast.assumptions import Assumption
 from learncast.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
-from learncast.networks.alignment import check_fit
-from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.geometry import pooled_statistics, share
 from learncast.tasks.task import Task

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from learncast.dynamics import mode_equation
-from learncast.dynamics.linear_rnn import ModeSolution
+from learncast.dynamics.modes import ModeSolution
 from learncast.dynamics.solution import Solution
 from learncast.errors import UnsupportedModel
 from learncast.files import write_file

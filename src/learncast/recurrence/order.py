@@ -30,8 +30,7 @@ from learncast.dynamics.recurrent_mode import (
 from learncast.dynamics.solution import worst_status
 from learncast.dynamics.statistics import LagStatistics
 from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.networks.alignment import Alignment
-from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.linear_rnn import Alignment, LinearRNN
 from learncast.recurrence.long_run import ModeStart, long_run, weights_at
 from learncast.recurrence.stability import best_recurrence, require_channels
 from learncast.tasks.geometry import ABSENT, Frame, common_frame

@@ -13,12 +13,11 @@ from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
 from learncast.dynamics import mode_equation
 from learncast.dynamics.learning_problem import pooled_curvature
-from learncast.dynamics.linear_rnn import ModeSolution
-from learncast.dynamics.modes import Modes
+from learncast.dynamics.modes import Modes, ModeSolution
 from learncast.dynamics.solution import LearningTime, checked_time
 from learncast.errors import UnsupportedModel
 from learncast.networks.activated import Activated
-from learncast.networks.alignment import Alignment
+from learncast.networks.linear_rnn import Alignment
 from learncast.responses.bootstrap import bounds
 from learncast.responses.problem import network_of
 from learncast.responses.response import Response, active_units, check_network, linear_weights, response

@@ -13,8 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
-from learncast.networks.alignment import check_fit
-from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.grounds.choice import ground_for
 from learncast.planning.grounds.ground import Ground

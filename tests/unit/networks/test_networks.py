@@ -8,7 +8,7 @@ from learncast import tasks
 from learncast.dynamics.modes import modes as modes_of_one
 from learncast.errors import InvalidSpec
 from learncast.networks import LinearRNN
-from learncast.networks.alignment import Alignment
+from learncast.networks.linear_rnn import Alignment
 from learncast.tasks.geometry import Frame, common_frame
 
 # Weights of order one through a handful of matrix products.

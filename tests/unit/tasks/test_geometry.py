@@ -7,8 +7,7 @@ from learncast import assumptions as conditions
 from learncast import tasks
 from learncast.assumptions import ASSUMPTIONS, Assumption, require, worst
 from learncast.errors import AssumptionViolated
-from learncast.networks.alignment import Alignment
-from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.linear_rnn import Alignment, LinearRNN
 from learncast.tasks import Task
 from learncast.tasks.geometry import Frame, common_frame
 

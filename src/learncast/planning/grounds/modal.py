@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learncast.assumptions import Assumption
-from learncast.dynamics.linear_rnn import ModeSolution
 from learncast.dynamics.mode_equation import Problem
-from learncast.dynamics.modes import Modes, can_be_resampled, modes_of, with_replicas
+from learncast.dynamics.modes import Modes, ModeSolution, can_be_resampled, modes_of, with_replicas
 from learncast.dynamics.solution import LearningTime, Solution
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.grounds.ground import Ground, Learned, ReplicaSteps, State

@@ -9,8 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from learncast.dynamics.linear_rnn import ModeSolution
-from learncast.dynamics.modes import Modes
+from learncast.dynamics.modes import Modes, ModeSolution
 from learncast.dynamics.solution import LearningTime, Solution
 from learncast.networks.activated import Activated
 from learncast.planning.grounds.ground import Ground, ReplicaSteps, State
