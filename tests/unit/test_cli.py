@@ -200,7 +200,8 @@ def test_json_is_standard_json(study, command):
 
 
 def test_progress_does_not_spoil_json(study, monkeypatch):
-    monkeypatch.setattr("learncast.cli.PATIENCE", -1.0)  # a bar from the first report on
+    for name in ("PATIENCE", "LONG", "QUIET"):  # a line at every report
+        monkeypatch.setattr(f"learncast.progress.{name}", -1.0)
     several = NETWORK + TRAINING + TARGET + "target_strength = [1, 2]\n" + STRONGER.replace("1.5", "[2, 3]")
     assert json.loads(run("plan", study(several), "--json").stdout)["best"]
     assert json.loads(run("phase", study(), *PHASE, "--json").stdout)["values"] == [0.5, 1.5]

@@ -24,6 +24,7 @@ from learncast.trajectory import FORECAST_CLASSES, Provenance, Status, save_data
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+from learncast.planning.batches import BatchSteps
 from learncast.planning.grounds.ground import Ground
 
 _STYLE = """
@@ -187,6 +188,15 @@ def data_said(ground: Ground, task: int) -> tuple[str, list[str]]:
     first = f"{found.sentences[0]} " if shares and shares[0] < LITTLE else ""
     done = own.recording.sentences(own.trials or 0)
     return first, [sentence.removesuffix(".") for sentence in (*done, *found.sentences)]
+
+
+def batch_values(found: BatchSteps) -> dict[str, Any]:
+    """Steps in batches, for JSON."""
+    return {
+        "batch": found.batch, "runs": found.runs, "mean_steps": found.mean, "spread": found.spread,
+        "interval": list(found.interval), "noise_floor": found.floor, "by_chance": found.by_chance,
+        "stage_steps": found.steps.mean(axis=1).tolist(),
+    }  # fmt: skip
 
 
 def validity(assumption: Assumption) -> dict[str, Any]:

@@ -10,22 +10,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
+from scipy import stats
 
-from learncast.answers.answer import Answer, Table, counted, shown, whole
+from learncast.answers.answer import Answer, Table, batch_values, counted, shown, whole
+from learncast.dynamics.modes import can_be_resampled
+from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.planning.agreement import agreement, rehearse, step_statistics
+from learncast.planning.batches import BatchSteps
 from learncast.planning.curriculum import Curriculum, followed
+from learncast.planning.grounds.choice import ground_for
 from learncast.planning.plans.planner import plan_on
 from learncast.practice.stage import Stage
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, check_time, silent, until
 from learncast.study import Study
+from learncast.tasks.recorded.resampling import halves
 from learncast.trajectory import Provenance, described, spec_hash
 from learncast.validation import count, positive
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Share of the prediction by which measured steps may differ, by class of forecast.
+#: Share of the prediction by which measured steps may differ where batches cannot be counted, by class of forecast.
 TOLERANCES = {"exact": 0.05, "integrated": 0.05, "response": 0.1, "outside": 0.1}
+#: Trials of a training step, unless the study says.
+TRAINED = 1000
+#: How rarely a right forecast may be called wrong, over all plans of a check.
+FALSE_ALARM = 0.01
+#: Deviation that a check must be able to tell; where its runs spread too widely for that it says so.
+TOLD = 0.05
 #: Multiple of the predicted steps after which a run is given up, and the least it is given.
 PATIENCE, LEAST = 10, 2000
 #: Candidates that are trained, the best of the plan.
@@ -45,9 +57,24 @@ class _Row:
     interval: tuple[float, float] | None
     runs: Sequence[Any]
     steps: dict[str, Any]
+    batched: BatchSteps | None
 
-    def verdict(self, tolerance: float) -> str:
+    def room(self, alarm: float) -> float:
+        """Steps by which the mean may differ by chance: both means are of runs that draw their own batches."""
+        assert self.batched is not None
+        measured, told = self.steps["measured_steps"][1], self.batched.totals
+        n, m = len(measured), len(told)
+        pooled = ((n - 1) * np.var(measured, ddof=1) + (m - 1) * np.var(told, ddof=1)) / (n + m - 2)
+        # A step more: counts are whole.
+        return float(stats.t.ppf(1 - alarm / 2, n + m - 2) * np.sqrt(pooled * (1 / n + 1 / m))) + 1.0
+
+    def verdict(self, tolerance: float | None, alarm: float) -> str:
         """Whether measured steps agree with the prediction, or the runs cannot tell."""
+        measured = np.asarray(self.steps["measured_steps"][1])
+        if tolerance is None and self.batched is not None and np.isfinite([*measured, *self.batched.totals]).all():
+            gap, room = abs(measured.mean() - self.batched.mean), self.room(alarm)
+            return "differs" if gap > room else "agrees" if room <= TOLD * self.batched.mean else "cannot tell"
+        tolerance = TOLERANCES[self.theory.forecast_class] if tolerance is None else tolerance
         deviation = abs(float(self.steps["steps_deviation"][1]))
         mean, low, high = (float(self.steps[key][1]) for key in ("measured_mean", "measured_low", "measured_high"))
         if math.isinf(mean) and math.isinf(self.predicted):
@@ -73,23 +100,25 @@ def checked(
     if tolerance is not None:
         positive("tolerance", tolerance, why="training is noisy")
     rows = _trained(study, seeds, processes, progress)
-    tolerance = TOLERANCES[rows[0].theory.forecast_class] if tolerance is None else tolerance
-    verdicts = {row.name: row.verdict(tolerance) for row in rows}
+    verdicts = {row.name: row.verdict(tolerance, FALSE_ALARM / len(rows)) for row in rows}
     failed = [name for name, verdict in verdicts.items() if verdict == "differs"]
-    theory = rows[0].theory
+    theory, unseen = rows[0].theory, _unseen(study)
+    lead = " ".join([_lead(rows, verdicts, tolerance, seeds), *(row[-1] for row in unseen)])
     return Answer(
         kind="check",
         title=f"{study.name}: check",
-        lead=_lead(rows, verdicts, tolerance, seeds),
+        lead=lead,
         trust=theory.trust,
         values={
             "learning_rate": study.learning_rate,
             "accuracy": study.accuracy,
-            "batch": study.batch,
+            "batch": study.batch or TRAINED,
             "seeds": seeds,
             "tolerance": tolerance,
             "agrees": not failed,
+            "summary": lead,
             "rows": [_values(row, verdicts[row.name]) for row in rows],
+            "unseen": [dict(zip(("promised", "plan_steps", "direct_steps"), row, strict=False)) for row in unseen],
         },
         tables=[_table(rows, verdicts, tolerance)],
         dataset=_dataset(rows),
@@ -120,7 +149,8 @@ def _trained(study: Study, seeds: int, processes: int | None, progress: Progress
     from learncast import simulate
 
     forecasts = _forecasts(study)
-    settings = simulate.Training(study.learning_rate, batch=study.batch, learn=study.learn, record=("strength",))
+    batch = study.batch or TRAINED
+    settings = simulate.Training(study.learning_rate, batch=batch, learn=study.learn, record=("strength",))
 
     def job(way: Curriculum, seed: int) -> tuple[Any, ...]:
         own = settings.with_(seed=seed, most_steps=_most(way.descent_steps))
@@ -133,16 +163,59 @@ def _trained(study: Study, seeds: int, processes: int | None, progress: Progress
         return rules, study.network, own, None
 
     jobs = [job(way, seed) for way in forecasts.values() for seed in range(seeds)]
-    runs = simulate.train_all(jobs, processes=processes, progress=progress)
-    rows = []
+    runs = simulate.trained_in_time(jobs, processes=processes, progress=progress)
+    rows: list[_Row] = []
     for k, (name, way) in enumerate(forecasts.items()):
-        own = runs[k * seeds : (k + 1) * seeds]
-        flow, descent = _numerical(way)
+        own = [run for run in runs[k * seeds : (k + 1) * seeds] if run is not None]
+        if len(own) < 2:  # there was no time for more; without one plan there is nothing to say
+            if not rows:
+                check_time()
+            break
+        with until(math.inf):
+            flow, descent = _numerical(way)
+            batched = _batched(way, batch)
         measured = np.array([run.steps if run.status.name == "ok" else math.inf for run in own])
         steps = step_statistics(way.flow_steps, way.descent_steps, measured)
         interval = way.descent_interval
-        rows.append(_Row(name, way, flow, descent, way.flow_steps, way.descent_steps, interval, own, steps))
+        rows.append(_Row(name, way, flow, descent, way.flow_steps, way.descent_steps, interval, own, steps, batched))
     return rows
+
+
+def _batched(way: Curriculum, batch: int) -> BatchSteps | None:
+    """What training on such batches takes by theory; None where that is not told."""
+    try:
+        return way.in_batches(batch)
+    except (InvalidSpec, UnsupportedModel):
+        return None
+
+
+def _unseen(study: Study) -> list[tuple[float, float, float, str]]:
+    """Does a plan made on half of the recorded trials come true on the other half? Both ways round, in descent."""
+    ground = study.ground()
+    if not study.candidates or not ground.recorded or ground.promise == "response":
+        return []
+    rng = np.random.default_rng(0)
+    parted = [halves(t, rng) if can_be_resampled(t) else (t, t) for t in ground.tasks]
+    bound, found = study.terms.over(len(study.candidates)), []
+    for one, other in ((0, 1), (1, 0)):
+        here, there = (
+            ground_for(
+                [pair[k] for pair in parted], study.network, learning_rate=study.learning_rate,
+                learn=study.named_learn, by=ground.by, goal=study.terms.goal,
+            )
+            for k in (one, other)
+        )  # fmt: skip
+        made = plan_on(here, bound, strict=False)
+        stages = [Stage(there.tasks[k], steps=n) for k, n in zip(made.route.order, made.route.durations, strict=True)]
+        last = Stage(there.tasks[-1], accuracy=study.accuracy)
+        places = [*made.route.order, there.target]
+        tried = followed([*stages, last], places, there, resample=False).descent_steps
+        direct = followed([last], [there.target], there, resample=False).descent_steps
+        promised = made.total / made.direct_total if made.direct_total > 0 else math.nan
+        came = f"{tried:,.0f} of {direct:,.0f} steps of direct training ({tried / direct:.0%}, promised {promised:.0%})"
+        said = "advises direct training" if not stages else f"takes {came}"
+        found.append((promised, tried, direct, f"Made on half of the trials and followed on the other, a plan {said}."))
+    return found
 
 
 def _numerical(way: Curriculum) -> tuple[float, float]:
@@ -162,16 +235,28 @@ def _most(predicted: float) -> int:
     return LEAST if not math.isfinite(predicted) else max(LEAST, math.ceil(PATIENCE * predicted))
 
 
-def _lead(rows: list[_Row], verdicts: dict[str, str], tolerance: float, seeds: int) -> str:
+def _lead(rows: list[_Row], verdicts: dict[str, str], tolerance: float | None, seeds: int) -> str:
     off = [name for name, verdict in verdicts.items() if verdict == "differs"]
-    worst = max(rows, key=lambda row: np.nan_to_num(abs(float(row.steps["steps_deviation"][1])), nan=math.inf))
-    deviation = float(worst.steps["steps_deviation"][1])
+    worst = max(rows, key=lambda row: np.nan_to_num(abs(_off(row)), nan=math.inf))
     if off:
-        return f"Training differs from the forecast by more than {tolerance:.0%}: {', '.join(off)}."
-    return (
+        much = "than its runs spread" if tolerance is None else f"than {tolerance:.0%}"
+        return f"Training differs from the forecast by more {much}: {', '.join(off)}."
+    unsure = [name for name, verdict in verdicts.items() if verdict == "cannot tell"]
+    said = (
         f"Training agrees with the forecast in all {len(rows)} plans ({seeds} seeds each); the largest deviation of "
-        f"mean steps is {deviation:+.1%}, for {worst.name}."
+        f"mean steps is {_off(worst):+.1%}, for {worst.name}."
     )
+    if not unsure:
+        return said
+    wide = f"its runs spread too widely to tell {TOLD:.0%}: use more seeds or larger batches"
+    return f"Training does not contradict the forecast, but of {', '.join(unsure)} {wide}."
+
+
+def _off(row: _Row) -> float:
+    """Measured over predicted mean steps, minus 1: of the same batches where these are told."""
+    if row.batched is None or not math.isfinite(row.batched.mean):
+        return float(row.steps["steps_deviation"][1])
+    return float(row.steps["measured_mean"][1]) / row.batched.mean - 1
 
 
 def _values(row: _Row, verdict: str) -> dict[str, Any]:
@@ -188,28 +273,32 @@ def _values(row: _Row, verdict: str) -> dict[str, Any]:
         "measured_sd": number["measured_sd"],
         "measured_interval": [number["measured_low"], number["measured_high"]],
         "deviation": number["steps_deviation"],
+        "in_batches": None if row.batched is None else batch_values(row.batched),
         "verdict": verdict,
     }
 
 
-def _table(rows: list[_Row], verdicts: dict[str, str], tolerance: float) -> Table:
+def _table(rows: list[_Row], verdicts: dict[str, str], tolerance: float | None) -> Table:
     cells = [
         (
             row.name,
             _predicted(row),
-            shown(row.flow, 1),
-            shown(row.descent, 0),
+            "" if row.batched is None else f"{shown(row.batched.mean, 1)} ± {row.batched.spread:.1f}",
             _measured(row),
             _deviation(row),
             verdicts[row.name],
         )
         for row in rows
     ]
-    columns = ("plan", "predicted", "flow", "descent", "trained", "off by", "verdict")
+    columns = ("plan", "predicted", "batches", "trained", "off by", "verdict")
     notes = [
-        "predicted: steps by theory, with the 95% interval of a forecast that rests on samples; flow and descent: the "
-        "same run through numerically on exact statistics; trained: mean ± standard deviation over seeds.",
-        f"agrees: mean steps within {tolerance:.0%} of the prediction; cannot tell: further off, but the prediction "
+        "predicted: steps by theory, with the 95% interval of a forecast that rests on samples; batches: by "
+        "theory, in batches of the size that is trained with; "
+        "trained: mean ± standard deviation over seeds.",
+        f"agrees: mean steps as near those in batches as the spread of runs allows ({1 - FALSE_ALARM:.0%} of right "
+        f"forecasts); cannot tell: so too, but the spread would hide {TOLD:.0%}."
+        if tolerance is None and all(row.batched is not None for row in rows)
+        else "agrees: mean steps within the tolerance of the prediction; cannot tell: further off, but the prediction "
         "lies in the 95% interval of the mean.",
     ]
     return Table("Gradient steps, predicted and measured", columns, cells, notes)
@@ -221,7 +310,7 @@ def _measured(row: _Row) -> str:
 
 
 def _deviation(row: _Row) -> str:
-    deviation = float(row.steps["steps_deviation"][1])
+    deviation = _off(row)
     return f"{deviation:+.1%}" if math.isfinite(deviation) else "unknown"
 
 

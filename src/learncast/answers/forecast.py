@@ -8,9 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from learncast.answers.answer import Answer, Table, between, counted, data_said, descended, shown, way_taken, whole
+from learncast.answers.answer import (
+    Answer,
+    Table,
+    batch_values,
+    between,
+    counted,
+    data_said,
+    descended,
+    shown,
+    way_taken,
+    whole,
+)
 from learncast.answers.recurrence import LearnedRecurrence
 from learncast.dynamics.solution import LearningTime
+from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.planning.batches import in_batches
 from learncast.planning.grounds.ground import Ground
 from learncast.study import Study
 from learncast.trajectory import Status
@@ -70,10 +83,21 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
         mode_strengths(course.at(shown_times).dataset, ax, optimum=optimum, title=f"How {chosen.name} is learned")
         return figure
 
+    lead = first + _lead(chosen.name, study.accuracy, learned, ground, place)
+    if study.batch is not None and trust.holds and math.isfinite(learned.descent_steps):
+        try:
+            rule = (study.accuracy, None)
+            batched = in_batches(ground, [place], [rule], [learned.descent_steps], batch=study.batch)
+            values["in_batches"], lead = batch_values(batched), f"{lead} {batched.sentence}"
+        except (InvalidSpec, UnsupportedModel) as refused:
+            values["in_batches"], lead = (
+                None,
+                f"{lead} Steps in batches of {study.batch:,} are not told: {refused.why}.",
+            )
     return Answer(
         kind="forecast",
         title=f"{study.name}: forecast",
-        lead=first + _lead(chosen.name, study.accuracy, learned, ground, place) + free.sentence,
+        lead=lead + free.sentence,
         trust=trust,
         values=values,
         tables=tables,

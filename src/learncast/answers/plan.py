@@ -10,6 +10,7 @@ import numpy as np
 from learncast.answers.answer import (
     Answer,
     Table,
+    batch_values,
     between,
     counted,
     data_said,
@@ -19,6 +20,7 @@ from learncast.answers.answer import (
     way_taken,
     whole,
 )
+from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.planning.plans.planner import plan_on
 from learncast.planning.plans.recommendation import Plan
 from learncast.planning.plans.route import Candidate
@@ -74,6 +76,9 @@ def _answer(study: Study, found: Plan, remember: str | None, progress: Progress)
         tables.append(Table(f"What the trials of {study.target.name} allow", ("",), [(line,) for line in data]))
     values["data"] = data
     lead = first + found.summary + ("" if not found.trust.holds else way_taken(found.ground, found.trust))
+    if study.batch is not None and found.trust.holds and math.isfinite(found.best.descent_steps):
+        values["in_batches"], said = _in_batches(found, study.batch)
+        lead = f"{lead} {said}"
     return Answer(
         kind="plan",
         title=f"{study.name}: plan",
@@ -86,6 +91,24 @@ def _answer(study: Study, found: Plan, remember: str | None, progress: Progress)
         provenance=found.provenance,
         study=study.resolved(),
     )
+
+
+def _in_batches(found: Plan, batch: int) -> tuple[dict[str, Any] | None, str]:
+    """The plan and direct training where every step sees so many trials only."""
+    direct = found.follow([found.best.outcomes[-1].stage])
+    try:
+        ways = [(found.best if found.pretrains else direct).in_batches(batch)]
+        ways += [direct.in_batches(batch)] if found.pretrains and math.isfinite(direct.descent_steps) else []
+    except (InvalidSpec, UnsupportedModel) as refused:
+        return None, f"Steps in batches of {batch:,} are not told: {refused.why}."
+    values = dict(zip(("plan", "direct"), map(batch_values, ways), strict=False))
+    chance = next((way for way in ways if way.by_chance), None)
+    if chance is not None:
+        return values, chance.sentence
+    told = [f"{way.mean:,.0f} ± {way.spread:,.0f} steps" for way in ways]
+    beside = f", direct training {told[1]}" if len(told) > 1 else ""
+    runs = f"mean and standard deviation of {ways[0].runs} runs"
+    return values, f"In batches of {batch:,} the plan takes {told[0]}{beside} ({runs})."
 
 
 def _values(study: Study, found: Plan) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from learncast.simulate.ensembles import EnsembleRun, train_ensemble
 from learncast.simulate.modules import as_module, gated_module
 from learncast.simulate.run import TrainingRun
 from learncast.simulate.stopping import Accuracy, LossBelow, Plateau
-from learncast.simulate.trainer import train, train_all, train_replicas
+from learncast.simulate.trainer import train, train_all, train_replicas, trained_in_time
 from learncast.simulate.training import Training
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "train_all",
     "train_ensemble",
     "train_replicas",
+    "trained_in_time",
 ]
 
 _MOVED = {"advise": "advise", "Advice": "advice.Advice", "CurriculumCallback": "practice.CurriculumCallback"}

@@ -97,7 +97,7 @@ class TrainingSection(Section):
     """How it is trained."""
 
     learning_rate: float = Field(gt=0)
-    batch: int = Field(default=1000, ge=1)
+    batch: int | None = Field(default=None, ge=1)
     accuracy: float = Field(default=0.99, ge=0, le=1)
     max_stages: int = Field(default=2, ge=1, le=8)
     goal: Literal["modes", "loss"] | None = None

@@ -11,6 +11,7 @@ import xarray as xr
 from pydantic import Field
 
 from learncast.answers.answer import Answer
+from learncast.answers.check import TRAINED
 from learncast.answers.check import checked as checked_forecast
 from learncast.answers.forecast import forecast
 from learncast.answers.plan import planned
@@ -189,7 +190,7 @@ def _train(study: Study, options: dict[str, Any], spec: Spec) -> xr.Dataset:
     from learncast import simulate
 
     told: dict[str, Any] = {"every": 10, **options, "seed": spec.seeds(1)[0]}
-    settings = simulate.Training(study.learning_rate, batch=study.batch, learn=study.learn, **told)
+    settings = simulate.Training(study.learning_rate, batch=study.batch or TRAINED, learn=study.learn, **told)
     ground = ground_for(
         [study.target], study.network, learning_rate=study.learning_rate, learn=study.named_learn
     ).precise

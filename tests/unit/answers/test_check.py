@@ -87,6 +87,51 @@ def test_a_forecast_that_is_wrong_fails_the_check(write, monkeypatch):
     assert found["rows"][0]["deviation"] == pytest.approx(0.5, abs=0.1)
 
 
+DIRECT = STUDY.split("[[candidates]]")[0]
+
+
+@pytest.mark.slow_cases("1.0-many", "1.05-many", "0.95-many")
+@pytest.mark.parametrize("repeats", [1, 20], ids=["once", "many"])
+@pytest.mark.parametrize("off", [1.0, 1.05, 0.95])
+def test_a_learning_rate_off_by_five_per_cent_is_told(write, monkeypatch, off, repeats):
+    """The forecast of a learning rate, checked by training with one so much larger or smaller."""
+    told = check._forecasts(lc_study(write(DIRECT.replace("0.004", f"{0.004 / off:.10f}"))))
+    monkeypatch.setattr(check, "_forecasts", lambda study: told)
+    answers, train = [], lc.simulate.trainer.train
+    for k in range(repeats):
+        monkeypatch.setattr(lc.simulate.trainer, "_trained", lambda job, end, k=k: train(**reseeded(job, 10 * k)))
+        answers.append(check.checked(lc_study(write(DIRECT)), processes=1).passed)
+    right = sum(passed == (off == 1.0) for passed in answers)
+    print(f"learning rate x {off}: {right} of {repeats} told rightly")
+    assert right >= 0.95 * repeats
+
+
+def reseeded(job, by):
+    source, network, training, optima = job
+    return {"source": source, "network": network, "training": training.with_(seed=training.seed + by), "optima": optima}
+
+
+def test_a_plan_is_tried_on_trials_it_has_not_seen(write, tmp_path):
+    rng = np.random.default_rng(0)
+    for name, slope in (("one", 1.0), ("two", 1.6)):
+        x = rng.normal(size=(300, 4, 2))
+        np.savez(tmp_path / f"{name}.npz", inputs=x, targets=slope * x.sum(axis=1) + 0.2 * rng.normal(size=(300, 2)))
+    head = DIRECT.split("[target]")[0].replace("accuracy = 0.95", "accuracy = 0.8")
+    text = head + '[target]\ndata = "one.npz"\n[[candidates]]\nname = "two"\ndata = "two.npz"\n'
+    found = json.loads(run(write(text), "--seeds", 2, "--processes", 1, "--json").stdout)
+    assert len(found["unseen"]) == 2
+    for row in found["unseen"]:
+        assert 0 < row["promised"] < 1
+        assert 0 < row["plan_steps"] < row["direct_steps"]
+    assert "Made on half of the trials and followed on the other, a plan takes" in found["summary"]
+
+
+def test_training_that_is_given_up_is_told_as_far_as_it_went(write):
+    result = run(write(DIRECT), "--processes", 1, "--seconds", 1e-3)
+    assert result.exit_code == 2
+    assert "allow more seconds" in result.output
+
+
 def test_a_start_without_modes_is_forecast_by_the_next_ground_and_agrees(write, tmp_path):
     rng = np.random.default_rng(0)
     weights = {

@@ -86,7 +86,7 @@ class LinearGround(Ground):
         return max((1.0 - accuracy) ** 2 * self.whole(task), 1e-300)
 
     def has_learned(self, task: int, accuracy: float, network: Any) -> bool:
-        return self.excess(task, network) <= self.goal_of(task, accuracy)
+        return self.excess(task, network) <= (1.0 - accuracy) ** 2 * self.whole(task)
 
     def state_at(self, course: Solution, steps: float) -> State:
         return course.network_at(steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from learncast.errors import InvalidSpec
 from learncast.tasks.covariance import Sampled
@@ -42,19 +43,42 @@ def resampled(task: Task, rng: np.random.Generator) -> Task:
     Task
         Under the same name, of as many trials (with blocks of unequal length, nearly as many).
     """
+    number, whole = _units(task)
+    if whole:
+        return _chosen(task, rng.integers(number, size=number))
+    repeats = rng.multinomial(number, np.full(number, 1 / number))
+    return _chosen(task, np.repeat(np.arange(number), repeats))
+
+
+def halves(task: Task, rng: np.random.Generator) -> tuple[Task, Task]:
+    """Part the trials of a recorded task at random: what is found on one half can be tried on the other."""
+    number, _ = _units(task)
+    order = rng.permutation(number)
+    return _chosen(task, np.sort(order[: number // 2])), _chosen(task, np.sort(order[number // 2 :]))
+
+
+def _units(task: Task) -> tuple[int, bool]:
+    """What can be drawn one by one: how many, and whether these are trials or blocks of them."""
+    if isinstance(task.cross_covariance, Sampled):
+        return _parts(task)[1].trials, True
+    if task.recording is not None and task.recording.masked is not None:
+        return len(task.recording.masked.inputs), True
+    return len(_blocks(task)), False
+
+
+def _chosen(task: Task, chosen: NDArray[np.int64]) -> Task:
+    """The task of some of its trials, or of some of the blocks it keeps."""
     if isinstance(task.cross_covariance, Sampled):
         cross, rule = _parts(task)[1], task.recording
-        chosen = rng.integers(cross.trials, size=cross.trials)
-        left, right = (part[chosen].reshape(cross.trials, -1) for part in (cross.left, cross.right))
+        left, right = (part[chosen].reshape(len(chosen), -1) for part in (cross.left, cross.right))
         centre, scaled = (rule.centred, rule.scaled) if rule is not None else (False, False)
         drawn = sampled(left, right, cross.shape[:2], cross.shape[2:], centre=centre, scaled=scaled)
-        parts, trials = (drawn.input, drawn.cross, drawn.target), cross.trials
+        parts, trials = (drawn.input, drawn.cross, drawn.target), len(chosen)
     elif task.recording is not None and task.recording.masked is not None:
-        trials = len(task.recording.masked.inputs)
-        parts = task.recording.masked.prepared(rng.integers(trials, size=trials))[0].moments()
+        parts, trials = task.recording.masked.prepared(chosen)[0].moments(), len(chosen)
     else:
         blocks = _blocks(task)
-        repeats = rng.multinomial(len(blocks), np.full(len(blocks), 1 / len(blocks))).astype(float)
+        repeats = np.bincount(chosen, minlength=len(blocks)).astype(float)
         parts, trials = blocks.cut(blocks.moment(repeats)), int(repeats @ blocks.counts)
     target = None if task.target_covariance is None else parts[2]
     recording = task.recording and task.recording.replicate
