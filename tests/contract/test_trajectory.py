@@ -17,14 +17,14 @@ from learncast.responses.solution import ResponseFlowSolution
 from learncast.simulate import Training, train
 from learncast.trajectory import ALWAYS, SCHEMA, Trajectory
 
-RATE, TIMES = 2e-4, np.arange(0.0, 6001.0, 500.0)
+RATE, TIMES = 2e-3, np.arange(0.0, 601.0, 50.0)
 #: Closed forms against each other: some hundred roundings. The integration: 1e-11 per step, over some hundred steps and
 #: spread by the flow; that of a curriculum 1e-8 per step.
 ROUNDING, INTEGRATED, TRACED = 1e-11, 3e-9, 3e-6
 #: Descent is off its flow by half a step of the learning rate: with curvatures up to 8 here, 8 RATE / 2 of numbers of
 #: order 1, grown by at most e while modes rise.
 STEPPED = 8 * RATE * np.e / 2
-#: The same steps by autograd as from statistics: a unit of the last place at each of 6000.
+#: The same steps by autograd as from statistics: a unit of the last place at each of 600.
 TRAINED = 1e-10
 
 
@@ -44,13 +44,17 @@ def found():
     task = lc.Task.from_samples(*data)
     network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.2, hidden_size=3, task=task)
     learn = ("input", "output")
-    training = Training(RATE, batch=None, steps=int(TIMES[-1]), learn=learn, every=500)
+    known = lc.Task(
+        *(c.dense() for c in (task.input_covariance, task.cross_covariance)),
+        target_covariance=task.target_covariance.dense(),
+    )  # no trials: nothing to draw again
+    training = Training(RATE, batch=None, steps=int(TIMES[-1]), learn=learn, every=50)
     solutions = {
         "modes": ModeSolution(modes(task, network), network, RATE),
         "two layers": TwoLayerSolution(PooledProblem.of(task, network), network, RATE),
         "flow": gradient_flow(task, network, learning_rate=RATE, learn=learn),
         "curriculum": lc.follow([lc.Stage(task, accuracy=0.99)], network, learning_rate=RATE),
-        "traced curriculum": lc.follow([lc.Stage(task, accuracy=0.99)], network, learning_rate=RATE, by="flow"),
+        "traced curriculum": lc.follow([lc.Stage(known, accuracy=0.99)], network, learning_rate=RATE, by="flow"),
         "descent": lc.descend(task, network, learning_rate=RATE, learn=learn, steps=int(TIMES[-1])),
     }
     return {
