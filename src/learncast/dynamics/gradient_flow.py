@@ -42,7 +42,7 @@ PATIENCE = {"LSODA": 10.0, "DOP853": 1.5}
 #: Moments of a flow at which its curvature is measured.
 CURVED = 7
 #: Error allowed per step where the curvature along a flow is all that is asked of it.
-LOOSE = 1e-5
+LOOSE = 1e-7
 
 
 @dataclass(eq=False)
