@@ -1,0 +1,206 @@
+"""How often 95% intervals of plans cover what the same plan takes on the population's statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import learncast as lc
+
+Array = np.ndarray[Any, Any]
+NOMINAL, SLACK = 0.95, 0.02
+REPEATS = 60  # `python -m benchmarks coverage` takes 300
+
+
+@dataclass
+class Table:
+    """Intervals, and whether each covered the truth, under what they are an interval of."""
+
+    rows: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
+
+    def add(self, name: str, interval: tuple[float, float], truth: float) -> None:
+        self.rows.setdefault(name, []).append((*interval, truth))
+
+    def shares(self) -> Iterator[tuple[str, int, float, float, float]]:
+        """Name, number, share covered, shares of truths below and above."""
+        for name, found in self.rows.items():
+            low, high, truth = np.array(found).T
+            # counts are whole steps: an end that is one itself stands for it exactly
+            below, above = truth < low - 1e-9, truth > high + 1e-9
+            yield name, len(found), 1 - float((below | above).mean()), float(below.mean()), float(above.mean())
+
+
+# --- recorded plans ---------------------------------------------------------------------------------------------------
+
+
+def descent(M: Array, S: Array, A: Array, C: Array, rate: float, accuracy: float) -> tuple[int, Array, Array]:
+    """Steps until the excess loss is (1 - accuracy)^2 of that of answering nothing, and the weights then."""
+    R, n = M @ S, 0
+    nothing = np.vdot(M, R)
+    while True:
+        D = C @ A - M
+        G = D @ S
+        if np.vdot(D, G) <= (1 - accuracy) ** 2 * nothing:
+            return n, A, C
+        A, C, n = A - rate * C.T @ G, C - rate * G @ A.T, n + 1
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A target and a candidate of one step whose population is known; one of them or both are recorded."""
+
+    channels: int
+    outputs: int
+    both: bool
+    trials: int = 120
+    noise: float = 1.0
+    rate: float = 0.02
+    accuracy: float = 0.9
+
+    def population(self) -> tuple[Array, Array, Array]:
+        rng = np.random.default_rng([self.channels, 7])
+        M = rng.normal(size=(self.outputs, self.channels))
+        M *= 1.5 / np.linalg.norm(M, 2)
+        other = 1.6 * (M + 0.1 * rng.normal(size=M.shape))
+        return M, other, np.diag(np.linspace(1.2, 0.7, self.channels) ** 2)
+
+    def repeat(self, seed: int, table: Table) -> None:
+        M, other, S = self.population()
+        rng = np.random.default_rng([self.channels, self.both, seed])
+
+        def task(truth: Array, name: str, recorded: bool) -> lc.Task:
+            if not recorded:
+                return lc.tasks.static(truth @ S, S, name=name)
+            x = rng.normal(size=(self.trials, self.channels)) * np.sqrt(np.diag(S))
+            y = x @ truth.T + self.noise * rng.normal(size=(self.trials, self.outputs))
+            return lc.Task.from_samples(x[:, None], y, name=name)
+
+        target, candidate = task(M, "target", self.both), task(other, "candidate", True)
+        network = lc.LinearRNN.random(8, self.channels, self.outputs, recurrence=0.9, scale=0.1, seed=1)
+        plan = lc.plan(target, [candidate], network, learning_rate=self.rate, terms=lc.Terms(accuracy=self.accuracy))
+        start = network.input_weights, network.output_weights
+        direct = descent(M, S, *start, self.rate, self.accuracy)[0]
+        if self.both:  # otherwise it is known, and no interval
+            table.add("direct", plan.direct_interval, direct)
+        for way in ("steps", "accuracy"):
+            (A, C), total = start, 0
+            for stage, planned in zip(plan.stages, (*plan.route.durations, None), strict=True):
+                truth = M if stage.task is target else other
+                if planned is None or way == "accuracy":
+                    steps, A, C = descent(truth, S, A, C, self.rate, stage.accuracy)
+                else:
+                    steps = int(planned)
+                    for _ in range(steps):
+                        G = (C @ A - truth) @ S
+                        A, C = A - self.rate * C.T @ G, C - self.rate * G @ A.T
+                total += steps
+            table.add(f"total, stops by {way}", plan.interval, total)
+            if plan.pretrains:
+                table.add(f"saving, stops by {way}", plan.saving_interval, direct - total)
+
+
+# --- ReLU curricula ---------------------------------------------------------------------------------------------------
+
+
+@cache
+def relu_population(b: float, steps: int, trials: int = 3_000_000) -> tuple[float, float]:
+    """E[f^2] and E[yf] of a ReLU unit f with input weight 1 on perfect integration, y the sum of its inputs.
+
+    Plain sampling, less what a linear unit z would do on the same trials, whose moments are known: the error of a count
+    is then a tenth of what it is on the 65,536 trials of a forecast.
+    """
+    rng, moments = np.random.default_rng(12345), []
+    powers = b ** np.arange(steps)
+    known = np.array([(powers**2).sum(), powers.sum(), float(steps)])
+    for _ in range(trials // 50_000):
+        x = rng.normal(size=(steps, 50_000))
+        f, g, z, y = np.zeros(50_000), np.zeros(50_000), np.zeros(50_000), x.sum(axis=0)
+        for t in range(steps):  # g: the same trials with the other sign
+            f, g, z = np.maximum(b * f + x[t], 0), np.maximum(b * g - x[t], 0), b * z + x[t]
+        both = [np.mean(f * f + g * g) / 2, np.mean(y * (f - g)) / 2]
+        moments.append([*both, np.mean(z * z), np.mean(y * z), np.mean(y * y)])
+    found = np.array(moments)
+    controls = found[:, 2:] - known
+    slopes = np.linalg.lstsq(controls - controls.mean(axis=0), found[:, :2] - found[:, :2].mean(axis=0), rcond=None)[0]
+    power, cross = (found[:, :2] - controls @ slopes).mean(axis=0)
+    return float(power), float(cross)
+
+
+def unit_flow(cross: float, power: float, u: float, accuracy: float, rate: float) -> tuple[float, float]:
+    """Flow steps of a balanced unit from strength u to its accuracy, from below, and the strength then."""
+    best = cross / power
+    goal = accuracy * best
+    if u >= goal:
+        return 0.0, u
+    return math.log(goal * (best - u) / (u * (best - goal))) / (2 * cross * rate), goal
+
+
+@dataclass(frozen=True)
+class Relu:
+    """Perfect integration after a task of stronger targets, through measured responses."""
+
+    planned: bool
+    steps: int = 20
+    recurrence: float = 0.9
+    rate: float = 1e-3
+    accuracy: float = 0.95
+    gain: float = 1.5
+
+    def repeat(self, seed: int, table: Table) -> None:
+        power, cross = relu_population(self.recurrence, self.steps)
+        target = lc.tasks.integration(steps=self.steps)
+        stronger = lc.tasks.integration(steps=self.steps, target_strength=self.gain, name="stronger")
+        network = lc.Activated(lc.LinearRNN.aligned(recurrence=self.recurrence, initial=0.05, hidden_size=4), "relu")
+        if self.planned:
+            terms = lc.Terms(accuracy=self.accuracy)
+            plan = lc.plan(target, [stronger], network, learning_rate=self.rate, terms=terms, seed=seed)
+            stages, made = plan.stages, plan.best
+        else:
+            stages = (lc.Stage(stronger, accuracy=0.5), lc.Stage(target, accuracy=self.accuracy))
+            made = lc.follow(stages, network, learning_rate=self.rate, seed=seed)
+        u, total = 0.0025, 0.0
+        for stage in stages:
+            gain = 1.0 if stage.task is target else self.gain
+            spent, u = unit_flow(gain * cross, power, u, stage.accuracy, self.rate)
+            total += spent
+        direct = unit_flow(cross, power, 0.0025, self.accuracy, self.rate)[0]
+        table.add("total, flow", made.interval, total)
+        table.add("direct, flow", made.direct_interval, direct)
+        table.add("saving, flow", made.speedup_interval, direct - total)
+
+
+CASES: dict[str, Any] = {
+    "recorded, one channel, one task recorded": Recorded(1, 1, both=False),
+    "recorded, one channel, both recorded": Recorded(1, 1, both=True),
+    "recorded, four channels, one task recorded": Recorded(4, 2, both=False),
+    "recorded, four channels, both recorded": Recorded(4, 2, both=True),
+    "ReLU curriculum, stops given": Relu(planned=False),
+    "ReLU curriculum, stops planned": Relu(planned=True),
+}
+
+
+def tabulated(name: str, repeats: int) -> Table:
+    """Intervals of one case, each with its truth."""
+    table = Table()
+    for seed in range(repeats):
+        CASES[name].repeat(seed, table)
+    return table
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_intervals_cover_as_often_as_they_say(name: str) -> None:
+    """Within 2% of 95%, and two standard errors of the number of repeats; the seeds are fixed."""
+    wrong = []
+    for what, number, covered, below, above in tabulated(name, REPEATS).shares():
+        print(f"{name}: {what}: {covered:.1%} of {number} (truth below {below:.1%}, above {above:.1%})")
+        allowed = SLACK + 2 * math.sqrt(NOMINAL * (1 - NOMINAL) / number)
+        if abs(covered - NOMINAL) > allowed and "by steps" not in what:
+            wrong.append((what, covered))
+    assert not wrong
