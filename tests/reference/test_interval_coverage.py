@@ -141,6 +141,14 @@ def unit_flow(cross: float, power: float, u: float, accuracy: float, rate: float
     return math.log(goal * (best - u) / (u * (best - goal))) / (2 * cross * rate), goal
 
 
+def unit_descent(cross: float, power: float, w: float, accuracy: float, rate: float) -> tuple[int, float]:
+    """The same in whole steps of descent on the unit's two equal weights w."""
+    n, goal = 0, accuracy * cross / power
+    while w * w < goal:
+        w, n = w + rate * w * (cross - power * w * w), n + 1
+    return n, w
+
+
 @dataclass(frozen=True)
 class Relu:
     """Perfect integration after a task of stronger targets, through measured responses."""
@@ -173,6 +181,15 @@ class Relu:
         table.add("total, flow", made.interval, total)
         table.add("direct, flow", made.direct_interval, direct)
         table.add("saving, flow", made.speedup_interval, direct - total)
+        if self.planned:
+            w, counted = 0.05, 0
+            for stage in stages:
+                gain = 1.0 if stage.task is target else self.gain
+                steps, w = unit_descent(gain * cross, power, w, stage.accuracy, self.rate)
+                counted += steps
+            alone = unit_descent(cross, power, 0.05, self.accuracy, self.rate)[0]
+            table.add("total, descent", plan.interval, counted)
+            table.add("saving, descent", plan.saving_interval, alone - counted)
 
 
 CASES: dict[str, Any] = {
