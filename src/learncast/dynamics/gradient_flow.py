@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.integrate import DOP853, LSODA, OdeSolver
@@ -22,6 +22,7 @@ from learncast.errors import NotLearned
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.progress import check_time
+from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.task import Task
 from learncast.trajectory import Provenance, Status, Trajectory, spec_hash
 from learncast.validation import FloatArray, between, positive
@@ -44,6 +45,9 @@ CURVED = 7
 #: Error allowed per step where the curvature along a flow is all that is asked of it.
 LOOSE = 1e-7
 
+#: Of time and weights: how they move, or how that changes with the weights.
+Velocity = Callable[[float, FloatArray], FloatArray]
+
 
 @dataclass(eq=False)
 class FlowCourse:
@@ -60,11 +64,12 @@ class FlowCourse:
     """
 
     start: FloatArray
-    slope: Callable[[float, FloatArray], FloatArray]
+    slope: Velocity
     loss_of: Callable[[FloatArray], float]
     tolerance: float
     method: type[OdeSolver]
     patience: float = PATIENCE["LSODA"]
+    jacobian: Velocity | None = None
     ends: list[float] = field(default_factory=lambda: [0.0])
     pieces: list[Any] = field(default_factory=list)
     state: str = "going"  # going, rest, diverged, unfinished
@@ -81,7 +86,8 @@ class FlowCourse:
         """A solver that goes on from here."""
         scale = float(np.abs(self.now).max(initial=0.0)) or 1.0
         absolute = self.tolerance * min(scale, 1.0)
-        return self.method(self.slope, self.ends[-1], self.now, np.inf, rtol=self.tolerance, atol=absolute)
+        options = {} if self.jacobian is None else {"jac": self.jacobian}
+        return self.method(self.slope, self.ends[-1], self.now, np.inf, rtol=self.tolerance, atol=absolute, **options)
 
     def advance(self, until: float) -> None:
         """Integrate up to a flow time, or to where the flow rests, runs away or is given up."""
@@ -314,6 +320,37 @@ def _reduced(problem: LearningProblem) -> tuple[LearningProblem, FloatArray | No
     return LearningProblem(problem.task, problem.built(small), problem.learn), basis
 
 
+def _pooled_slopes(problem: LearningProblem) -> tuple[Velocity, Velocity]:
+    """The slope of two maps, A (hidden, inputs) and C (outputs, hidden): C^T G and G A^T, G = R - C A S; and its own.
+
+    The second tells a stiff solver how the slope changes with the weights.
+    """
+    cross, S = pooled_statistics(problem.task, cast(float, problem.pooled_recurrence))
+    R, first = np.ascontiguousarray(cross.T), problem.start[problem.learn[0]]
+    hidden, size = len(first), first.size
+
+    def parts(flat: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        A, C = flat[:size].reshape(hidden, -1), flat[size:].reshape(-1, hidden)
+        return A, C, R - (C @ A) @ S
+
+    def slope(_: float, flat: FloatArray) -> FloatArray:
+        A, C, G = parts(flat)
+        return np.concatenate([(C.T @ G).ravel(), (G @ A.T).ravel()])
+
+    def jacobian(_: float, flat: FloatArray) -> FloatArray:
+        A, C, G = parts(flat)
+        AS, same = A @ S, np.eye(hidden)
+        mixed = np.einsum("hk,oc->hcok", same, G).reshape(size, -1)
+        found = np.empty((len(flat), len(flat)))
+        found[:size, :size] = -np.kron(C.T @ C, S)
+        found[:size, size:] = mixed - np.kron(C.T, AS.T)
+        found[size:, :size] = found[:size, size:].T
+        found[size:, size:] = -np.kron(np.eye(len(C)), AS @ A.T)
+        return found
+
+    return slope, jacobian
+
+
 def gradient_flow(
     task: Task,
     network: LinearRNN | TwoLayer,
@@ -352,4 +389,8 @@ def gradient_flow(
         return small.loss_and_slopes(_cut(flat, small.start, small.learn))[0]
 
     method, patience = (LSODA, PATIENCE["LSODA"]) if len(start) <= STIFF_SIZE else (DOP853, PATIENCE["DOP853"])
-    return FlowSolution(problem, rate, allowed, FlowCourse(start, slope, loss, allowed, method, patience), basis)
+    course = FlowCourse(start, slope, loss, allowed, method, patience)
+    if small.pooled_recurrence is not None and len(small.learn) == 2:
+        pooled, bent = _pooled_slopes(small)
+        course = replace(course, slope=pooled, jacobian=bent if method is LSODA else None)
+    return FlowSolution(problem, rate, allowed, course, basis)

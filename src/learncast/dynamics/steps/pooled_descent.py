@@ -152,9 +152,15 @@ class PooledDescent:
         """
         return self._towards(np.asarray(goal), states, learning_rate).counted(states, most_steps)
 
-    def descended(self, states: FloatArray, stops: Sequence[int], learning_rate: float) -> list[FloatArray]:
-        """States after each of these rising numbers of steps."""
-        return self._towards(np.zeros(()), states, learning_rate).descended(states, stops)
+    def descended(
+        self, states: FloatArray, stops: Sequence[int], learning_rate: float, *, precise: bool = True
+    ) -> list[FloatArray]:
+        """States after each of these rising numbers of steps; to a step's worth where not precise."""
+        return self._towards(np.zeros(()), states, learning_rate).descended(states, stops, precise=precise)
+
+    def rows(self, chosen: NDArray[np.intp]) -> PooledDescent:
+        """Some of the rows, each as often as it is named."""
+        return PooledDescent(self._of(self.power, chosen), self._of(self.cross, chosen))
 
     def _towards(self, goal: FloatArray, states: FloatArray, learning_rate: float) -> Descents:
         """Descents to a goal, with strides for the sharpest that these states meet."""

@@ -155,13 +155,12 @@ class Descents:
 
     def longest(self, *, precise: bool = False) -> int:
         """Most steps that one stride may stand for: to count steps, or to know the weights after them."""
-        # Of one mode the curvature at the optimum is twice the growth at the start.
-        rates = {STIFF: (self.curvature, 2.0), GROWTH: (self.growth, 1.0)}
-        steps = math.inf
-        for most, (rate, times) in rates.items():
-            if rate > 0:
-                error = PRECISE if precise else ASTRAY * self.learning_rate * rate / times
-                steps = min(steps, min(most, times * error**0.25) / (self.learning_rate * rate))
+        # What is stiff decays, and its errors with it: there a stride must be stable; it is right where growth is slow.
+        stiff, growth = self.learning_rate * self.curvature, self.learning_rate * self.growth
+        steps = STIFF / stiff if stiff > 0 else math.inf
+        if growth > 0:
+            error = PRECISE if precise else ASTRAY * growth
+            steps = min(steps, min(GROWTH, error**0.25) / growth)
         return int(min(steps, 1e6)) if steps >= LEAST else 1
 
     def _moved(self, states: FloatArray, rows: NDArray[np.intp], steps: int) -> FloatArray:
@@ -170,9 +169,9 @@ class Descents:
         return stride_of(steps).taken(self.slope, states, rows, self.learning_rate)
 
     @_overflowing
-    def descended(self, states: FloatArray, stops: Sequence[int]) -> list[FloatArray]:
-        """States of every row after each of these rising numbers of steps."""
-        rows, most, found, done = np.arange(len(states)), self.longest(precise=True), [], 0
+    def descended(self, states: FloatArray, stops: Sequence[int], *, precise: bool = True) -> list[FloatArray]:
+        """States of every row after each of these rising numbers of steps; to a step's worth where not precise."""
+        rows, most, found, done = np.arange(len(states)), self.longest(precise=precise), [], 0
         for stop in stops:
             plain = max(_plain(len(states)) - done, 0)
             for k, steps in enumerate(_cut(stop - done, most, plain, begun=done > 0)):

@@ -226,6 +226,20 @@ class Ground(ABC):
         """Stages, each to an accuracy or for steps, in every resampling of measured statistics; None without such."""
         return None
 
+    def replica_steps(self, order: Sequence[int], lengths: Sequence[Sequence[int]], accuracy: float) -> FloatArray:
+        """The same for several lengths of the stages before the target, (lengths, stages, replicas)."""
+        found = []
+        for steps in lengths:
+            rules = [(None, float(n)) for n in steps if n > 0]
+            kept = [k for k, n in zip(order, steps, strict=True) if n > 0]
+            replicas = self.replicated([*kept, self.target], [*rules, (accuracy, None)])
+            assert replicas is not None
+            known = replicas.flow if np.isnan(replicas.descent).all() else replicas.descent
+            row = np.zeros((len(order) + 1, known.shape[1]))
+            row[[*(k for k, n in enumerate(steps) if n > 0), len(order)]] = known
+            found.append(row)
+        return np.stack(found)
+
     #: Weights that learn; the usual ones where None.
     learn: tuple[str, ...] | None = None
 

@@ -33,6 +33,8 @@ from learncast.validation import FloatArray
 SEARCHED, REPORTED = 1e-6, 1e-8
 #: Resampled pools on which a plan is followed again: counted together, and one by one.
 REPLICAS = {True: 100, False: 40}
+#: Of these, how many are enough for means, where stops are compared with each other on the same ones.
+AVERAGED = 24
 #: Times the steps of the estimate after which a resampling is given up.
 LATE = 10
 #: Share of weights beyond the hidden directions of the start that is round-off.
@@ -276,6 +278,33 @@ class PooledGround(LinearGround):
         """Steps from the very start, as far as they have been counted."""
         return {}
 
+    def _drawn_directly(self, accuracy: float) -> FloatArray:
+        """Steps of direct training in every resampling, counted once."""
+        if accuracy not in self._directly:
+            begin, drawn = np.repeat(self._packed([self.network])[0], REPLICAS[True], axis=0), self._drawn[self.target]
+            patience = self._patience(self.target, accuracy)
+            steps = drawn.counted(begin, (1 - accuracy) ** 2 * drawn.whole, self.learning_rate, patience)[0]
+            self._directly[accuracy] = np.where(np.isnan(steps), np.inf, steps)
+        return self._directly[accuracy]
+
+    @cached_property
+    def _directly(self) -> dict[float, FloatArray]:
+        return {}
+
+    def replica_steps(self, order: Sequence[int], lengths: Sequence[Sequence[int]], accuracy: float) -> FloatArray:
+        """Fewer resamplings, for means alone; one stage before the target is descended once for all its lengths."""
+        if len(order) != 1:
+            return super().replica_steps(order, lengths, accuracy)
+        some, stops = np.arange(AVERAGED), sorted({n for (n,) in lengths})
+        begin = np.repeat(self._packed([self.network])[0], AVERAGED, axis=0)
+        ends = self._drawn[order[0]].rows(some).descended(begin, stops, self.learning_rate, precise=False)
+        states = np.concatenate([ends[stops.index(n)] for (n,) in lengths])
+        drawn = self._drawn[self.target].rows(np.tile(some, len(lengths)))
+        goals, patience = (1 - accuracy) ** 2 * drawn.whole, self._patience(self.target, accuracy)
+        rest = drawn.counted(states, goals, self.learning_rate, patience)[0].reshape(len(lengths), -1)
+        spent = np.repeat(np.array(lengths, dtype=float), AVERAGED, axis=1)
+        return np.stack([spent, np.where(np.isnan(rest), np.inf, rest)], axis=1)
+
     def replicated(
         self, places: Sequence[int], rules: Sequence[tuple[float | None, float | None]]
     ) -> ReplicaSteps | None:
@@ -291,18 +320,11 @@ class PooledGround(LinearGround):
                 steps, states = drawn.counted(states, goals, self.learning_rate, self._patience(place, accuracy))
             else:
                 whole = math.ceil(given or 0.0)
-                steps, states = (
-                    np.full(len(states), float(whole)),
-                    drawn.descended(states, [whole], self.learning_rate)[0],
-                )
+                steps = np.full(len(states), float(whole))
+                states = drawn.descended(states, [whole], self.learning_rate, precise=False)[0]
             counts.append(np.where(np.isnan(steps), np.inf, steps))
-        direct = np.full(len(begin), np.nan)
         last = rules[-1][0]
-        if last is not None:
-            drawn = self._drawn[self.target]
-            patience = self._patience(self.target, last)
-            direct = drawn.counted(begin, (1 - last) ** 2 * drawn.whole, self.learning_rate, patience)[0]
-            direct = np.where(np.isnan(direct), np.inf, direct)
+        direct = np.full(len(begin), np.nan) if last is None else self._drawn_directly(last)
         unknown = np.full((len(counts), len(begin)), np.nan)
         return ReplicaSteps(unknown, np.stack(counts), np.full(len(begin), np.nan), direct)
 

@@ -252,28 +252,29 @@ class _Planner:
 
     def _robust(self, best: Route, walker: Walker, alone: Route) -> Route:
         """Scale all stops alike to where the mean over resampled pools is least; to nothing where that is best."""
+        price = np.array([self.terms.cost[k] for k in (*best.order, self.ground.target)])
 
-        def mean(scale: float) -> tuple[float, float]:
-            order = best.order if scale > 0 else ()
-            rules: list[tuple[float | None, float | None]] = [(None, max(round(scale * t), 1)) for t in best.durations]
-            steps = self.ground.replicated(
-                [*order, self.ground.target], [*(rules if order else []), (self.terms.accuracy, None)]
-            )
-            assert steps is not None
-            known = steps.flow if np.isnan(steps.descent).all() else steps.descent
-            price = np.array([self.terms.cost[k] for k in (*order, self.ground.target)])
-            totals = (known * price[:, None]).sum(axis=0) + self.terms.switch_cost * len(order)
-            fine = totals[np.isfinite(totals)]
-            return 1.0 - len(fine) / len(totals), float(fine.mean()) if len(fine) else math.inf
+        def scaled(scale: float) -> list[int]:
+            return [max(round(scale * t), 1) if scale > 0 else 0 for t in best.durations]
 
-        tried = {scale: mean(scale) for scale in SCALES}
+        def means(scales: Sequence[float]) -> dict[float, tuple[float, float]]:
+            """Share of resamplings that never arrive, and mean cost of the others."""
+            steps = self.ground.replica_steps(best.order, [scaled(s) for s in scales], self.terms.accuracy)
+            found = {}
+            for scale, rows in zip(scales, steps, strict=True):
+                totals = (rows * price[:, None]).sum(axis=0) + self.terms.switch_cost * len(best.order) * (scale > 0)
+                fine = totals[np.isfinite(totals)]
+                found[scale] = (1.0 - len(fine) / len(totals), float(fine.mean()) if len(fine) else math.inf)
+            return found
+
+        tried = means(SCALES)
         middle = min(tried, key=lambda s: tried[s])
         if middle > 0:
-            tried |= {middle + step: mean(middle + step) for step in FINE}
+            tried |= means([middle + step for step in FINE])
         scale = min(tried, key=lambda s: tried[s])
         if scale == 0:
             return alone
-        return best if scale == 1.0 else walker.walked(best.order, [max(round(scale * t), 1) for t in best.durations])
+        return best if scale == 1.0 else walker.walked(best.order, scaled(scale))
 
 
 #: Stops tried on an even grid before the best are refined.
