@@ -168,6 +168,8 @@ class FlowSolution(Solution):
     problem : LearningProblem
     tolerance : float
         Error allowed per step of the integration, relative and absolute.
+    conditions : tuple of Assumption, optional
+        Of descent, where they were measured on it.
     """
 
     problem: LearningProblem
@@ -175,6 +177,7 @@ class FlowSolution(Solution):
     tolerance: float
     _course: FlowCourse = field(repr=False)
     _basis: FloatArray | None = field(default=None, repr=False)
+    conditions: tuple[Assumption, ...] | None = None
 
     def at(self, times: Any) -> Trajectory:
         """Strengths, weights and loss at times in gradient steps; infinity is where the flow comes to rest.
@@ -262,7 +265,12 @@ class FlowSolution(Solution):
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """The flow assumes nothing of the task or the network; descent follows it if the learning rate is stable."""
+        """The flow assumes nothing of the task or the network; descent follows it if the learning rate is stable.
+
+        Where descent itself was looked at, what that told.
+        """
+        if self.conditions is not None:
+            return self.conditions
         return (stable_learning_rate(self.learning_rate, self.curvatures),)
 
     @cached_property

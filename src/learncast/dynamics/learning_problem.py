@@ -72,9 +72,10 @@ class LearningProblem:
     @cached_property
     def statistics(self) -> LagStatistics:
         """The task by lag behind the readout, pooled to one lag where recurrence is a fixed number."""
-        whole = lag_statistics(self.task)
-        b = self.pooled_recurrence
-        return whole if b is None or whole.lags == 1 else whole.pooled(b)
+        if self.pooled_recurrence is None:
+            return lag_statistics(self.task)
+        cross, power = pooled_statistics(self.task, self.pooled_recurrence)
+        return LagStatistics(power[None, :, None, :], cross.T[None], self.task.target_power / 2)
 
     @cached_property
     def pooled_recurrence(self) -> float | None:

@@ -124,6 +124,14 @@ def _differs(plan: Plan) -> bool:
 
 
 def _interval(plan: Plan) -> str:
+    replicas = plan.best.replicas
+    if replicas is not None:
+        known = replicas.flow if np.isnan(replicas.descent).all() else replicas.descent
+        lost = int(np.isinf(known.sum(axis=0)).sum())
+        if lost:
+            return (
+                f"In {lost} of {known.shape[1]} resamplings of the data it is never learned: the data do not settle it."
+            )
     if plan.saving_interval is None or not plan.pretrains or any(map(math.isnan, plan.saving_interval)):
         return ""
     low, high = plan.saving_interval

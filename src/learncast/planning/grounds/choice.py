@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import numpy as np
+
 from learncast.assumptions import require
 from learncast.dynamics.learning_problem import checked_learn
 from learncast.dynamics.modes import Modes
@@ -18,11 +20,15 @@ from learncast.planning.grounds.modal import ModeGround
 from learncast.planning.grounds.responding import ResponseGround, ResponseModeGround
 from learncast.responses.modes import has_one_response
 from learncast.responses.response import check_network
+from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.task import Task
 from learncast.validation import one_of, positive
 
 #: How a pool of tasks may be learned, in the order in which they are tried.
 WAYS = ("auto", "modes", "two-layer", "pooled", "flow", "responses")
+
+#: Share of a product by which it may depend on the order of its factors where they could have one frame.
+COMMUTING = 1e-3
 
 #: The weights that learn unless told, by kind of network.
 USUAL = {LinearRNN: ("input", "output"), TwoLayer: ("first", "second"), Activated: ("input", "output")}
@@ -131,7 +137,7 @@ def _linear(
             remedy='use by="auto", or by="flow"',
         )
     names = checked_learn(network, learn)
-    if by in ("auto", "modes") and modal:
+    if by == "modes" or (by == "auto" and modal and _may_have_modes(tasks, cast(LinearRNN, network))):
         modes = ModeGround.of(tasks, cast(LinearRNN, network), rate, goal or "modes", seed)
         if by == "modes" or modes.fits:
             return modes
@@ -142,6 +148,25 @@ def _linear(
                 if by != "auto" or ground.fits:
                     return ground
     return FlowGround(tasks, network, rate, names, seed)
+
+
+def _may_have_modes(tasks: tuple[Task, ...], network: LinearRNN) -> bool:
+    """Whether pooled inputs, targets and the start could share one frame; told without looking at every step.
+
+    What is diagonal in one frame commutes. Recorded data and random starts fail that by far, and long trials of them
+    need not be written out.
+    """
+    b = network.scalar_recurrence
+    if b is None or not all(task.inputs == network.inputs for task in tasks):
+        return True
+    start = network.output_weights @ network.input_weights
+    for task in tasks:
+        cross, power = pooled_statistics(task, b)
+        for other in (cross @ cross.T, start.T @ start):
+            gap = power @ other
+            if np.linalg.norm(gap - gap.T) > COMMUTING * np.linalg.norm(power) * np.linalg.norm(other):
+                return False
+    return True
 
 
 def _responding(

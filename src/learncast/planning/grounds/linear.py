@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, cast
 
 import numpy as np
 
@@ -37,6 +37,8 @@ REPLICAS = {True: 100, False: 40}
 AVERAGED = 24
 #: Times the steps of the estimate after which a resampling is given up.
 LATE = 10
+#: Steps in which descent from a sharp start shows whether it runs away, and the growth that tells.
+TRIED, RUNAWAY = 500, 1e8
 #: Share of weights beyond the hidden directions of the start that is round-off.
 OUTSIDE = 1e-11
 
@@ -137,10 +139,10 @@ class LinearGround(Ground):
     @cached_property
     def replicas(self) -> list[LinearGround]:
         """The same ground under resampled pools."""
-        rng = np.random.default_rng(self._resampling)
+        streams = [np.random.default_rng(self._resampling) for _ in self.tasks]  # the same trials are drawn alike
         return [
             type(self)(
-                [resampled(task, rng) if can_be_resampled(task) else task for task in self.tasks],
+                [resampled(t, rng) if can_be_resampled(t) else t for t, rng in zip(self.tasks, streams, strict=True)],
                 self.network,
                 self.learning_rate,
                 self.learn,
@@ -226,9 +228,32 @@ class PooledGround(LinearGround):
         return [self._unpacked(np.where(np.isfinite(at), at, 0.0), basis) for at in found]
 
     def conditions(self, task: int) -> tuple[Assumption, ...]:
-        """Nothing but a recurrence that is a number, and a learning rate under which descent can settle at all."""
-        sharp = np.array([self.descents[task].flattest])
-        return (self.pooled[task].scalar_recurrence, stable_learning_rate(self.learning_rate, sharp))
+        """Nothing but a recurrence that is a number, and a learning rate under which descent can settle at all.
+
+        Beyond what the flattest optimum allows it settles nowhere. A start that is too sharp may be left for a flatter
+        place or run away, which is tried.
+        """
+        sharp = [self.descents[task].flattest, *([self._start_sharpness(task)] if self._runs_away(task) else [])]
+        return (self.pooled[task].scalar_recurrence, stable_learning_rate(self.learning_rate, np.array(sharp)))
+
+    def _start_sharpness(self, task: int) -> float:
+        return self.descents[task].sharpness(self._packed([self.network])[0])
+
+    @cache  # noqa: B019  a ground lives as long as its answers
+    def _runs_away(self, task: int) -> bool:
+        """Whether descent from the start explodes; tried only where the start is too sharp for the learning rate."""
+        if self.learning_rate * self._start_sharpness(task) <= 2.0:
+            return False
+        d, begin = self.descents[task], self._packed([self.network])[0]
+        end = d.descended(begin, [TRIED], self.learning_rate)[0]
+        return not np.abs(end).max() < RUNAWAY * max(float(np.abs(begin).max()), 1.0)
+
+    def course(self, task: int, state: State) -> Solution:
+        return replace(cast(FlowSolution, super().course(task, state)), conditions=self.conditions(task))
+
+    def solution(self, *, tolerance: float, separatrix_tolerance: float | None) -> Solution:
+        found = super().solution(tolerance=tolerance, separatrix_tolerance=separatrix_tolerance)
+        return replace(cast(FlowSolution, found), conditions=self.conditions(self.target))
 
     def largest_rate(self, task: int) -> float:
         """By the curvature at the balanced optimum: between it and the flattest one descent may settle or not."""
@@ -255,10 +280,11 @@ class PooledGround(LinearGround):
     @cached_property
     def _drawn(self) -> list[PooledDescent]:
         """Each task's descent in every resampling, one a row; a task that is known exactly is the same in all."""
-        rng, number = np.random.default_rng(self._resampling), REPLICAS[True]
+        number = REPLICAS[True]
         found = []
         for k, task in enumerate(self.tasks):
             if can_be_resampled(task):
+                rng = np.random.default_rng(self._resampling)  # tasks of the same trials are drawn alike
                 each = [PooledProblem.of(resampled(task, rng), self.network) for _ in range(number)]
                 found.append(PooledDescent(np.stack([p.power for p in each]), np.stack([p.cross for p in each])))
             else:

@@ -71,10 +71,8 @@ class ModeGround(Ground):
     @cached_property
     def _replicas(self) -> tuple[Modes, ...]:
         """The modes with replicas of their strengths, where they were measured on trials."""
-        rng = np.random.default_rng(self._resampling)
-        order = (self.target, *range(self.target))
-        found = {k: with_replicas(self.modes[k], rng) for k in order}
-        return tuple(found[k] for k in range(len(self.modes)))
+        # A stream for each task: those of the same trials are drawn alike.
+        return tuple(with_replicas(m, np.random.default_rng(self._resampling)) for m in self.modes)
 
     def course(self, task: int, state: State) -> Solution:
         return self.solved(self.modes[task].moved(state[0], state[1]))

@@ -31,7 +31,7 @@ from learncast.validation import FloatArray
 REFINED = 24
 #: What the stops of a plan from recorded data are multiplied by, to see which is best on average; coarse, then fine.
 SCALES = (0.0, 0.6, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
-FINE = (-0.06, -0.03, 0.03, 0.06)
+FINE = (-0.06, -0.03, -0.015, 0.015, 0.03, 0.06)
 
 
 def plan(

@@ -181,8 +181,10 @@ class Plan:
 
     @property
     def saving_interval(self) -> Interval | None:
-        """The same of the steps saved."""
-        return self.best.saving_interval
+        """The same of the steps saved; nothing where nothing is trained before the target."""
+        if self.best.saving_interval is None or self.pretrains:
+            return self.best.saving_interval
+        return (0.0, 0.0) if math.isfinite(self.saving) else (math.nan, math.nan)
 
     @property
     def forecast_class(self) -> str:

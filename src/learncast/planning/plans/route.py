@@ -24,6 +24,8 @@ PRECISION = 1e-6
 #: Stops tried around one that is refined, as multiples of its length, and the fewest steps they reach.
 AROUND = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35)
 NEAR = (1, 2, 3, 5, 8, 12, 18)
+#: Share of a stop to which it is found where resampling will move it further.
+FINE = 0.03
 #: Rounds in which every stop of a route is tried anew.
 ROUNDS = 8
 
@@ -160,6 +162,8 @@ class Walker:
             n = int(best.durations[0])
             low = max((k for k in near if k < n), default=0)
             high = min((k for k in near if k > n), default=n)
+            if self.ground.recorded and high - low <= FINE * n:
+                break  # stops of recorded tasks are chosen anew, by their mean over resamplings
             between = sorted({round(k) for k in np.linspace(low, high, 14)} - set(near) - {0})
             if not between:
                 break
