@@ -503,17 +503,7 @@ def test_near_the_stable_limit(name: str, start: str, pace: float) -> None:
         assert abs(found.descent_steps - asks.direct) <= (0.1 * asks.direct if sharp else 1)
 
 
-#: Descent runs away from its own start here, and is said to; the condition and the class say that all is well.
-CONTRADICTED = pytest.mark.xfail(strict=True, reason="the stable rate is judged without the sharpness of the start")
-
-
-@pytest.mark.parametrize(
-    ("name", "start"),
-    [
-        pytest.param(*p.values, marks=[*p.marks, CONTRADICTED], id=p.id) if p.id == "firing rates-torch" else p
-        for p in RATES
-    ],
-)
+@pytest.mark.parametrize(("name", "start"), RATES)
 def test_beyond_the_stable_limit(name: str, start: str, tmp_path: Path) -> None:
     """A rate at which plain descent runs away: no count, and every door says that descent diverges."""
     pace = 8.0

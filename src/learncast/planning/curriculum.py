@@ -468,7 +468,8 @@ def followed(
         if going and ((math.isfinite(steps) and steps <= ground.countable) or stage.steps is not None):
             counted, whole = _descended(ground, place, whole, stage, after)
         going = going and (math.isfinite(counted) or stage.steps is not None)
-        status = ground.status(0.0 if stage.steps is not None else steps, counted if math.isfinite(steps) else 0.0)
+        reached = counted if math.isfinite(steps) else 0.0
+        status = ground.status(place, 0.0 if stage.steps is not None else steps, reached)
         accuracy = ground.accuracy(place, after)
         ends = ground.strength(flow), ground.strength(after)
         outcomes.append(

@@ -125,7 +125,7 @@ def _differs(plan: Plan) -> bool:
 
 def _interval(plan: Plan) -> str:
     replicas = plan.best.replicas
-    if replicas is not None:
+    if replicas is not None and plan.trust.holds:
         known = replicas.flow if np.isnan(replicas.descent).all() else replicas.descent
         lost = int(np.isinf(known.sum(axis=0)).sum())
         if lost:

@@ -10,7 +10,7 @@ from scipy.linalg import subspace_angles
 
 from learncast.errors import InvalidSpec
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray
+from learncast.validation import FloatArray, frozen
 
 #: Eigenvalues (singular values) closer than this share of the largest are one group, whose directions are free.
 TIE = 1e-9
@@ -305,6 +305,8 @@ def recurrence_kernel(recurrence: float, steps: int, readouts: int) -> FloatArra
 
 def pooled_statistics(task: Task, recurrence: float) -> tuple[FloatArray, FloatArray]:
     """Cov(z, y) and Cov(z, z) of the pooled input z_r = sum_{t<=r} b^(r-t) x_t, summed over readout steps r."""
+    if recurrence in task.pooled_already:
+        return task.pooled_already[recurrence]
     kernel = recurrence_kernel(recurrence, task.steps, task.cross_covariance.shape[2])
     with np.errstate(over="ignore", invalid="ignore"):
         cross = task.cross_covariance.contracted(kernel)
@@ -316,4 +318,5 @@ def pooled_statistics(task: Task, recurrence: float) -> tuple[FloatArray, FloatA
             why="the response to the first input is beyond the range of floating point",
             remedy="use a smaller recurrence or shorter trials",
         )
-    return cross, power
+    task.pooled_already[recurrence] = frozen(cross), frozen(power)
+    return task.pooled_already[recurrence]

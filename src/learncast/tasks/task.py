@@ -211,6 +211,11 @@ class Task:
         return inputs.reshape(number, self.steps, self.inputs), targets.reshape(number, *layout)
 
     @cached_property
+    def pooled_already(self) -> dict[float, tuple[FloatArray, FloatArray]]:
+        """Statistics of the input pooled by a recurrence, kept by those that pool it: every question asks for them."""
+        return {}
+
+    @cached_property
     def _sampler(self) -> ConditionalTrials | MixedTrials:
         return sampler(self.input_covariance, self.cross_covariance, self.target_covariance)
 

@@ -189,7 +189,7 @@ def _responding(
         )
     check_network(network)
     if by in ("auto", "modes") and has_one_response(network):
-        modes = ResponseModeGround.measured(tasks, network, rate, goal or "modes", seed, trials)
+        modes = ResponseModeGround.of_responses(tasks, network, rate, goal or "modes", seed, trials)
         if by == "modes" or modes.fits:
             return modes
     if by == "modes":

@@ -161,17 +161,17 @@ class Ground(ABC):
         counted = steps if math.isinf(steps) else math.nan
         if steps <= self.countable and math.isfinite(steps):
             counted = float(self.counted(task, [self.start], accuracy)[0][0])
-        return LearningTime(accuracy, np.array([steps]), np.array([counted]), (self.status(steps, counted),))
+        return LearningTime(accuracy, np.array([steps]), np.array([counted]), (self.status(task, steps, counted),))
 
-    def status(self, steps: float, counted: float) -> Status:
-        """What a number of flow steps and of descent steps mean together."""
+    def status(self, task: int, steps: float, counted: float) -> Status:
+        """What a number of flow steps and of descent steps on a task mean together."""
         if math.isnan(steps):
             return Status.outside_theory
         if math.isinf(steps):
             return Status.not_learned
-        if math.isinf(counted) or not self.stable:
+        if math.isinf(counted) or not self.stable_on(task):
             return Status.diverged
-        return Status.ok if self.trust.holds else Status.outside_theory
+        return Status.ok if self.trust_of([task]).holds else Status.outside_theory
 
     @cached_property
     def trust(self) -> Trust:
@@ -180,30 +180,35 @@ class Ground(ABC):
 
     def trust_of(self, places: Sequence[int]) -> Trust:
         """The same for some of the tasks, such as those that a plan uses."""
-        return Trust(worst(map(self.conditions, sorted(set(places)))), self.promise)
+        return Trust(worst(map(self.measured, sorted(set(places)))), self.promise)
 
     @cached_property
     def assumptions(self) -> tuple[Assumption, ...]:
         """Conditions at the start, the worst of each over the tasks."""
-        return worst(map(self.conditions, range(len(self.tasks))))
+        return worst(map(self.measured, range(len(self.tasks))))
 
     def conditions(self, task: int) -> tuple[Assumption, ...]:
         """Conditions of one task, as measured."""
         return self.course(task, self.start).assumptions
 
-    @property
-    def stable(self) -> bool:
-        """Whether gradient descent settles at this learning rate on every task."""
-        return all(a.holds for a in self.assumptions if a.name == "stable_learning_rate")
+    def measured(self, task: int) -> tuple[Assumption, ...]:
+        """The same, measured once."""
+        if task not in self._measured:
+            self._measured[task] = self.conditions(task)
+        return self._measured[task]
+
+    @cached_property
+    def _measured(self) -> dict[int, tuple[Assumption, ...]]:
+        return {}
 
     def largest_rate(self, task: int) -> float:
         """Learning rate below which descent is sure to settle on a task; nan where that was not measured."""
-        measured = [a for a in self.conditions(task) if a.name == "stable_learning_rate" and a.measured > 0]
+        measured = [a for a in self.measured(task) if a.name == "stable_learning_rate" and a.measured > 0]
         return min((self.learning_rate * a.allowed / a.measured for a in measured), default=math.nan)
 
     def stable_on(self, task: int) -> bool:
         """Whether gradient descent settles on one task."""
-        return all(a.holds for a in self.conditions(task) if a.name == "stable_learning_rate")
+        return all(a.holds for a in self.measured(task) if a.name == "stable_learning_rate")
 
     @property
     def fits(self) -> bool:

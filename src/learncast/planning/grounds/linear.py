@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -239,7 +239,6 @@ class PooledGround(LinearGround):
     def _start_sharpness(self, task: int) -> float:
         return self.descents[task].sharpness(self._packed([self.network])[0])
 
-    @cache  # noqa: B019  a ground lives as long as its answers
     def _runs_away(self, task: int) -> bool:
         """Whether descent from the start explodes; tried only where the start is too sharp for the learning rate."""
         if self.learning_rate * self._start_sharpness(task) <= 2.0:
@@ -249,11 +248,11 @@ class PooledGround(LinearGround):
         return not np.abs(end).max() < RUNAWAY * max(float(np.abs(begin).max()), 1.0)
 
     def course(self, task: int, state: State) -> Solution:
-        return replace(cast(FlowSolution, super().course(task, state)), conditions=self.conditions(task))
+        return replace(cast(FlowSolution, super().course(task, state)), conditions=self.measured(task))
 
     def solution(self, *, tolerance: float, separatrix_tolerance: float | None) -> Solution:
         found = super().solution(tolerance=tolerance, separatrix_tolerance=separatrix_tolerance)
-        return replace(cast(FlowSolution, found), conditions=self.conditions(self.target))
+        return replace(cast(FlowSolution, found), conditions=self.measured(self.target))
 
     def largest_rate(self, task: int) -> float:
         """By the curvature at the balanced optimum: between it and the flattest one descent may settle or not."""

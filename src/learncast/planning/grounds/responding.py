@@ -29,7 +29,7 @@ class ResponseModeGround(ModeGround):
     promise = "response"
 
     @classmethod
-    def measured(
+    def of_responses(
         cls, tasks: Sequence[Task], network: Activated, learning_rate: float, goal: str, seed: int, trials: int | None
     ) -> ResponseModeGround:
         """Measure the response to every task on the same noise."""

@@ -100,7 +100,7 @@ def plan(
 def plan_on(ground: Ground, terms: PoolTerms, *, strict: bool = True, progress: Progress = silent) -> Plan:
     """The plan on a ground that was chosen already."""
     if strict:
-        require(ground.conditions(ground.target))
+        require(ground.measured(ground.target))
     planner = _Planner(ground, terms, strict, deadline())
     direct = planner.learning_time
     with until(math.inf):  # from here on there is an answer; only searching is given up
@@ -185,7 +185,7 @@ class _Planner:
                     direct_total=alone.total,
                     direct_flow_total=found.direct.total,
                     direct=direct,
-                    assumptions=self.ground.conditions(k),
+                    assumptions=self.ground.measured(k),
                     followed=partial(self._followed, route),
                 )
             )

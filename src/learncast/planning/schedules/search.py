@@ -138,7 +138,7 @@ def setting_of(
         ground_for([*pool, target], network, learning_rate=learning_rate, by="modes", goal=terms.goal, seed=seed),
     )
     if strict:
-        require(ground.conditions(ground.target))
+        require(ground.measured(ground.target))
     return replace(
         Setting.of(ground, bound, taking_part(ground, strict)),
         gap=positive("gap", gap, why="a proof down to the last digit would never end"),
@@ -148,7 +148,7 @@ def setting_of(
 
 def taking_part(ground: ModeGround, strict: bool) -> list[int]:
     """Candidates that meet every condition; all of them where that is not asked for."""
-    return [k for k in range(ground.target) if not strict or Trust(ground.conditions(k), ground.promise).holds]
+    return [k for k in range(ground.target) if not strict or Trust(ground.measured(k), ground.promise).holds]
 
 
 def solved(setting: Setting, progress: Progress = silent, max_stages: int | None = None) -> Schedule:
