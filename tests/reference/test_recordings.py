@@ -13,6 +13,8 @@ from learncast import tasks
 from learncast.dynamics.learning_problem import lag_statistics
 from learncast.dynamics.statistics import loss as statistics_loss
 from learncast.tasks import Task
+from learncast.tasks.geometry import pooled_statistics
+from learncast.tasks.recorded.resampling import halves, pooled_recording, resampled
 
 #: Sums of a few thousand products in another order: a few hundred times the round-off of one.
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
@@ -447,3 +449,29 @@ def test_static_pairs(name):
     np.testing.assert_allclose(found.explained, plain_shares(z, y, intercept=True)[0], rtol=1e-9)
     assert found.left_out < found.explained
     assert found.target_rank == 2
+
+
+@pytest.mark.parametrize("number", [40, 400])
+@pytest.mark.parametrize("centre", [True, False])
+def test_pooled_recordings_are_drawn_as_they_are(number, centre):
+    """Fewer trials than values are kept as trials, more as blocks; both pool to what the network sees."""
+    rng = np.random.default_rng(5)
+    x = 2 + rng.normal(size=(number, 12, 6))
+    y = x[:, -3:].sum(axis=1) @ rng.normal(size=(6, 2))
+    task = Task.from_samples(x, y, centre=centre)
+    seen = pooled_recording(task, 0.8)
+    assert seen.steps == 1
+    drawn = [[resampled(t, np.random.default_rng(k)) for t in (task, seen)] for k in range(3)]
+    for one, other in [(task, seen), *drawn]:
+        for found, due in zip(pooled_statistics(other, 0.0), pooled_statistics(one, 0.8), strict=True):
+            np.testing.assert_allclose(found, due, rtol=1e-10, atol=1e-10 * np.abs(due).max())
+
+
+def test_halves_are_the_trials_parted():
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(30, 9, 4))
+    task = Task.from_samples(x, x.sum(axis=1))
+    one, other = halves(task, np.random.default_rng(0))
+    whole = (one.cross_covariance.dense() + other.cross_covariance.dense()) / 2
+    np.testing.assert_allclose(whole, task.cross_covariance.dense(), atol=1e-12)
+    assert one.trials == other.trials == 15

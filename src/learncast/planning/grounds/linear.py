@@ -24,7 +24,7 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.planning.grounds.ground import Ground, Learned, ReplicaSteps, State
 from learncast.practice.measured_accuracy import LossRange
 from learncast.tasks.covariance import Dense
-from learncast.tasks.recorded.resampling import resampled
+from learncast.tasks.recorded.resampling import pooled_recording, resampled
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
 from learncast.validation import FloatArray
@@ -284,7 +284,8 @@ class PooledGround(LinearGround):
         for k, task in enumerate(self.tasks):
             if can_be_resampled(task):
                 rng = np.random.default_rng(self._resampling)  # tasks of the same trials are drawn alike
-                each = [PooledProblem.of(resampled(task, rng), self.network) for _ in range(number)]
+                seen = pooled_recording(task, self.pooled[k].recurrence)
+                each = [PooledProblem.of(resampled(seen, rng), self.network) for _ in range(number)]
                 found.append(PooledDescent(np.stack([p.power for p in each]), np.stack([p.cross for p in each])))
             else:
                 d = self.descents[k]

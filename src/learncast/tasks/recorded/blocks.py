@@ -123,6 +123,14 @@ class Blocks:
             Dense(matrix[n:, n:].reshape(y + y)),
         )
 
+    def pooled(self, weights: FloatArray) -> Blocks:
+        """The same blocks of trials whose inputs are summed over steps with these weights."""
+        inputs, outputs = self.input_shape[1], int(np.prod(self.target_shape))
+        pool = np.kron(weights, np.eye(inputs))
+        whole = np.block([[pool, np.zeros((inputs, outputs))], [np.zeros((outputs, pool.shape[1])), np.eye(outputs)]])
+        means, scatters = self.means @ whole.T, whole @ self.scatters @ whole.T
+        return replace(self, means=means, scatters=scatters, input_shape=(1, inputs))
+
     def with_targets_times(self, factor: float) -> Blocks:
         """The same trials with every target multiplied."""
         n = self.input_shape[0] * self.input_shape[1]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learncast.errors import InvalidSpec
-from learncast.tasks.covariance import Sampled
+from learncast.tasks.covariance import Covariance, Sampled
+from learncast.tasks.geometry import recurrence_kernel
 from learncast.tasks.recorded.blocks import BLOCK_MEMORY, Blocks
 from learncast.tasks.recorded.estimation import sampled
 from learncast.tasks.task import Task
@@ -48,6 +50,28 @@ def resampled(task: Task, rng: np.random.Generator) -> Task:
         return _chosen(task, rng.integers(number, size=number))
     repeats = rng.multinomial(number, np.full(number, 1 / number))
     return _chosen(task, np.repeat(np.arange(number), repeats))
+
+
+def pooled_recording(task: Task, recurrence: float) -> Task:
+    """The trials of a recorded task with their inputs pooled by a recurrence that is a number: a task of one step.
+
+    A network of that recurrence sees no more of them, and they are drawn again a hundred times as fast. Where trials
+    are scaled anew by each replicate, or have several readouts, the task itself.
+    """
+    rule = task.recording
+    if task.targets != "end" or (rule is not None and (rule.scaled or rule.masked is not None)):
+        return task
+    weights = recurrence_kernel(recurrence, task.steps, 1)[:, 0]
+    if isinstance(task.cross_covariance, Sampled):
+        cross = _parts(task)[1]
+        seen, asked = np.einsum("t,ptc->pc", weights, cross.left)[:, None], cross.right
+        parts: tuple[Covariance, ...] = (Sampled(seen, seen), Sampled(seen, asked), Sampled(asked, asked))
+    elif rule is not None and rule.blocks is not None:
+        blocks = rule.blocks.pooled(weights)
+        parts, rule = blocks.cut(blocks.moment()), replace(rule, blocks=blocks)
+    else:
+        return task
+    return Task.trusted(parts[0], parts[1], parts[2], name=task.name, trials=task.trials, recording=rule)
 
 
 def halves(task: Task, rng: np.random.Generator) -> tuple[Task, Task]:
