@@ -41,7 +41,7 @@ def cross(task):
 LONG = ("5B", "5C", "5D", "5E", "6A")
 
 
-@pytest.mark.slow_cases("6E", "6D")
+@pytest.mark.slow_cases("6E", "6D", "4E", "4F", "5A")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in CAPTIONS])
 def test_figure_is_drawn_and_its_numbers_are_numbers(name):
     figure, dataset = SMALL.figure(name), made(name)

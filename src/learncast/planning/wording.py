@@ -33,6 +33,10 @@ _PROOFS = {
 }
 
 
+#: Share of resamplings that an interval leaves out at each end.
+TAIL = 0.025
+
+
 def percent(accuracy: float) -> str:
     """An accuracy as a percentage: as many digits as tell it from 100%."""
     if not math.isfinite(accuracy):
@@ -128,7 +132,7 @@ def _interval(plan: Plan) -> str:
     if replicas is not None and plan.trust.holds:
         known = replicas.flow if np.isnan(replicas.descent).all() else replicas.descent
         lost = int(np.isinf(known.sum(axis=0)).sum())
-        if lost:
+        if lost > TAIL * known.shape[1]:
             return (
                 f"In {lost} of {known.shape[1]} resamplings of the data it is never learned: the data do not settle it."
             )

@@ -676,6 +676,7 @@ def test_the_vectorised_portrait_equals_the_loop(vary, targets):
     assert float(fast["direct_steps"]) == pytest.approx(float(slow["direct_steps"]), rel=CLOSE)
 
 
+@pytest.mark.slow_cases("correlation-values1", "noise_strength-values2", "gain-values3")
 @pytest.mark.parametrize(
     ("vary", "values"),
     [

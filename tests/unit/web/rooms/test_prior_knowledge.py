@@ -297,9 +297,23 @@ def between(control) -> st.SearchStrategy:
     return st.one_of(ends, st.floats(control.least, control.most))
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
-@given(st.fixed_dictionaries({c.key: between(c) for c in ROOM.controls}))
+STATES = st.fixed_dictionaries({c.key: between(c) for c in ROOM.controls})
+
+
+@settings(max_examples=5, deadline=None, derandomize=True)
+@given(STATES)
 def test_any_state_gives_a_view(values):
+    check_state(values)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(STATES)
+def test_any_of_many_states_gives_a_view(values):
+    check_state(values)
+
+
+def check_state(values):
     state = PriorKnowledgeState(**values)
     views = shown(state)
     for view in views.values():
