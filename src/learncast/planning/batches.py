@@ -88,7 +88,7 @@ class BatchSteps:
             never = int(np.isinf(self.totals).sum())
             return f"{of} {never} of {self.runs} runs do not arrive in {LATE} times the steps: use larger batches."
         if self.by_chance:
-            level = f"{self.floor:.2g} of what counts as learned"
+            level = f"{self.floor:,.2g} times what counts as learned"
             span = f"{self.totals.min():,.0f} to {self.totals.max():,.0f} steps in {self.runs} runs"
             return f"{of} noise keeps the loss at {level}: when a run arrives is chance ({span})."
         count = f"{self.mean:,.0f} ± {self.spread:,.0f} steps"
