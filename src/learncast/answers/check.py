@@ -196,7 +196,8 @@ def _unseen(study: Study) -> list[tuple[float, float, float, str]]:
         return []
     rng = np.random.default_rng(0)
     parted = [halves(t, rng) if can_be_resampled(t) else (t, t) for t in ground.tasks]
-    bound, found = study.terms.over(len(study.candidates)), []
+    bound = study.terms.over(len(study.candidates))
+    found: list[tuple[float, float, float, str]] = []
     for one, other in ((0, 1), (1, 0)):
         here, there = (
             ground_for(
