@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-from scipy.integrate import DOP853, LSODA, OdeSolver
-from scipy.optimize import brentq
+import scipy
 
 from learncast.assumptions import Assumption, stable_learning_rate
 from learncast.dynamics.descent import counted_steps
@@ -67,7 +66,7 @@ class FlowCourse:
     slope: Velocity
     loss_of: Callable[[FloatArray], float]
     tolerance: float
-    method: type[OdeSolver]
+    method: type[scipy.integrate.OdeSolver]
     patience: float = PATIENCE["LSODA"]
     jacobian: Velocity | None = None
     ends: list[float] = field(default_factory=lambda: [0.0])
@@ -82,7 +81,7 @@ class FlowCourse:
             self.state = "rest"  # nothing will ever move
         self.solver = self.begun()
 
-    def begun(self) -> OdeSolver:
+    def begun(self) -> scipy.integrate.OdeSolver:
         """A solver that goes on from here."""
         scale = float(np.abs(self.now).max(initial=0.0)) or 1.0
         absolute = self.tolerance * min(scale, 1.0)
@@ -156,7 +155,7 @@ class FlowCourse:
             return 0.0
         # The loss never rises, so it crosses once, inside this piece.
         span = self.ends[k - 1], self.ends[k]
-        return float(brentq(lambda t: self.loss(t) - goal, *span, xtol=1e-300, rtol=1e-14))
+        return float(scipy.optimize.brentq(lambda t: self.loss(t) - goal, *span, xtol=1e-300, rtol=1e-14))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -396,9 +395,9 @@ def gradient_flow(
     def loss(flat: FloatArray) -> float:
         return small.loss_and_slopes(_cut(flat, small.start, small.learn))[0]
 
-    method, patience = (LSODA, PATIENCE["LSODA"]) if len(start) <= STIFF_SIZE else (DOP853, PATIENCE["DOP853"])
-    course = FlowCourse(start, slope, loss, allowed, method, patience)
+    name = "LSODA" if len(start) <= STIFF_SIZE else "DOP853"
+    course = FlowCourse(start, slope, loss, allowed, getattr(scipy.integrate, name), PATIENCE[name])
     if small.pooled_recurrence is not None and len(small.learn) == 2:
         pooled, bent = _pooled_slopes(small)
-        course = replace(course, slope=pooled, jacobian=bent if method is LSODA else None)
+        course = replace(course, slope=pooled, jacobian=bent if name == "LSODA" else None)
     return FlowSolution(problem, rate, allowed, course, basis)

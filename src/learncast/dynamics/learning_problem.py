@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, eigsh
+import scipy
 
 from learncast.dynamics.pooled import PooledProblem
 from learncast.dynamics.statistics import LagStatistics, loss_and_gradient
@@ -246,6 +246,8 @@ def _largest(bent: Callable[[FloatArray], FloatArray], size: int) -> float:
         return float("nan")
     if not pushed.any():
         return 0.0
-    operator = LinearOperator((size, size), matvec=lambda v: bent(v.ravel()), dtype=float)
-    found = eigsh(operator, k=1, which="LA", v0=begin, ncv=_VECTORS, tol=_PRECISION, return_eigenvectors=False)
+    operator = scipy.sparse.linalg.LinearOperator((size, size), matvec=lambda v: bent(v.ravel()), dtype=float)
+    found = scipy.sparse.linalg.eigsh(
+        operator, k=1, which="LA", v0=begin, ncv=_VECTORS, tol=_PRECISION, return_eigenvectors=False
+    )
     return max(0.0, float(found[0]))

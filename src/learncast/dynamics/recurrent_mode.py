@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.integrate import LSODA
 
 from learncast.errors import InvalidSpec
 from learncast.progress import check_time
@@ -200,13 +200,13 @@ def _follow(taus: FloatArray, a: float, b: float, c: float, polynomials: FloatAr
 
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # LSODA warns when it fails, which the status reports
-        solver = LSODA(flow, 0.0, [curve.start, b], taus[-1], rtol=ERROR, atol=ERROR, jac=jacobian)
+        solver = scipy.integrate.LSODA(flow, 0.0, [curve.start, b], taus[-1], rtol=ERROR, atol=ERROR, jac=jacobian)
         states, end = _run(solver, taus, curve)
     input_weight, output_weight = curve.weights(states[0])
     return np.where(taus == 0, start, np.stack([input_weight, states[1], output_weight])), end
 
 
-def _run(solver: LSODA, taus: FloatArray, curve: _Hyperbola) -> tuple[FloatArray, str]:
+def _run(solver: scipy.integrate.LSODA, taus: FloatArray, curve: _Hyperbola) -> tuple[FloatArray, str]:
     """Step to the last time, or as far as it goes; angle and recurrence (2, times), and how that ended."""
     states = np.full((2, len(taus)), np.nan)
     for _ in range(MOST_STEPS):

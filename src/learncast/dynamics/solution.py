@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from learncast.assumptions import Assumption, exact
 from learncast.citations import bibliography
@@ -122,7 +122,7 @@ class Solution(ABC):
         if late == math.inf:
             return late
         early = late / 2.0 if gap(late / 2.0) > 0 else 0.0
-        return float(brentq(gap, early, late, xtol=1e-300, rtol=4 * np.finfo(float).eps))
+        return float(scipy.optimize.brentq(gap, early, late, xtol=1e-300, rtol=4 * np.finfo(float).eps))
 
     def _excess_loss(self, time: float) -> float:
         return float(self.at([time])["excess_loss"][0])

@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
+import scipy
 import xarray as xr
-from scipy import stats
-from scipy.optimize import brentq
 
 from learncast.dynamics.descent import MOST_STEPS, Descent, descend
 from learncast.dynamics.gradient_flow import gradient_flow
@@ -115,7 +114,7 @@ def _deviations(name: str, expected: xr.DataArray, measured: list[xr.DataArray])
 def _t_factor(runs: Any) -> Any:
     """Half-width of the interval of a mean in standard errors, by number of runs; nan for one."""
     with np.errstate(invalid="ignore"):
-        return stats.t.ppf((1 + CONFIDENCE) / 2, np.where(np.asarray(runs) > 1, np.asarray(runs) - 1, np.nan))
+        return scipy.stats.t.ppf((1 + CONFIDENCE) / 2, np.where(np.asarray(runs) > 1, np.asarray(runs) - 1, np.nan))
 
 
 def _steps(theory: Any, runs: list[Trajectory], accuracy: float) -> dict[str, Any]:
@@ -207,7 +206,7 @@ def convergence_order(gap: Callable[[float], float], learning_rates: Any) -> Con
     gaps = np.array([gap(float(rate)) for rate in rates])
     if not (gaps > 0).all() or not np.isfinite(gaps).all():
         return ConvergenceOrder(rates, gaps, math.nan, math.nan)
-    fit = stats.linregress(np.log(rates), np.log(gaps))
+    fit = scipy.stats.linregress(np.log(rates), np.log(gaps))
     return ConvergenceOrder(rates, gaps, float(fit.slope), float(fit.stderr))
 
 
@@ -298,7 +297,7 @@ def _flowed(
         if late > most_steps:
             return math.inf, None
     early = late / 1.25 if late > 1.0 else 0.0
-    steps = float(brentq(lambda t: gap(at(t)) - tolerance, early, late, xtol=1e-9, rtol=1e-12))
+    steps = float(scipy.optimize.brentq(lambda t: gap(at(t)) - tolerance, early, late, xtol=1e-9, rtol=1e-12))
     return steps, at(steps)
 
 

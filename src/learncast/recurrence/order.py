@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption, exact
@@ -250,7 +250,7 @@ def order_reversal(
 
     known = [(b, y) for b in grid if abs(y := lead(b)) > 1e-12]
     found = [
-        float(brentq(lead, left, right, xtol=1e-10))
+        float(scipy.optimize.brentq(lead, left, right, xtol=1e-10))
         for (left, before), (right, after) in pairwise(known)
         if before * after < 0
     ]

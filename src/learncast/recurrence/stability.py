@@ -10,11 +10,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.polynomial import chebyshev
 from numpy.polynomial.polynomial import polyder
 from numpy.typing import ArrayLike
-from scipy.linalg import eigh
-from scipy.optimize import brentq
 
 from learncast.dynamics.descent import descend
 from learncast.dynamics.learning_problem import lag_statistics
@@ -331,7 +330,7 @@ def largest_stable_rate(
         residual = np.linalg.norm(K @ A - B) / (np.linalg.norm(B) or 1.0)
         status = Status.ok if residual <= RESIDUAL else Status.outside_theory
     last = len(matrix) - 1
-    sharpness = max(0.0, float(eigh(matrix, eigvals_only=True, subset_by_index=[last, last])[0]))
+    sharpness = max(0.0, float(scipy.linalg.eigh(matrix, eigvals_only=True, subset_by_index=[last, last])[0]))
     return StableRate(2.0 / sharpness if sharpness > 0 else math.inf, sharpness, status)
 
 
@@ -464,7 +463,7 @@ def _half_line(p: FloatArray, slope: FloatArray) -> tuple[list[float], tuple[flo
     found = []
     for (left, before), (right, after) in pairwise(known):
         if before * after < 0:
-            b = _polished(brentq(value, left, right, xtol=1e-300, rtol=4 * _EPS), inner, outer)
+            b = _polished(scipy.optimize.brentq(value, left, right, xtol=1e-300, rtol=4 * _EPS), inner, outer)
             P = _polynomial_at(b, p) if b <= 1 else _polynomial_at(1 / b, p[::-1])
             if before * P > 0:
                 found.append(b)

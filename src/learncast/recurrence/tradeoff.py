@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 
 from learncast.dynamics.recurrent_mode import (
     ModeTrajectory,
@@ -449,7 +449,7 @@ def _tie(fit: Callable[[float], RecurrenceFit], low: float, high: float) -> Tran
 
     if not lead(low) < 0 < lead(high):
         return None
-    x = float(brentq(lead, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps))
+    x = float(scipy.optimize.brentq(lead, low, high, xtol=1e-300, rtol=4 * np.finfo(float).eps))
     one, other = pair(x)
     if one is other or fit(x).best not in (one, other) or abs(one.unexplained - other.unexplained) > EQUAL:
         return None  # one of the two was not followed, but exchanged for a third

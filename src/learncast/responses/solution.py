@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.integrate import DOP853, LSODA, Radau
-from scipy.optimize import brentq
+import scipy
 
 from learncast.assumptions import Assumption
 from learncast.dynamics.gradient_flow import STIFF_SIZE, FlowCourse
@@ -282,7 +281,8 @@ class Course(FlowCourse):
         self.problem, self.signs = problem, np.sign(start[: problem.units])
         exact = "features" if isinstance(problem, FeatureProblem) else "table"
         allowed = TOLERANCE["spread" if quick else exact]
-        method = Radau if quick else LSODA if len(start) <= STIFF_SIZE else DOP853
+        name = "Radau" if quick else "LSODA" if len(start) <= STIFF_SIZE else "DOP853"
+        method = getattr(scipy.integrate, name)
         super().__init__(start, self._slope, lambda w: float(problem.loss_and_slopes(w[None])[0][0]), allowed, method)
 
     def _slope(self, _: float, flat: FloatArray) -> FloatArray:
@@ -315,7 +315,8 @@ class Course(FlowCourse):
             for unit in units.tolist():
                 # A unit that has just left 0 may start on the wrong side by rounding.
                 past = change(begin, unit) <= 0
-                found.append((begin if past else float(brentq(change, begin, end, (unit,), rtol=1e-14)), unit))
+                turned = begin if past else scipy.optimize.brentq(change, begin, end, (unit,), rtol=1e-14)
+                found.append((float(turned), unit))
         if not found:
             return
         self.ends[-1], unit = min(found)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import subspace_angles
+import scipy
 
 from learncast.errors import InvalidSpec
 from learncast.tasks.task import Task
@@ -290,7 +290,7 @@ def _carried(task: Task) -> tuple[FloatArray, FloatArray]:
 def _angles(one: FloatArray, other: FloatArray) -> FloatArray:
     if not one.shape[1] or not other.shape[1]:
         return np.zeros(0)
-    return np.asarray(subspace_angles(one, other))
+    return np.asarray(scipy.linalg.subspace_angles(one, other))
 
 
 def recurrence_kernel(recurrence: float, steps: int, readouts: int) -> FloatArray:

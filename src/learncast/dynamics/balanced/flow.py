@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg.blas import dtrsm
 
 from learncast.errors import InvalidSpec
 from learncast.validation import FloatArray, between, real_array
@@ -553,7 +553,7 @@ def _solved(Y: FloatArray, G: FloatArray) -> FloatArray:
     C = np.linalg.cholesky(G)
     if Y.shape[2] > _FEW:
         for c, y in zip(C, Y, strict=True):
-            dtrsm(1.0, c.T, y.T, trans_a=1, overwrite_b=1)
+            scipy.linalg.blas.dtrsm(1.0, c.T, y.T, trans_a=1, overwrite_b=1)
         return Y
     for j in range(Y.shape[2]):
         if j:

@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import qr
-from scipy.optimize import minimize_scalar
 
 from learncast.dynamics.steps.strides import Descents
 from learncast.validation import FloatArray
@@ -29,7 +28,7 @@ def hidden_basis(first: FloatArray, second: FloatArray) -> FloatArray:
 
     [A, C^T] = Q [A', C'^T]; (A', C') obeys the same descent on any task, and no direction beyond Q is ever reached.
     """
-    q, r, _ = qr(np.concatenate([first, second.T], axis=1), mode="economic", pivoting=True)
+    q, r, _ = scipy.linalg.qr(np.concatenate([first, second.T], axis=1), mode="economic", pivoting=True)
     size = np.abs(np.diagonal(r))
     return np.asarray(q[:, : max(1, int(np.count_nonzero(size > RANK * size.max(initial=0.0))))])
 
@@ -113,7 +112,7 @@ class PooledDescent:
         if min(sizes) == 0:
             return 0.0
         middle = math.log(sizes[0] / sizes[1]) / 2  # where both parts are alike
-        return float(minimize_scalar(largest, bounds=(middle - 5, middle + 5), method="bounded").fun)
+        return float(scipy.optimize.minimize_scalar(largest, bounds=(middle - 5, middle + 5), method="bounded").fun)
 
     def sharpness(self, states: FloatArray) -> float:
         """Largest curvature of any row without the part of the residual, S^1/2 (|C|^2 + A^T A) S^1/2."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from learncast.progress import check_time
 from learncast.validation import FloatArray
@@ -99,7 +99,7 @@ def stride_of(steps: int) -> Stride:
     misses = [solved(float(end))[0] for end in ends]
     near = [k for k in range(len(ends) - 1) if misses[k] * misses[k + 1] <= 0]
     k = max(near)
-    last = brentq(lambda end: solved(end)[0], ends[k], ends[k + 1], xtol=1e-15)
+    last = scipy.optimize.brentq(lambda end: solved(end)[0], ends[k], ends[k + 1], xtol=1e-15)
     _, inner, outer = solved(float(last))
     return Stride(steps, inner, outer)
 

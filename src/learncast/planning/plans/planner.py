@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+import scipy
 
 from learncast.assumptions import require
 from learncast.dynamics.solution import LearningTime
@@ -387,7 +387,7 @@ class FlowWalker:
             if not math.isfinite(costs[k]):
                 continue
             ends = (grid[k - 1] if k else 0.0, grid[min(k + 1, len(grid) - 1)])
-            found = minimize_scalar(
+            found = scipy.optimize.minimize_scalar(
                 lambda t: self._bounded((task,), (t,)),
                 bounds=ends,
                 method="bounded",
@@ -408,7 +408,7 @@ class FlowWalker:
 
         simplex = np.vstack([begin, *(begin + 0.08 * row for row in np.eye(len(begin)))])
         options = {"maxfev": TRIED * len(begin), "xatol": PRECISION, "fatol": 0.0, "initial_simplex": simplex}
-        found = minimize(cost, begin, method="Nelder-Mead", options=options)
+        found = scipy.optimize.minimize(cost, begin, method="Nelder-Mead", options=options)
         better = self.walked(route.order, np.clip(found.x, 0.0, 2.0) * span)
         return better if better.total < route.total else route
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import differential_evolution, minimize
+import scipy
 
 from learncast.assumptions import require
 from learncast.dynamics import mode_equation
@@ -197,7 +197,7 @@ def _searched(studio: _Studio, ranges: FloatArray, evaluations: int, progress: P
         progress(min(1.0, next(done, rounds) / rounds))
         return time_is_up()  # which ends the search with the best so far
 
-    result = differential_evolution(
+    result = scipy.optimize.differential_evolution(
         lambda x: studio.price(np.atleast_2d(x.T))[0],
         list(map(tuple, ranges)),
         maxiter=rounds,
@@ -222,7 +222,7 @@ def _searched(studio: _Studio, ranges: FloatArray, evaluations: int, progress: P
 
         limits = [tuple(pair) for pair in ranges[free]]
         options = {"xatol": 1e-10, "fatol": 1e-12 * least, "maxfev": 200 * int(free.sum())}
-        refined = minimize(cost, best[free], method="Nelder-Mead", bounds=limits, options=options)
+        refined = scipy.optimize.minimize(cost, best[free], method="Nelder-Mead", bounds=limits, options=options)
         if refined.fun < least:
             best[free], least = refined.x, float(refined.fun)
     corners = np.where(np.isclose(best - ranges[:, 0], 0, atol=1e-6 * np.ptp(ranges, axis=1)), ranges[:, 0], best)
