@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +19,7 @@ from learncast.sweep_cli import AsJson, Workers, command, exit_unless_done, swee
 
 if TYPE_CHECKING:
     from learncast.answers.answer import Answer
+    from learncast.study import Study
 
 app = typer.Typer(
     name="learncast",
@@ -56,8 +56,10 @@ class Delivery:
         False
     )
 
-    def deliver(self, answer: Answer) -> None:
-        """Write and print it; exit 1 when the theory or training says no."""
+    def deliver(self, doing: str, answered: Callable[[Progress], Answer]) -> None:
+        """Answer in time, write and print it; exit 1 when the theory or training says no."""
+        with shown(doing) as progress, time_limit(self.seconds):
+            answer = answered(progress)
         written = answer.write(self.out) if self.out is not None else []
         if self.as_json:
             print(answer.json())
@@ -75,22 +77,23 @@ class Delivery:
             raise typer.Exit(1)
 
 
-def question(doing: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Make a command of a function that answers; in the place of its `progress` come the options of `Delivery`."""
+def _asked(path: Path) -> Callable[[], Study]:
+    """What builds the study of a file; its keys are checked here, before anything heavy loads."""
+    from learncast.study.sections import StudySection
+    from learncast.study.study_file import Given
 
-    def asked(answered: Callable[..., Any]) -> Callable[..., None]:
-        def run(*, delivery: Delivery, **given: Any) -> None:
-            import_module(f"learncast.answers.{answered.__name__}")  # before the clock runs
-            with shown(doing) as progress, time_limit(delivery.seconds):
-                answer = answered(**given, progress=progress)
-            delivery.deliver(answer)
+    given = Given.read(StudySection, path)
 
-        return command(app)(taking(Delivery, answered, run))
+    def built() -> Study:
+        from learncast.study import Study
 
-    return asked
+        return Study(*given)
+
+    return built
 
 
-@question("forecasting")
+@command(app)
+@partial(taking, Delivery)
 def forecast(
     study: StudyFile,
     task: Annotated[str | None, typer.Option(help="Forecast this candidate instead of the target.")] = None,
@@ -99,17 +102,18 @@ def forecast(
     ] = None,
     by: By = "auto",
     *,
-    progress: Progress,
-) -> Any:
+    delivery: Delivery,
+) -> None:
     """How many steps until this network has learned this task, mode by mode?"""
+    asked = _asked(study)
     from learncast.answers.forecast import forecast as answer
-    from learncast.study import Study
 
     steps = None if times is None else _numbers("--times", times)
-    return answer(Study.load(study), task=task, times=steps, by=by)
+    delivery.deliver("forecasting", lambda _: answer(asked(), task=task, times=steps, by=by))
 
 
-@question("weighing candidates")
+@command(app)
+@partial(taking, Delivery)
 def plan(
     study: StudyFile,
     remember: Annotated[
@@ -117,16 +121,17 @@ def plan(
     ] = None,
     by: By = "auto",
     *,
-    progress: Progress,
-) -> Any:
+    delivery: Delivery,
+) -> None:
     """Which pretraining tasks help, in what order, and when do I stop them?"""
+    asked = _asked(study)
     from learncast.answers.plan import planned
-    from learncast.study import Study
 
-    return planned(Study.load(study), remember=remember, by=by, progress=progress)
+    delivery.deliver("weighing candidates", lambda done: planned(asked(), remember=remember, by=by, progress=done))
 
 
-@question("timing curricula")
+@command(app)
+@partial(taking, Delivery)
 def phase(
     study: StudyFile,
     vary: Annotated[str, typer.Option(help="Keyword of the target's family, e.g. target_strength.")],
@@ -134,26 +139,28 @@ def phase(
     accuracies: Annotated[str, typer.Option(help="Stops of the first task: 0.1,0.3 or 0.01:0.99:99.")],
     by: By = "auto",
     *,
-    progress: Progress,
-) -> Any:
+    delivery: Delivery,
+) -> None:
     """Where in parameter space does pretraining pay?"""
+    asked = _asked(study)
     from learncast.answers.phase import portrayed
-    from learncast.study import Study
 
     grid = {"values": _numbers("--values", values), "accuracies": _numbers("--accuracies", accuracies)}
-    return portrayed(Study.load(study), vary=vary, by=by, **grid, progress=progress)
+    delivery.deliver("timing curricula", lambda done: portrayed(asked(), vary=vary, by=by, **grid, progress=done))
 
 
-@question("forgetting")
-def forget(study: StudyFile, by: By = "auto", *, progress: Progress) -> Any:
+@command(app)
+@partial(taking, Delivery)
+def forget(study: StudyFile, by: By = "auto", *, delivery: Delivery) -> None:
     """What will be forgotten when I train on the next task?"""
+    asked = _asked(study)
     from learncast.answers.forget import forgotten
-    from learncast.study import Study
 
-    return forgotten(Study.load(study), by=by)
+    delivery.deliver("forgetting", lambda _: forgotten(asked(), by=by))
 
 
-@question("training")
+@command(app)
+@partial(taking, Delivery)
 def check(
     study: StudyFile,
     seeds: Annotated[int, typer.Option(help="Training runs of every plan.")] = 5,
@@ -163,20 +170,25 @@ def check(
     ] = None,
     processes: Annotated[int | None, typer.Option(help="Training runs at a time.")] = None,
     *,
-    progress: Progress,
-) -> Any:
+    delivery: Delivery,
+) -> None:
     """Is the theory right here? Train for real beside the forecast; exit 1 when they differ."""
+    asked = _asked(study)
     from learncast.answers.check import checked
-    from learncast.study import Study
     from learncast.validation import one_of
 
-    asked = Study.load(study)
     if network is not None:
-        asked = asked.activated(one_of("--network", network, ("linear", "relu", "tanh"), why="units do one of these"))
-    return checked(asked, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
+        one_of("--network", network, ("linear", "relu", "tanh"), why="units do one of these")
+
+    def answered(progress: Progress) -> Answer:
+        own = asked() if network is None else asked().activated(network)
+        return checked(own, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
+
+    delivery.deliver("training", answered)
 
 
-@question("diagnosing")
+@command(app)
+@partial(taking, Delivery)
 def window(
     study: Annotated[
         Path | None, typer.Argument(metavar="[STUDY]", help="Study of a built-in cell (TOML).", show_default=False)
@@ -195,8 +207,8 @@ def window(
     sample_sizes: Annotated[str | None, typer.Option(help="Numbers of sequences, likewise.")] = None,
     method: Annotated[str | None, typer.Option(help="sound (default) or paper.")] = None,
     *,
-    progress: Progress,
-) -> Any:
+    delivery: Delivery,
+) -> None:
     """How far back can this model learn, and from how many sequences?"""
     own: dict[str, Any] = {"weights": weights, "data": data, "optimizer_state": optimizer_state}
     own |= {"optimizer": optimizer, "learning_rate": learning_rate}
@@ -204,14 +216,22 @@ def window(
     for key, text in (("lags", lags), ("sample_sizes", sample_sizes)):
         options[key] = None if text is None else _whole_numbers(f"--{key.replace('_', '-')}", text)
     _check_window_source(study, model, own, options)
+    if study is not None:
+        from learncast.study.sections import WindowStudySection
+        from learncast.study.study_file import Given
+
+        given = Given.read(WindowStudySection, study)
     from learncast.answers.window import rehearsed_window, stored_window
     from learncast.study import WindowStudy
 
-    if study is not None:
-        return rehearsed_window(WindowStudy.load(study), progress=progress)
-    assert model is not None
-    print(f"learncast: executing {model.rpartition(':')[0] or model}, with all your rights", file=sys.stderr)
-    return stored_window(model, **own, options=options, progress=progress)
+    def answered(progress: Progress) -> Answer:
+        if study is not None:
+            return rehearsed_window(WindowStudy(*given), progress=progress)
+        assert model is not None
+        print(f"learncast: executing {model.rpartition(':')[0] or model}, with all your rights", file=sys.stderr)
+        return stored_window(model, **own, options=options, progress=progress)
+
+    delivery.deliver("diagnosing", answered)
 
 
 def _check_window_source(study: Path | None, model: str | None, own: dict[str, Any], options: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 
 class LearncastError(Exception):
@@ -64,3 +65,17 @@ class AssumptionViolated(LearncastError):
     def __init__(self, *, assumption: str, measured: float, allowed: float, **parts: str) -> None:
         super().__init__(**parts)
         self.assumption, self.measured, self.allowed = assumption, measured, allowed
+
+
+def suggestion(word: str, choices: tuple[str, ...]) -> str:
+    """Say "did you mean ...?" when a choice is close to `word`, else nothing."""
+    import difflib
+
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else ""
+
+
+def brief(value: Any) -> str:
+    """A value as it is written in Python, cut where it is long; numpy's numbers as plain ones."""
+    text = repr(value.item() if type(value).__module__ == "numpy" and not getattr(value, "ndim", 1) else value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from learncast.errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: The name that NetCDF gives to a dimension without values, followed by its length.
 _BARE = "This is a netCDF dimension but not a netCDF variable."
@@ -47,6 +49,7 @@ def write(dataset: xr.Dataset, path: Path) -> None:
 def read(source: bytes | Path) -> xr.Dataset:
     """The dataset of a NetCDF file over HDF5, many times faster than by a reader that must expect anything."""
     import h5py
+    import xarray as xr
     from xarray.conventions import decode_cf_variables
 
     with h5py.File(h5py.h5f.open_file_image(source) if isinstance(source, bytes) else source, "r") as file:
@@ -68,6 +71,7 @@ def _is_bare(stored: Any) -> bool:
 
 def _loaded(name: str, stored: Any, names: list[str], scales: dict[int, str]) -> xr.Variable:
     import h5py
+    import xarray as xr
 
     words = h5py.check_string_dtype(stored.dtype) is not None
     values = np.asarray(stored.asstr()[()], dtype=np.str_) if words else np.asarray(stored[()])

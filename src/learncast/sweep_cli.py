@@ -116,16 +116,13 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[...
     return lambda run: app.command(name)(plain_errors()(run))
 
 
-def taking(options: type[Any], told: Callable[..., Any], run: Callable[..., None] | None = None) -> Callable[..., None]:
-    """A command with the parameters of `told`, the last of which gives way to the fields of `options`.
-
-    It calls `run`, or `told` itself, with the others and with `options` by the name of the class in small letters.
-    """
+def taking(options: type[Any], told: Callable[..., Any]) -> Callable[..., None]:
+    """A command with the parameters of `told`, the last of which, `options`, gives way to the fields of that class."""
     own, shared = (list(inspect.signature(one, eval_str=True).parameters.values()) for one in (told, options))
 
     def called(**given: Any) -> None:
         chosen = options(**{one.name: given.pop(one.name) for one in shared})
-        (run or told)(**given, **{options.__name__.lower(): chosen})
+        told(**given, **{own[-1].name: chosen})
 
     called.__name__, called.__doc__ = told.__name__, told.__doc__
     every = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own[:-1], *shared)]

@@ -12,15 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import xarray as xr
 
-from learncast.errors import SchemaMismatch
+from learncast.errors import SchemaMismatch, suggestion
 from learncast.files import write_file
 from learncast.netcdf import packed, read
-from learncast.validation import suggestion
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 FORMAT = "learncast-1"
 STEPS = "gradient steps"
@@ -210,6 +211,8 @@ class Trajectory(Result):
 
         Weights of networks of different sizes are left out.
         """
+        import xarray as xr
+
         if not isinstance(other, Trajectory):
             return NotImplemented
         mine, theirs = (
@@ -249,6 +252,8 @@ def labelled(
     times: Any, values: Mapping[str, Any], coords: Mapping[str, Any] | None, attributes: Mapping[str, Any]
 ) -> xr.Dataset:
     """Values under the names of the schema as its dataset."""
+    import xarray as xr
+
     modes = np.shape(values["strength"])[1]
     return xr.Dataset(
         {name: (SCHEMA[name][0], value, described(*SCHEMA[name][1:])) for name, value in values.items()},

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.errors import InvalidSpec
+from learncast.errors import InvalidSpec, brief, suggestion
 
 FloatArray = NDArray[np.float64]
 
@@ -146,14 +146,6 @@ def one_of(name: str, value: Any, choices: tuple[str, ...], *, why: str) -> str:
     raise _refused(value, f"{name} must be one of {', '.join(choices)}", why, remedy)
 
 
-def suggestion(word: str, choices: tuple[str, ...]) -> str:
-    """Say "did you mean ...?" when a choice is close to `word`, else nothing."""
-    import difflib
-
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else ""
-
-
 def _number(name: str, value: Any, why: str) -> float:
     try:
         number = float(value)
@@ -166,9 +158,3 @@ def _number(name: str, value: Any, why: str) -> float:
 
 def _refused(value: Any, required: str, why: str, remedy: str) -> InvalidSpec:
     return InvalidSpec(required=required, got=brief(value), why=why, remedy=remedy)
-
-
-def brief(value: Any) -> str:
-    """A value as it is written in Python, cut where it is long."""
-    text = repr(value.item() if isinstance(value, np.generic) else value)
-    return text if len(text) <= 60 else text[:57] + "..."

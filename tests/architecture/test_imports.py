@@ -1,50 +1,77 @@
-"""Importing learncast is cheap and loads nothing heavy."""
+"""Importing learncast is cheap and loads nothing heavy: modules are counted, which no busy machine can change."""
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
+from pathlib import Path
 
-PROBE = """
-import json, sys, time
-import numpy, scipy, scipy.linalg, xarray
-begun = time.perf_counter()
-import learncast
-seconds = time.perf_counter() - begun
-learncast.solve, learncast.plan, learncast.phase_portrait, learncast.tasks
-heavy = [m for m in ("torch", "matplotlib", "pydantic", "typer", "rich", "dask", "fastapi") if m in sys.modules]
-print(json.dumps({"seconds": seconds, "heavy": heavy}))
-"""
+import pytest
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
-def probe(code: str) -> dict:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+#: What costs more to load than most answers take.
+HEAVY = {
+    "torch", "matplotlib", "xarray", "pandas", "h5py", "dask", "fastapi", "scipy.linalg", "scipy.optimize",
+    "scipy.integrate", "scipy.sparse", "scipy.special", "scipy.stats",
+}  # fmt: skip
 
 
-def test_import_is_cheap_and_light():
-    # The best of three: a loaded machine may delay one start, not all.
-    runs = (probe(PROBE) for _ in range(3))
-    first = next(runs)
-    assert first["heavy"] == []
-    assert first["seconds"] < 0.5 or any(run["seconds"] < 0.5 for run in runs)
+@functools.cache
+def loaded(code: str) -> set[str]:
+    """Modules that a new interpreter has loaded after some code."""
+    ended = f"{code}\nimport json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", ended], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stderr.splitlines()[-1]))
 
 
-def test_help_answers_at_once():
-    code = """
-import json, sys, time
-begun = time.perf_counter()
+def command(*words: str, code: int = 0) -> set[str]:
+    """Modules that are loaded when a command has ended with this exit code."""
+    return loaded(
+        f"""
 from typer.testing import CliRunner
 from learncast.cli import app
-result = CliRunner().invoke(app, ["--help"])
-assert result.exit_code == 0 and "plan" in result.output
-loaded = [m for m in ("torch", "xarray", "scipy", "matplotlib") if m in sys.modules]
-print(json.dumps({"seconds": time.perf_counter() - begun, "loaded": loaded}))
+result = CliRunner().invoke(app, {list(words)})
+assert result.exit_code == {code}, (result.output, result.exception)
 """
-    runs = [probe(code) for _ in range(3)]
-    assert min(run["seconds"] for run in runs) < 1.0
-    assert runs[0]["loaded"] == []
+    )
+
+
+def test_importing_loads_nothing_but_itself():
+    found = loaded("import learncast")
+    assert len({name for name in found if name.startswith("learncast")}) == 1
+    assert not found & {*HEAVY, "numpy", "pydantic", "typer", "rich"}
+
+
+@pytest.mark.parametrize("name", ["plan", "solve", "time_to_learn", "follow", "tasks", "Task", "LinearRNN", "TwoLayer"])
+def test_a_name_costs_no_more_than_numpy_and_xarray(name):
+    alone = loaded("import numpy, xarray")
+    found = loaded(f"import learncast; learncast.{name}")
+    assert not found & {*HEAVY, "pydantic", "typer", "rich"}
+    assert len(found) < len(alone)
+
+
+def test_help_loads_no_numbers():
+    assert not command("--help") & {*HEAVY, "numpy", "pydantic"}
+
+
+@pytest.mark.parametrize("asked", ["forecast", "plan", "forget", "check", "window"])
+@pytest.mark.parametrize("text", [None, "[training]\nlearning_rat = 1e-3\n", "no toml"])
+def test_a_slip_in_a_study_is_told_before_anything_heavy_loads(tmp_path, asked, text):
+    path = tmp_path / "study.toml"
+    if text is not None:
+        path.write_text(text)
+    found = command(asked, str(path), code=2)
+    assert not found & {*HEAVY, "numpy"}
+    assert not {name for name in found if name.startswith("learncast.") and name.split(".")[1] in ("tasks", "dynamics")}
+
+
+def test_a_plan_by_modes_loads_what_it_uses():
+    found = command("plan", str(EXAMPLES / "two_integration_tasks.toml"), "--json")
+    assert not found & HEAVY
+    assert len(found) < len(loaded("import numpy, xarray"))
 
 
 def test_public_names_resolve():

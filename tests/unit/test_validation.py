@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from learncast.errors import InvalidSpec
-from learncast.validation import between, count, one_of, positive, real_array, suggestion
+from learncast.errors import InvalidSpec, suggestion
+from learncast.validation import between, count, one_of, positive, real_array
 
 
 @pytest.mark.parametrize(

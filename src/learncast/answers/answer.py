@@ -13,19 +13,18 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import xarray as xr
-
 from learncast.assumptions import Assumption, Trust
 from learncast.citations import bibliography
 from learncast.errors import InvalidSpec
 from learncast.files import draft_folder
+from learncast.planning.batches import BatchSteps
+from learncast.planning.grounds.ground import Ground
 from learncast.tasks.recorded.summary import summary
 from learncast.trajectory import FORECAST_CLASSES, Provenance, Status, save_dataset
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
-from learncast.planning.batches import BatchSteps
-from learncast.planning.grounds.ground import Ground
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1b1b1b; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -66,8 +65,8 @@ class Answer:
     values : dict
         The JSON object.
     tables : sequence of Table
-    dataset : Dataset
-        The numbers, labelled.
+    dataset : Dataset or callable
+        The numbers, labelled; or what labels them when they are wanted.
     draw : callable
         Makes the figure; called only when one is wanted.
     provenance : Provenance
@@ -83,11 +82,16 @@ class Answer:
     trust: Trust
     values: dict[str, Any]
     tables: Sequence[Table]
-    dataset: xr.Dataset
+    dataset: xr.Dataset | Callable[[], xr.Dataset]
     draw: Callable[[], Figure]
     provenance: Provenance
     study: str
     passed: bool = True
+
+    @property
+    def labelled(self) -> xr.Dataset:
+        """The numbers, labelled."""
+        return self.dataset() if callable(self.dataset) else self.dataset
 
     @property
     def forecast_class(self) -> str:
@@ -166,7 +170,7 @@ class Answer:
             buffer = BytesIO()
             self.draw().savefig(buffer, format="png", dpi=150)
             (draft / f"{self.kind}.json").write_text(self.json() + "\n", encoding="utf-8")
-            save_dataset(self.dataset, draft / f"{self.kind}.nc", kind=self.kind, provenance=self.provenance)
+            save_dataset(self.labelled, draft / f"{self.kind}.nc", kind=self.kind, provenance=self.provenance)
             (draft / f"{self.kind}.png").write_bytes(buffer.getvalue())
             (draft / "study.toml").write_text(self.study, encoding="utf-8")
             (draft / "report.html").write_text(self.html(buffer.getvalue()), encoding="utf-8")

@@ -86,7 +86,7 @@ def _answer(study: Study, found: Plan, remember: str | None, progress: Progress)
         trust=found.trust,
         values=values,
         tables=tables,
-        dataset=found.dataset,
+        dataset=lambda: found.dataset,
         draw=lambda: draw_plan(found),
         provenance=found.provenance,
         study=study.resolved(),

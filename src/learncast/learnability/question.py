@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
-from learncast.validation import count, growing, one_of, positive, suggestion
+from learncast.errors import InvalidSpec, suggestion
+from learncast.validation import count, growing, one_of, positive
 
 METHODS = ("sound", "paper")
 #: Random sign flips of which the largest score is exceeded by chance in one of twenty cases.

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from learncast.errors import InvalidSpec
+from learncast.errors import InvalidSpec, suggestion
 from learncast.files import write_file
 from learncast.papers.runs import Compute, PaperRun, one_by_one, remembered
 from learncast.progress import Progress, silent
 from learncast.trajectory import Provenance, save_dataset, spec_hash
-from learncast.validation import one_of, suggestion
+from learncast.validation import one_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from learncast.assumptions import Assumption, Trust, worst
 from learncast.dynamics.solution import LearningTime, Solution, checked_times, worst_status
@@ -25,6 +24,9 @@ from learncast.responses.bootstrap import bounds
 from learncast.responses.trials import seed_of
 from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, load_dataset, save_dataset
 from learncast.validation import FloatArray
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 Interval = tuple[float, float]
 
@@ -277,6 +279,8 @@ class Curriculum:
         After so many steps of gradient descent, or of the flow. Above the best linear map's for tasks that do not know
         the power of their targets.
         """
+        import xarray as xr
+
         g, tasks = self.ground, [o.stage.task for o in self.outcomes]
         states = [g.start, *(self.descent_states if descent else self.states)[1:]]
         unknown = any(math.isnan(g.least(k)) for k in self.places)
@@ -309,6 +313,8 @@ class Curriculum:
             Steps to show of a stage that runs to convergence, or of each stage; by default until its loss is within 1%
             of its end.
         """
+        import xarray as xr
+
         g, times, values, stage, begun = self.ground, [], [], [], 0.0
         for k, (course, outcome) in enumerate(zip(self.courses, self.outcomes, strict=True)):
             shown = None if horizon is None else np.broadcast_to(horizon, len(self.courses))[k]
@@ -330,6 +336,8 @@ class Curriculum:
     @cached_property
     def dataset(self) -> xr.Dataset:
         """Numbers of every stage, labelled."""
+        import xarray as xr
+
         per_stage = {
             "flow_steps": ([o.flow_steps for o in self.outcomes], "flow duration", STEPS),
             "descent_steps": ([o.descent_steps for o in self.outcomes], "descent duration", STEPS),

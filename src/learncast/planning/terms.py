@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
+from learncast.errors import InvalidSpec, suggestion
 from learncast.planning.grounds.ground import GOALS
 from learncast.tasks.task import Task
 from learncast.trajectory import spec_hash
-from learncast.validation import FloatArray, between, count, one_of, real_array, suggestion
+from learncast.validation import FloatArray, between, count, one_of, real_array
 
 Numbers = float | Sequence[float]
 

@@ -9,13 +9,13 @@ from math import ceil, inf, isfinite, nan
 from typing import Any
 
 from learncast.dynamics.modes import Modes
-from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast.errors import InvalidSpec, SchemaMismatch, suggestion
 from learncast.packages import lightning_package
 from learncast.practice.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
 from learncast.practice.stage import Stage
 from learncast.tasks.recorded.streams import endless, pair_of
 from learncast.trajectory import Status
-from learncast.validation import FloatArray, count, one_of, positive, real_array, suggestion
+from learncast.validation import FloatArray, count, one_of, positive, real_array
 
 CRITERIA = ("strength", "loss", "steps")
 #: Steps that a stage may take in any case before it is given up: a forecast of 0 steps allows for some noise.

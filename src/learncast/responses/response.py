@@ -6,10 +6,9 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
 from learncast.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
@@ -21,6 +20,9 @@ from learncast.responses.table import Table
 from learncast.responses.trials import Trials, check_channels, trials_of
 from learncast.trajectory import Provenance, described, load_dataset, save_dataset, spec_hash
 from learncast.validation import FloatArray, count
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: Statistics of response features, as a file names them.
 FEATURES = ("cross", "power", "target_power")
@@ -71,6 +73,8 @@ class Response:
     @property
     def dataset(self) -> xr.Dataset:
         """Every statistic with its interval and its replicas, labelled; of a table, as far as it has been asked for."""
+        import xarray as xr
+
         variables = self.statistics.panels() if isinstance(self.statistics, Table) else {}
         for name, (dimensions, values, text, units) in self.statistics.listed().items():
             low, high = bounds(values[1:])

@@ -8,14 +8,12 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from learncast.errors import InvalidSpec, LearncastError
-from learncast.tasks.recorded.arrays import arrays_from
-from learncast.validation import brief, suggestion
+from learncast.errors import InvalidSpec, LearncastError, brief, suggestion
 
 #: Keys of a study whose values name files.
 FILES = ("data", "weights")
@@ -23,6 +21,9 @@ FILES = ("data", "weights")
 
 class Section(BaseModel):
     """A table of the file; unknown keys are refused."""
+
+    #: What it means that there is no file of such a table.
+    absence: ClassVar[str]
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -96,6 +97,20 @@ def _is_union_tag(part: str) -> bool:
     return part in ("float", "int") or part.startswith("constrained-") or "[" in part
 
 
+class Given(NamedTuple, Generic[Kind]):
+    """A study file whose keys were checked; nothing that it names is built yet, so that a slip is told at once."""
+
+    section: Kind
+    folder: Path
+    source: str
+
+    @classmethod
+    def read(cls, kind: type[Kind], path: str | Path) -> Given[Kind]:
+        """Read a file and check its keys."""
+        source = Path(path)
+        return cls(checked(kind, tables_from(source, why=kind.absence), str(source)), source.parent, str(source))
+
+
 class StudyFile(Generic[Kind]):
     """A checked study file; each kind of study says which sections it has.
 
@@ -110,8 +125,6 @@ class StudyFile(Generic[Kind]):
     """
 
     sections: ClassVar[Any]
-    #: What it means that there is no such file.
-    absence: ClassVar[str]
 
     def __init__(self, section: Kind, folder: Path, source: str) -> None:
         self.section, self.folder, self.source = section, folder, source
@@ -119,8 +132,7 @@ class StudyFile(Generic[Kind]):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read and check a study file."""
-        source = Path(path)
-        return cls.from_dict(tables_from(source, why=cls.absence), folder=source.parent, source=str(source))
+        return cls(*Given.read(cls.sections, path))
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any], *, folder: Path, source: str) -> Self:
@@ -152,20 +164,6 @@ def tables_from(source: Path, *, why: str) -> dict[str, Any]:
             why="it cannot be read",
             remedy="correct the line it names",
         ) from error
-
-
-def arrays_named(path: Path, key: str, names: tuple[str, ...], *, why: str, remedy: str = "") -> list[Any]:
-    """Arrays of a file by their names, all of which it must hold; `why` and `remedy` say what it means if not."""
-    arrays = arrays_from(path, key)
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise InvalidSpec(
-            required=f"{path} must hold {(' and ' if key == 'data' else ', ').join(names)}",
-            got=f"arrays {', '.join(sorted(arrays)) or 'none'}",
-            why=why,
-            remedy=remedy or f"add {', '.join(missing)}",
-        )
-    return [arrays[name] for name in names]
 
 
 def to_toml(tables: dict[str, Any], path: str = "") -> str:

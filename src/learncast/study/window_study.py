@@ -3,113 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field, model_validator
 
 from learncast.errors import InvalidSpec
 from learncast.learnability.question import grouped
-from learncast.study.study_file import Section, StudyFile, arrays_named, located
+from learncast.study.sections import WindowStudySection
+from learncast.study.study_file import StudyFile, located
 from learncast.tasks.delays import multi_lag_trials
+from learncast.tasks.recorded.arrays import arrays_named
 from learncast.validation import FloatArray
-
-OWN_KINDS = ("const-gate", "shared-gate", "diag-gate", "paper-gru", "paper-lstm")
-
-
-class ModelSection(Section):
-    """A built-in recurrent cell with a linear readout."""
-
-    kind: Literal["const-gate", "shared-gate", "diag-gate", "paper-gru", "paper-lstm", "gru", "lstm", "rnn"] = "gru"
-    hidden_size: int = Field(default=64, ge=1)
-    layers: int | None = Field(default=None, ge=1)
-    gate: float | None = Field(default=None, gt=0, lt=1)
-    layer_norm: bool | None = None
-    orthogonal: bool | None = None
-    seed: int = Field(default=0, ge=0)
-
-    @model_validator(mode="after")
-    def _keys_fit_the_kind(self) -> ModelSection:
-        own = self.kind in OWN_KINDS
-        foreign = ("layers",) if own else ("gate", "layer_norm", "orthogonal")
-        for key in foreign:
-            if getattr(self, key) is not None:
-                kinds = "gru, lstm and rnn" if own else ", ".join(OWN_KINDS)
-                raise ValueError(f"{key} is a key of {kinds}, not of {self.kind}")
-        return self
-
-
-class WindowTrainingSection(Section):
-    """How the cell is trained before it is diagnosed."""
-
-    optimizer: Literal["sgd", "adam", "adamw", "rmsprop"] = Field(default="adamw")
-    learning_rate: float = Field(default=1e-3, gt=0)
-    weight_decay: float | None = Field(default=None, ge=0)
-    momentum: float | None = Field(default=None, ge=0, lt=1)
-    steps: int = Field(default=200, ge=0)
-    batch: int = Field(default=64, ge=1)
-    clip: float | None = Field(default=1.0, gt=0)
-    seed: int = Field(default=0, ge=0)
-
-    @model_validator(mode="after")
-    def _momentum_fits(self) -> WindowTrainingSection:
-        if self.momentum is not None and self.optimizer not in ("sgd", "rmsprop"):
-            raise ValueError(f"momentum is a key of sgd and rmsprop, not of {self.optimizer}")
-        if self.steps == 0 and self.optimizer != "sgd":
-            raise ValueError(f"{self.optimizer} has no step sizes before its first step")
-        return self
-
-
-class WindowTaskSection(Section):
-    """The multi-lag task, or recorded sequences."""
-
-    steps: int = Field(default=256, ge=2)
-    inputs: int = Field(default=16, ge=1)
-    lags: list[Annotated[int, Field(ge=0)]] = Field(default=[8, 16, 32])
-    coefficients: list[float] = Field(default=[0.6, 0.5, 0.4])
-    noise_strength: float = Field(default=0.09, ge=0)
-    sequences: int = Field(default=512, ge=1)
-    seed: int = Field(default=0, ge=0)
-    data: str | None = None
-
-    @model_validator(mode="after")
-    def _one_source(self) -> WindowTaskSection:
-        extra = sorted(self.model_fields_set - {"data"})
-        if self.data is not None and extra:
-            raise ValueError(f"recorded data leave nothing to say about {', '.join(extra)}")
-        return self
-
-
-class WindowSection(Section):
-    """What to diagnose."""
-
-    lags: list[Annotated[int, Field(ge=1)]] | None = None
-    sample_sizes: list[Annotated[int, Field(ge=1)]] | None = None
-    sequences: int = Field(default=512, ge=16)
-    method: Literal["sound", "paper"] = "sound"
-    directions: int = Field(default=2, ge=1)
-    nulls: int = Field(default=200, ge=19)
-    threshold: float | None = Field(default=None, gt=0)
-    order: Literal[0, 1] = 1
-    exact: int = Field(default=0, ge=0)
-    chunk: int | None = Field(default=None, ge=1)
-    seed: int = Field(default=0, ge=0)
-
-
-class WindowStudySection(Section):
-    """The whole file."""
-
-    name: str = "learnability window"
-    model: ModelSection = ModelSection()
-    training: WindowTrainingSection = WindowTrainingSection()
-    task: WindowTaskSection = WindowTaskSection()
-    window: WindowSection = WindowSection()
 
 
 class WindowStudy(StudyFile[WindowStudySection]):
     """The study file of a learnability window."""
 
-    sections, absence = WindowStudySection, "there is nothing to diagnose"
+    sections = WindowStudySection
 
     @property
     def name(self) -> str:

@@ -207,7 +207,7 @@ def _train(study: Study, options: dict[str, Any], spec: Spec) -> xr.Dataset:
 
 def _labelled(answer: Any) -> xr.Dataset:
     """An answer's dataset with its single numbers and words beside it."""
-    dataset: xr.Dataset = answer.dataset
+    dataset: xr.Dataset = answer.labelled
     found: dict[str, Any] = {
         "forecast_class": answer.forecast_class,
         "holds": answer.trust.holds,

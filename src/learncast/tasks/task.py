@@ -13,13 +13,13 @@ from typing import Any, ParamSpec, Self
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
+from learncast.errors import InvalidSpec, suggestion
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled
 from learncast.tasks.recorded.estimation import Estimate, estimate
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import Trials
 from learncast.trajectory import spec_hash
-from learncast.validation import FloatArray, count, frozen, real_array, suggestion
+from learncast.validation import FloatArray, count, frozen, real_array
 
 #: Relative size of a negative eigenvalue that counts as round-off (statistics often pass through float32).
 ROUND_OFF = 1e-7

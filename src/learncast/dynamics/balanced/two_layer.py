@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
@@ -22,6 +21,9 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, spec_hash
 from learncast.validation import FloatArray, between, one_of, positive, real_array
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: Share of the loss that is left when a flow is said to have arrived on a saddle.
 ARRIVED = 1e-2
@@ -252,6 +254,8 @@ def shallow(task: Task, start: Any, times: Any, *, learning_rate: float) -> xr.D
     xarray.Dataset
         ``network_function`` (time, row, column), ``excess_loss``.
     """
+    import xarray as xr
+
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     steps = checked_times(times)
     W0 = real_array("start", start, ndim=2)

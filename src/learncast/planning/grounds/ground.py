@@ -7,10 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
 from learncast.assumptions import Assumption, Trust, worst
@@ -20,6 +19,9 @@ from learncast.practice.measured_accuracy import LossRange, answers_of
 from learncast.tasks.task import Task
 from learncast.trajectory import Provenance, Status, spec_hash
 from learncast.validation import FloatArray
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: What accuracy may be asked of: every mode, or the loss as a whole.
 GOALS = ("modes", "loss")
@@ -326,6 +328,8 @@ class Ground(ABC):
 
 def by_mode(dataset: xr.Dataset) -> xr.Dataset:
     """Strengths over (time, mode), also where each output answers several responses."""
+    import xarray as xr
+
     strength = dataset["strength"]
     if "mode" in strength.dims:
         return dataset

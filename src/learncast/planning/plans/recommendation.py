@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from learncast.assumptions import Assumption
 from learncast.dynamics.solution import LearningTime
@@ -26,6 +25,9 @@ from learncast.practice.stage import Stage
 from learncast.practice.training_loop import PlannedStage, TrainingLoop
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, Provenance, described, load_dataset, save_dataset
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: What stops are multiplied by to see how much their moment matters.
 FACTORS = (0.5, 0.75, 0.9, 1.1, 1.25, 1.5)
@@ -320,6 +322,8 @@ class Plan:
     @cached_property
     def dataset(self) -> xr.Dataset:
         """The ranking, labelled."""
+        import xarray as xr
+
         columns = {
             "best_accuracy": ("accuracy", "accuracy at which to stop the candidate", "1"),
             "stop_steps": ("stop_steps", "steps to spend on the candidate", STEPS),

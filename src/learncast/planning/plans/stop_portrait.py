@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import xarray as xr
 
 from learncast.planning.plans.recommendation import Plan
 from learncast.trajectory import STEPS, described
 from learncast.validation import FloatArray
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: Stops and accuracies of a portrait: counted many at once, and one by one.
 MANY, FEW = (61, 21), (13, 9)
@@ -28,6 +32,8 @@ def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
         ``saving_steps`` over (accuracy, stop), with the plan's own stop and accuracy as attributes; nan where the
         target is never learned that well.
     """
+    import xarray as xr
+
     chosen, ground = plan.candidates[candidate], plan.ground
     stops_number, accuracies_number = MANY if ground.by in ("modes", "two-layer", "pooled") else FEW
     reach = max(2.0 * chosen.stop_steps, plan.direct_steps if np.isfinite(plan.direct_steps) else 0.0) or 1.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 
 from learncast.errors import InvalidSpec
 from learncast.networks.activated import Activated
@@ -20,6 +20,9 @@ from learncast.progress import Progress, silent
 from learncast.tasks.task import Task
 from learncast.trajectory import described
 from learncast.validation import FloatArray, count
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: Durations tried for each stage when looking for how little may be forgotten.
 _TRIED = 24
@@ -59,6 +62,8 @@ class Front:
     @cached_property
     def dataset(self) -> xr.Dataset:
         """The front, labelled."""
+        import xarray as xr
+
         gaps = np.array([s.gap for s in self.schedules])
         return xr.Dataset(
             {

@@ -7,10 +7,9 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from learncast.planning.curriculum import Curriculum, difference, followed, ratio
 from learncast.planning.grounds.modal import ModeGround
@@ -19,6 +18,9 @@ from learncast.practice.stage import Stage
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, Provenance, Status, described, load_dataset, save_dataset
 from learncast.validation import FloatArray
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: What a schedule's word of proof means.
 PROOFS = {
@@ -149,6 +151,8 @@ class Schedule(Saved):
     @cached_property
     def dataset(self) -> xr.Dataset:
         """Numbers of every stage, and of the whole, labelled."""
+        import xarray as xr
+
         shape = (len(self.stages), len(self.ground.modes[-1]))
         strength = np.array([s.strength for s in self.stages], dtype=float).reshape(shape)
         told = {

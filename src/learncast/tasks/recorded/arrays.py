@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec, LearncastError
+from learncast.errors import InvalidSpec, LearncastError, suggestion
 from learncast.packages import package
-from learncast.validation import suggestion
 
 #: Bytes that the arrays read from one file may take, unless told.
 MOST_BYTES = 2**31
@@ -96,6 +95,20 @@ def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_byte
         )
     with readable(path):
         return ArrayFile(path, *READERS[kind](path), most_bytes)
+
+
+def arrays_named(path: Path, key: str, names: tuple[str, ...], *, why: str, remedy: str = "") -> list[Any]:
+    """Arrays of a file by their names, all of which it must hold; `why` and `remedy` say what it means if not."""
+    arrays = arrays_from(path, key)
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise InvalidSpec(
+            required=f"{path} must hold {(' and ' if key == 'data' else ', ').join(names)}",
+            got=f"arrays {', '.join(sorted(arrays)) or 'none'}",
+            why=why,
+            remedy=remedy or f"add {', '.join(missing)}",
+        )
+    return [arrays[name] for name in names]
 
 
 Directory = tuple[dict[str, int], Callable[[str], Any]]

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.errors import InvalidSpec, UnsupportedModel, suggestion
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray, count, one_of, real_array, suggestion
+from learncast.validation import FloatArray, count, one_of, real_array
 
 
 def from_environment(

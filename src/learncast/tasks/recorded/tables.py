@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.errors import InvalidSpec
+from learncast.errors import InvalidSpec, suggestion
 from learncast.packages import package
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray, one_of, suggestion
+from learncast.validation import FloatArray, one_of
 
 #: Kinds of table that can be read.
 SUFFIXES = (".csv", ".parquet")
