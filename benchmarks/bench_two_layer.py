@@ -39,9 +39,10 @@ def integrated(S: np.ndarray, first: np.ndarray, second: np.ndarray, times: np.n
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
-    for count, goal in ((100, "goal >= 10x"), (1000, "goal >= 1x")):
+    for count in (100, 1000):
         times = np.linspace(0.0, HORIZON, count)
         for size in SIZES:
+            goal = "goal >= 5x" if count == 100 or size > 5 else "goal >= 1x"
             given = problem(size)
             task, network = lc.tasks.static(given[0]), lc.TwoLayer(*given[1:])
 
@@ -71,8 +72,18 @@ def rows() -> Iterator[tuple[str, str, str]]:
             label = f"Q Q^T at {count} times, d = {size}, set-up included: DOP853 (rtol 1e-9) over closed form"
             yield label, f"{ode / exact:.1f}x", goal
             yield "  the same over solve(...).at(...), labelled, with losses", f"{ode / whole:.1f}x", ""
-            # What no factorised solution can beat: Q from its coordinates, and Q Q^T, once per time.
-            yield "  the same over its last two products alone", f"{ode / bound:.1f}x", ""
+            # What no solution can beat that is factorised at every time: Q from its coordinates, and Q Q^T.
+            yield "  the same over the last two products of each time alone", f"{ode / bound:.1f}x", ""
+            yield "  solve(...).at(...) against the closed form", f"{whole / exact:.1f}x", "goal <= 1.5x"
+            if count > 100:
+                # 33 points a piece, in pieces of about 2 / s until the mode of strength s is learned: some 170
+                # evaluations, whatever the number of times, and 33 products of numbers for each number of the answer.
+                flow = BalancedFlow(*given)
+                some = times[:: count // 20]
+                alone = np.array([flow.grams(time) for time in some])
+                error = np.abs(flow.grams(times)[:: count // 20] - alone).max(axis=(1, 2))
+                worst = (error / np.abs(alone).max(axis=(1, 2))).max()
+                yield "  largest difference from one time after the other", f"{worst:.0e}", "goal <= 1e-12"
     S, first, second = problem(500)
     made, once = interleaved(
         lambda: BalancedFlow(S, first, second),

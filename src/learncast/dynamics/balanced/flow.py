@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from learncast.dynamics.balanced.interpolation import WORTH, sampled
 from learncast.errors import InvalidSpec
 from learncast.validation import FloatArray, between, real_array
 
@@ -141,24 +143,49 @@ class BalancedFlow:
 
         Implements: braun2022 Eq. (6)
         """
-        return self.course(times)[0]
+        t = _checked_times(times)
+        return self._path(t.ravel(), 1)[0].reshape(*t.shape, *2 * (sum(self._shape),))
 
     def course(self, times: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Q Q^T, the strength u_k^T W2 W1 v_k of every singular mode, and the excess loss, in one go."""
-        (outputs, inputs), m = self._shape, self.singular_values.size
+        t, inputs = _checked_times(times), self._shape[1]
+        grams, strengths = self._path(t.ravel(), 2)
+        losses = np.empty(t.size)
+        step = max(1, _CHUNK // self._task.size)
+        for i in range(0, t.size, step):
+            error = grams[i : i + step, inputs:, :inputs] - self._task
+            np.einsum("tij,tij->t", error, error, out=losses[i : i + step])
+        losses /= 2
+        shape = t.shape
+        return (
+            grams.reshape(*shape, *grams.shape[1:]),
+            strengths.reshape(*shape, *strengths.shape[1:]),
+            losses.reshape(shape),
+        )
 
-        def observe(Z: FloatArray, gram: FloatArray, strength: FloatArray, loss: FloatArray) -> None:
+    def _path(self, t: FloatArray, quantities: int) -> list[FloatArray]:
+        """Q Q^T, and the strengths if both are wanted, at many times."""
+        m = self.singular_values.size
+
+        def observe(Z: FloatArray, gram: FloatArray, *strength: FloatArray) -> None:
             Q = self._spectrum.join(Z)
             np.matmul(Q, _transpose(Q), out=gram)
-            above, below = Z[:, :m], Z[:, self._spectrum.inputs.shape[1] :][:, :m]
-            np.einsum("tkh,tkh->tk", below, above, out=strength)
-            error = gram[:, inputs:, :inputs] - self._task
-            np.einsum("tij,tij->t", error, error, out=loss)
-            loss /= 2
+            if strength:
+                above, below = Z[:, :m], Z[:, self._spectrum.inputs.shape[1] :][:, :m]
+                np.einsum("tkh,tkh->tk", below, above, out=strength[0])
 
-        size = inputs + outputs
-        grams, strengths, losses = self._evaluate(times, observe, (size, size), (m,), ())
-        return grams, strengths, losses
+        exact, size = partial(self._evaluate, observe), sum(self._shape)
+        shapes = [(size, size), (m,)][:quantities]
+        if t.size <= WORTH:
+            values = [np.empty((t.size, *shape)) for shape in shapes]
+            exact(t, *values)
+            return values
+        end = [np.empty((1, *shape)) for shape in shapes]
+        exact(np.array([np.inf]), *end)
+        # Weights of a size above the task's fall at first by themselves.
+        pull = np.abs(self._start[0] @ self._start[0].T + self._start[1].T @ self._start[1]).sum(axis=0).max()
+        fastest = max(float(self._spectrum.rates.max()), float(pull))
+        return sampled(exact, t, [one[0] for one in end], 2.5 / fastest if fastest > 0 else np.inf)
 
     @property
     def modes(self) -> tuple[FloatArray, FloatArray]:
@@ -184,7 +211,10 @@ class BalancedFlow:
             np.einsum("tij,tij->t", error, error, out=out)
             out /= 2
 
-        return self._evaluate(times, loss, ())[0]
+        t = _checked_times(times)
+        losses = np.empty(t.size)
+        self._evaluate(loss, t.ravel(), losses)
+        return losses.reshape(t.shape)
 
     def _rotated(self, time: float) -> FloatArray:
         if np.ndim(time):
@@ -196,14 +226,11 @@ class BalancedFlow:
             )
         return self._spectrum.join(self._factors(_checked_times(time).reshape(1)))[0]
 
-    def _evaluate(self, times: Any, quantity: Callable[..., None], *shapes: tuple[int, ...]) -> tuple[FloatArray, ...]:
-        t = _checked_times(times)
-        flat = t.ravel()
-        values = [np.empty((flat.size, *shape)) for shape in shapes]
+    def _evaluate(self, quantity: Callable[..., None], t: FloatArray, *values: FloatArray) -> None:
+        """Fill the values, a row for each time, chunk by chunk."""
         step = max(1, _CHUNK // max(1, self._settled.rows.size))
-        for i in range(0, flat.size, step):
-            quantity(self._factors(flat[i : i + step]), *(v[i : i + step] for v in values))
-        return tuple(v.reshape(t.shape + v.shape[1:]) for v in values)
+        for i in range(0, t.size, step):
+            quantity(self._factors(t[i : i + step]), *(v[i : i + step] for v in values))
 
     def _factors(self, t: FloatArray) -> FloatArray:
         """Q in the task's singular coordinates, (times, coordinates, rank)."""
@@ -254,6 +281,11 @@ class _Spectrum:
     def size(self) -> int:
         return self.rates.size
 
+    @property
+    def balanced(self) -> bool:
+        """Whether no layer is larger: sine and cosine are then exactly 1."""
+        return bool((self.sine == 1.0).all() and (self.cosine == 1.0).all())
+
     def split(self, first: FloatArray, second: FloatArray) -> FloatArray:
         """O^T Q / sqrt(2): for zero-balanced weights half-sums and half-differences, free of rounding."""
         m = self.singular_values.size
@@ -269,6 +301,10 @@ class _Spectrum:
         Y[:, paired:] *= fading[:, paired:, None]
         up, down, above, below = Y[:, :m], Y[:, n - m :], Z[:, :m], Z[:, v : v + m]
         Z[:, slice(m, v) if v > m else slice(v + m, n)] = Y[:, m : n - m]
+        if self.balanced:
+            np.add(up, down, out=above)
+            np.subtract(up, down, out=below)
+            return Z
         np.multiply(up, self.sine, out=above)
         np.multiply(up, self.cosine, out=below)
         below -= np.multiply(down, self.sine, out=up)
