@@ -20,9 +20,9 @@ _HOME = {
     "forgetting_front": "schedules.pareto",
     "ground_for": "grounds.choice",
     "in_sequence": "forgetting",
-    "rehearse": "rehearsal",
+    "rehearse": "agreement",
     "stop_portrait": "plans.stop_portrait",
-    "training_loop_of": "plans.training_plan",
+    "training_loop_of": "plans.recommendation",
 }
 
 __all__ = sorted(_HOME)
