@@ -73,10 +73,9 @@ __all__ = [*sorted(_HOME), *_ROOMS]
 
 def __getattr__(name: str) -> Any:
     if name in _TRAINED:
-        from learncast.packages import package
+        from learncast.packages import torch_package
 
-        remedy = "pip install 'learncast[torch]'"
-        package("torch", f"for learncast.{name}", why="networks are trained with it", remedy=remedy)
+        torch_package(f"for learncast.{name}")
     if name in _HOME:
         value = getattr(import_module(f"learncast.{_HOME[name]}"), name)
         globals()[name] = value

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from learncast.errors import InvalidSpec
+from learncast.limits import allowing
+from learncast.packages import torch_package
 from learncast.progress import Progress, shown, time_limit
 from learncast.sweep_cli import AsJson, Workers, command, exit_unless_done, sweep_app, taking, watching
 
@@ -52,13 +54,17 @@ class Delivery:
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write JSON, NetCDF, PNG and report.html there.")] = (
         None
     )
+    most_bytes: Annotated[
+        float | None,
+        typer.Option(help="Memory that one file, array or table may take; 2 GiB by default, 1 MiB a study."),
+    ] = None
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 when a condition of the theory does not hold.")] = (
         False
     )
 
     def deliver(self, doing: str, answered: Callable[[Progress], Answer]) -> None:
         """Answer in time, write and print it; exit 1 when the theory or training says no."""
-        with shown(doing) as progress, time_limit(self.seconds):
+        with shown(doing) as progress, time_limit(self.seconds), allowing(self.most_bytes):
             answer = answered(progress)
         written = answer.write(self.out) if self.out is not None else []
         if self.as_json:
@@ -77,12 +83,13 @@ class Delivery:
             raise typer.Exit(1)
 
 
-def _asked(path: Path) -> Callable[[], Study]:
+def _asked(path: Path, delivery: Delivery) -> Callable[[], Study]:
     """What builds the study of a file; its keys are checked here, before anything heavy loads."""
     from learncast.study.sections import StudySection
     from learncast.study.study_file import Given
 
-    given = Given.read(StudySection, path)
+    with allowing(delivery.most_bytes):
+        given = Given.read(StudySection, path)
 
     def built() -> Study:
         from learncast.study import Study
@@ -105,7 +112,7 @@ def forecast(
     delivery: Delivery,
 ) -> None:
     """How many steps until this network has learned this task, mode by mode?"""
-    asked = _asked(study)
+    asked = _asked(study, delivery)
     from learncast.answers.forecast import forecast as answer
 
     steps = None if times is None else _numbers("--times", times)
@@ -124,7 +131,7 @@ def plan(
     delivery: Delivery,
 ) -> None:
     """Which pretraining tasks help, in what order, and when do I stop them?"""
-    asked = _asked(study)
+    asked = _asked(study, delivery)
     from learncast.answers.plan import planned
 
     delivery.deliver("weighing candidates", lambda done: planned(asked(), remember=remember, by=by, progress=done))
@@ -142,7 +149,7 @@ def phase(
     delivery: Delivery,
 ) -> None:
     """Where in parameter space does pretraining pay?"""
-    asked = _asked(study)
+    asked = _asked(study, delivery)
     from learncast.answers.phase import portrayed
 
     grid = {"values": _numbers("--values", values), "accuracies": _numbers("--accuracies", accuracies)}
@@ -153,7 +160,7 @@ def phase(
 @partial(taking, Delivery)
 def forget(study: StudyFile, by: By = "auto", *, delivery: Delivery) -> None:
     """What will be forgotten when I train on the next task?"""
-    asked = _asked(study)
+    asked = _asked(study, delivery)
     from learncast.answers.forget import forgotten
 
     delivery.deliver("forgetting", lambda _: forgotten(asked(), by=by))
@@ -173,10 +180,11 @@ def check(
     delivery: Delivery,
 ) -> None:
     """Is the theory right here? Train for real beside the forecast; exit 1 when they differ."""
-    asked = _asked(study)
+    asked = _asked(study, delivery)
     from learncast.answers.check import checked
     from learncast.validation import one_of
 
+    torch_package("for a check")
     if network is not None:
         one_of("--network", network, ("linear", "relu", "tanh"), why="units do one of these")
 
@@ -220,7 +228,9 @@ def window(
         from learncast.study.sections import WindowStudySection
         from learncast.study.study_file import Given
 
-        given = Given.read(WindowStudySection, study)
+        with allowing(delivery.most_bytes):
+            given = Given.read(WindowStudySection, study)
+    torch_package("for a learnability window")
     from learncast.answers.window import rehearsed_window, stored_window
     from learncast.study import WindowStudy
 

@@ -6,13 +6,20 @@ by the file's name, which fails for a buffer inside a dask worker.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import math
+import mmap
+import re
+import struct
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast.errors import UnsupportedModel
+from learncast.errors import SchemaMismatch, UnsupportedModel
+from learncast.limits import allowed, check_bytes
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -25,6 +32,10 @@ _LAYOUT = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid",
 _ACTING = ("scale_factor", "add_offset", "missing_value", "_FillValue", "_Unsigned")
 #: HDF5 takes space for its own tables in blocks; a result of one number fits into a small one.
 _BLOCK = 512
+#: Bytes that one compressed byte can stand for at most.
+_MOST_PACKED = 1032
+#: What to do about a file whose arrays are too large.
+_FEWER = "save less in one file"
 
 
 def packed(dataset: xr.Dataset) -> bytes:
@@ -46,22 +57,164 @@ def write(dataset: xr.Dataset, path: Path) -> None:
         _lay(file, dataset)
 
 
-def read(source: bytes | Path) -> xr.Dataset:
-    """The dataset of a NetCDF file over HDF5, many times faster than by a reader that must expect anything."""
+def read(source: bytes | Path, *, most_bytes: int | None = None) -> xr.Dataset:
+    """The dataset of a NetCDF file over HDF5, many times faster than by a reader that must expect anything.
+
+    What its variables declare must take no more than `most_bytes` together, and lie in the file itself.
+    """
     import h5py
     import xarray as xr
     from xarray.conventions import decode_cf_variables
 
-    with h5py.File(h5py.h5f.open_file_image(source) if isinstance(source, bytes) else source, "r") as file:
-        items = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+    most = allowed(most_bytes)
+    with (
+        _Heaps.of(source) as heaps,
+        h5py.File(h5py.h5f.open_file_image(source) if isinstance(source, bytes) else source, "r") as file,
+    ):
+        items = own_items(file)
+        what = "the variables" if isinstance(source, bytes) else f"{source}: the variables"
+        check_bytes(f"{what} together", sum(_declared(item) for item in items.values()), most, remedy=_FEWER)
+        if isinstance(source, Path):  # bytes were compared with their hash
+            heaps.check()
+            heaps.check_references(sum(one.ndim for one in items.values() if "DIMENSION_LIST" in one.attrs))
+            for item in (file, *items.values()):
+                _check_kinds(item)
         numbers = {name: item.attrs.get("_Netcdf4Dimid", 0) for name, item in items.items() if item.is_scale}
         names = sorted(numbers, key=numbers.__getitem__)
         # By address: HDF5 searches the file for the name of what a reference leads to.
         scales = {h5py.h5o.get_info(items[name].id).addr: name for name in names}
         stored = {name: item for name, item in items.items() if name not in numbers or not _is_bare(item)}
-        variables = {name: _loaded(name, item, names, scales) for name, item in stored.items()}
-        found, attributes, coordinates = decode_cf_variables(variables, _described(file))
-    return xr.Dataset(found, attrs=attributes).set_coords([str(name) for name in coordinates & found.keys()])
+        variables = {name: _loaded(name, item, names, scales, heaps, most) for name, item in stored.items()}
+        found, attributes, coordinates = decode_cf_variables(variables, _described(file, most))
+    # Loaded: what cannot be decoded is found here and not by who looks at it later.
+    return xr.Dataset(found, attrs=attributes).set_coords([str(name) for name in coordinates & found.keys()]).load()
+
+
+@dataclass(frozen=True)
+class _Heaps:
+    """The words and references of a file as HDF5 keeps them, apart from the arrays that name them.
+
+    No checksum guards these: a wrong length there would be read for ever, or beyond the end.
+
+    Attributes
+    ----------
+    content : bytes or mmap
+    sizes : dict
+        Bytes of each entry by its number, for every heap by its place in the file.
+    """
+
+    content: Any
+    sizes: dict[int, dict[int, int]]
+
+    @classmethod
+    @contextmanager
+    def of(cls, source: bytes | Path) -> Iterator[_Heaps]:
+        """The heaps of a file, refused where their entries do not follow one another to the end."""
+        if isinstance(source, bytes):
+            yield cls(source, dict(_entries(source)))
+            return
+        with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            yield cls(content, dict(_entries(content)))
+
+    def check(self) -> None:
+        """Refuse what names an entry that is not there or has another length, wherever it stands outside of a heap."""
+        ends = {heap: heap + int.from_bytes(self.content[heap + 8 : heap + 16], "little") for heap in self.sizes}
+        for heap, entries in self.sizes.items():
+            for hit in re.finditer(re.escape(struct.pack("<Q", heap)), self.content):
+                named = self.content[max(hit.start() - 4, 0) : hit.end() + 4]
+                if len(named) < 16 or any(begin <= hit.start() < end for begin, end in ends.items()):
+                    continue
+                length, _, entry = struct.unpack("<IQI", named)
+                # Other bytes may look like a place by chance: they rarely go on like a length and a number.
+                plausible = 0 < length <= len(self.content) and 0 < entry < 2**16
+                if plausible and entries.get(entry) not in (length, 8 * length, 16 * length):
+                    raise OSError(f"a word of {length} bytes that is not there")
+
+    def check_references(self, number: int) -> None:
+        """Refuse a file with fewer whole references to dimensions than its arrays have axes."""
+        found = 0
+        for heap, entries in self.sizes.items():
+            for hit in re.finditer(
+                struct.pack("<I", 1) + re.escape(struct.pack("<Q", heap)) + b"(..)\\0\\0", self.content, re.DOTALL
+            ):
+                found += entries.get(int.from_bytes(hit[1], "little")) == 8
+        if found < number:
+            raise OSError(f"{number - found} references to dimensions that are not there")
+
+    def longest(self, stored: Any) -> int:
+        """Bytes of the longest word of an array, each of which must be an entry of that very length."""
+        place, number = stored.id.get_offset(), int(stored.size)
+        if place is None:
+            raise OSError("words that do not lie in one piece")
+        kind = np.dtype([("bytes", "<u4"), ("heap", "<u8"), ("entry", "<u4")])
+        words = np.frombuffer(self.content[place : place + 16 * number], dtype=kind, count=number)
+        for length, heap, entry in words.tolist():
+            if length and self.sizes.get(heap, {}).get(entry) != length:
+                raise OSError(f"a word of {length} bytes that is not there")
+        return int(words["bytes"].max(initial=1))
+
+
+def _entries(content: Any) -> Iterator[tuple[int, dict[int, int]]]:
+    for heap in re.finditer(rb"GCOL\x01\0\0\0(.{8})", content, re.DOTALL):
+        place, end = heap.end(), heap.start() + int.from_bytes(heap[1], "little")
+        if not place <= end <= len(content):
+            raise OSError(f"a heap that ends at byte {end} of {len(content)}")
+        found: dict[int, int] = {}
+        while place + 16 <= end:
+            index, _, empty, size = struct.unpack("<HHIQ", content[place : place + 16])
+            # The entry of number 0 is what is free, with its own head; others come after theirs, in steps of 8.
+            taken = size if index == 0 else 16 + -(-size // 8) * 8
+            if empty or index in found or not 16 <= taken <= end - place or (index == 0 and taken < end - place):
+                raise OSError(f"a heap whose entry {index} has {size} bytes where {end - place} are left")
+            found[index] = size
+            place += taken
+        yield heap.start(), found
+
+
+def own_items(file: Any) -> dict[str, Any]:
+    """The arrays of an HDF5 file by their names; those that lie in another file, by whatever link, are refused."""
+    import h5py
+
+    found: dict[str, Any] = {}
+    for name in file:
+        link = file.get(name, getlink=True)
+        item = file[name] if isinstance(link, h5py.HardLink) else None
+        if item is None or (isinstance(item, h5py.Dataset) and (item.external or item.is_virtual)):
+            raise SchemaMismatch(
+                required=f"{file.filename} must hold all its arrays itself",
+                got=f"{name!r}, which is a link to others",
+                why="what a link leads to would be read in its place",
+                remedy="write the file again, from where its arrays are",
+            )
+        if isinstance(item, h5py.Dataset):
+            found[name] = item
+    return found
+
+
+def _check_kinds(stored: Any) -> None:
+    """Refuse attributes of a kind that NetCDF has not: HDF5 fails on damaged ones without a word."""
+    import h5py
+
+    kinds = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING, h5py.h5t.ENUM}
+    size = stored.file.id.get_filesize()
+    for key in stored.attrs:
+        attribute = stored.attrs.get_id(key)
+        kind = attribute.get_type()
+        if math.prod(attribute.shape or ()) * kind.get_size() > size:
+            raise OSError(f"the attribute {key!r}, which claims to be larger than the file")
+        listed = key == "DIMENSION_LIST" and kind.get_class() == h5py.h5t.VLEN
+        if not (kind.get_class() in kinds or key == "REFERENCE_LIST" or listed):
+            raise OSError(f"the attribute {key!r} of an unknown kind")
+        base = kind.get_super() if listed else kind
+        if listed and (base.get_class(), base.get_size(), attribute.shape) != (h5py.h5t.REFERENCE, 8, (stored.ndim,)):
+            raise OSError(f"the attribute {key!r} of an unknown kind")
+    if isinstance(stored, h5py.Dataset) and stored.id.get_type().get_class() not in kinds:
+        raise OSError(f"{stored.name!r} of an unknown kind")
+
+
+def _declared(stored: Any) -> int:
+    """Bytes of an array as its header says; a word takes 4 for each of its letters."""
+    return int(stored.size or 0) * stored.dtype.itemsize * (4 if stored.dtype.kind == "S" else 1)
 
 
 def _is_bare(stored: Any) -> bool:
@@ -69,12 +222,17 @@ def _is_bare(stored: Any) -> bool:
     return (name.decode() if isinstance(name, bytes) else str(name)).startswith(_BARE)
 
 
-def _loaded(name: str, stored: Any, names: list[str], scales: dict[int, str]) -> xr.Variable:
+def _loaded(name: str, stored: Any, names: list[str], scales: dict[int, str], heaps: _Heaps, most: int) -> xr.Variable:
     import h5py
     import xarray as xr
 
+    held = min(stored.id.get_storage_size(), len(heaps.content))
+    if _declared(stored) > max(2**20, 4 * _MOST_PACKED * held):
+        raise OSError(f"{name!r}, which claims {_declared(stored)} bytes and holds {held}")
     words = h5py.check_string_dtype(stored.dtype) is not None
-    values = np.asarray(stored.asstr()[()], dtype=np.str_) if words else np.asarray(stored[()])
+    values = _words(name, stored, heaps, most) if words else np.asarray(stored[()])
+    if values.dtype.kind not in "biufU":
+        raise TypeError(f"{name!r} holds neither numbers nor words")
     if not stored.is_scale:
         tied = [h5py.h5o.get_info(axis[0].id).addr if len(axis) else 0 for axis in stored.dims]
         dims = [scales.get(place, f"{name}_{k}") for k, place in enumerate(tied)]
@@ -82,12 +240,31 @@ def _loaded(name: str, stored: Any, names: list[str], scales: dict[int, str]) ->
         dims = [names[number] for number in stored.attrs["_Netcdf4Coordinates"]]
     else:
         dims = [name]
-    return xr.Variable(dims, values, _described(stored))
+    return xr.Variable(dims, values, _described(stored, most))
 
 
-def _described(stored: Any) -> dict[str, Any]:
+def _words(name: str, stored: Any, heaps: _Heaps, most: int) -> np.ndarray[Any, np.dtype[np.str_]]:
+    """Words of any length; many may be one and the same long word of the file."""
+    if not stored.size:
+        return np.empty(stored.shape or (), dtype=np.str_)
+    longest = heaps.longest(stored) if stored.dtype.kind == "O" else stored.dtype.itemsize
+    check_bytes(f"the words of {name!r}", 4 * longest * int(stored.size), most, remedy=_FEWER)
+    return np.asarray(stored.asstr()[()], dtype=np.str_)
+
+
+def _described(stored: Any, most: int) -> dict[str, Any]:
     """Attributes that are not the layout's own, which take longest to read."""
-    return {key: _attribute(stored.attrs[key]) for key in stored.attrs if key not in _LAYOUT}
+    size = stored.file.id.get_filesize()
+    found = {}
+    for key in stored.attrs:
+        if key not in _LAYOUT:
+            declared = stored.attrs.get_id(key)
+            shape = declared.shape or ()
+            # Every one of many words may be as long as the file.
+            each = size if declared.dtype.kind == "O" and shape else declared.dtype.itemsize
+            check_bytes(f"the attribute {key!r}", math.prod(shape) * each, most, remedy=_FEWER)
+            found[key] = _attribute(stored.attrs[key])
+    return found
 
 
 def _attribute(value: Any) -> Any:

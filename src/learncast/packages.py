@@ -22,6 +22,11 @@ def package(name: str, purpose: str, *, why: str, remedy: str) -> Any:
         ) from error
 
 
+def torch_package(purpose: str) -> Any:
+    """Torch; `purpose` says what it is needed for. Asked for before any work, so that none is lost."""
+    return package("torch", purpose, why="networks are trained with it", remedy="pip install 'learncast[torch]'")
+
+
 def lightning_package(instead: str) -> Any:
     """Lightning, under either of the names it is published by; `instead` says what to do without it."""
     for name in ("lightning", "pytorch_lightning"):

@@ -106,6 +106,12 @@ def plain_errors() -> Iterator[None]:
         raise typer.Exit(2) from error
     except BrokenPipeError:
         raise
+    except KeyboardInterrupt as error:
+        print("learncast: interrupted", file=sys.stderr)
+        raise typer.Exit(130) from error
+    except MemoryError as error:
+        print("learncast: this takes more than the memory holds; ask for less of it", file=sys.stderr)
+        raise typer.Exit(2) from error
     except OSError as error:
         print(f"learncast: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
         raise typer.Exit(2) from error

@@ -18,6 +18,7 @@ import numpy as np
 
 from learncast.errors import SchemaMismatch, suggestion
 from learncast.files import write_file
+from learncast.limits import file_size, readable
 from learncast.netcdf import packed, read
 
 if TYPE_CHECKING:
@@ -135,9 +136,9 @@ class Result:
         return save_dataset(self.dataset, path, kind=self.kind, provenance=self.provenance)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a file that `save` wrote, refusing any other."""
-        return cls(*load_dataset(path, kind=cls.kind))
+    def load(cls, path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Self:
+        """Read a file that `save` wrote, refusing any other, and one whose numbers take more than `most_bytes`."""
+        return cls(*load_dataset(path, kind=cls.kind, most_bytes=most_bytes))
 
 
 #: What a trajectory may hold: dimensions, meaning and units of every variable. A two-layer network's first and second
@@ -307,25 +308,15 @@ def save_dataset(dataset: xr.Dataset, path: str | os.PathLike[str], *, kind: str
     return write_file(path, packed(dataset.assign_attrs(stamps)))
 
 
-def load_dataset(path: str | os.PathLike[str], *, kind: str) -> tuple[xr.Dataset, Provenance]:
+def load_dataset(
+    path: str | os.PathLike[str], *, kind: str, most_bytes: int | None = None
+) -> tuple[xr.Dataset, Provenance]:
     """Read a Dataset that `save_dataset` wrote, refusing anything else."""
     source = Path(path)
-    if not source.is_file():
-        raise SchemaMismatch(
-            required=f"a saved {kind} must exist",
-            got=f"no file {source}",
-            why="there is nothing to load",
-            remedy="check the path",
-        )
-    try:
-        dataset = read(source)
-    except OSError as error:
-        raise SchemaMismatch(
-            required=f"{source} must be a NetCDF file",
-            got=str(error),
-            why="it cannot be read",
-            remedy=f"load a file written by the save method of a {kind}",
-        ) from error
+    file_size(source, f"a saved {kind}", why="there is nothing to load", error=SchemaMismatch)
+    remedy = f"load a file written by the save method of a {kind}"
+    with readable(source, remedy, kind="a NetCDF file", error=SchemaMismatch):
+        dataset = read(source, most_bytes=most_bytes)
     attributes = dict(dataset.attrs)
     found = attributes.pop("learncast_object", None)
     if attributes.pop("learncast_format", None) != FORMAT or found != kind:
@@ -337,7 +328,7 @@ def load_dataset(path: str | os.PathLike[str], *, kind: str) -> tuple[xr.Dataset
         )
     try:
         provenance = Provenance.from_attributes(attributes)
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise SchemaMismatch(
             required=f"{source} must say where its numbers come from",
             got=f"no readable provenance ({error})",

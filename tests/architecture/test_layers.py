@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "learncast"
 #: Lowest first. Rooms on one line are on one level and must not import each other.
 LAYERS = [
     {"errors", "citations", "threads"},
+    {"limits"},
     {"validation", "packages", "files", "netcdf", "progress"},
     {"trajectory"},
     {"tasks"},

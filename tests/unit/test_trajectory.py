@@ -76,7 +76,7 @@ def test_a_missing_file_is_refused(tmp_path):
 
 def test_a_file_that_is_not_netcdf_is_refused(tmp_path):
     (tmp_path / "notes.nc").write_text("not a NetCDF file")
-    with pytest.raises(SchemaMismatch, match=r"notes\.nc must be a NetCDF file, but got .+: it cannot be read"):
+    with pytest.raises(SchemaMismatch, match=r"notes\.nc must be a NetCDF file, but got .+: it is damaged"):
         Trajectory.load(tmp_path / "notes.nc")
 
 

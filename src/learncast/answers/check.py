@@ -213,7 +213,8 @@ def _unseen(study: Study) -> list[tuple[float, float, float, str]]:
         tried = followed([*stages, last], places, there, resample=False).descent_steps
         direct = followed([last], [there.target], there, resample=False).descent_steps
         promised = made.total / made.direct_total if made.direct_total > 0 else math.nan
-        came = f"{tried:,.0f} of {direct:,.0f} steps of direct training ({tried / direct:.0%}, promised {promised:.0%})"
+        part = tried / direct if direct > 0 else math.nan
+        came = f"{tried:,.0f} of {direct:,.0f} steps of direct training ({part:.0%}, promised {promised:.0%})"
         said = "advises direct training" if not stages else f"takes {came}"
         whose = "The other way round it" if found else "Made on half of the trials and followed on the other, a plan"
         found.append((promised, tried, direct, f"{whose} {said}."))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 import xarray as xr
 
 from learncast.assumptions import Assumption, Condition, exact
+from learncast.errors import SchemaMismatch
 from learncast.learnability.detection.detection import NOISES
+from learncast.limits import readable
 from learncast.trajectory import Result
 from learncast.validation import one_of
 
@@ -83,6 +88,40 @@ DECAYS = {
     "tempered": "as a power of the lag with an exponential end",
     "logarithmic": "with the logarithm of the lag",
 }
+
+
+#: What every window holds beside its layers: over which dimensions, and whether in words.
+VARIABLES = {
+    ("lag",): "envelope envelope_gate envelope_optimizer signal score tail_index scale envelope_fit",
+    ("lag", "side"): "signal_interval tail_index_interval scale_interval",
+    ("noise", "lag"): "required_sequences",
+    ("noise", "sample_size"): "window contiguous_window null_window",
+    ("unit",): "time_scale",
+    (): "critical_score threshold reach contiguous_reach reach_of_fourfold total_scale total_tail_index "
+    "decay_amplitude decay_rate decay_exponent decay_r_squared",
+}
+WORDS = {("lag",): "status", (): "decay_kind decay_status decay_implication"}
+
+
+def _check_variables(dataset: xr.Dataset) -> None:
+    """Every variable that a reader looks at is there, over its own dimensions, as numbers or as words."""
+    for kinds, table in (("biuf", VARIABLES), ("U", WORDS)):
+        for dims, names in table.items():
+            for name in names.split():
+                found = dataset[name]
+                if found.dims != ("layer", *dims) or found.dtype.kind not in kinds or 0 in found.shape:
+                    raise ValueError(f"{name} over {found.dims} of kind {found.dtype}")
+    for name in ("method", "signs", "optimizer"):
+        if not isinstance(dataset.attrs[name], str):
+            raise ValueError(f"{name} = {dataset.attrs[name]!r}")
+    if dataset["sequences"].ndim or not 1 <= int(dataset["sequences"]) <= 10**9:
+        raise ValueError(f"sequences = {dataset['sequences'].values}")
+    for name, size in (("lag", 1), ("sample_size", 1), ("layer", 0)):
+        values = dataset[name].values
+        if values.dtype.kind not in "iu" or (values < size).any() or (values[1:] <= values[:-1]).any():
+            raise ValueError(f"{name} that does not grow")
+    if [*dataset["layer"].values] != [*range(dataset.sizes["layer"])] or [*dataset["noise"].values] != [*NOISES]:
+        raise ValueError("other layers or noises")
 
 
 def summary(layer: xr.Dataset) -> str:
@@ -179,6 +218,16 @@ class LearnabilityWindow(Result):
     """
 
     kind = "window"
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Self:
+        """Read a file that `save` wrote, refusing any other, and one whose numbers take more than `most_bytes`."""
+        found = super().load(path, most_bytes=most_bytes)
+        with readable(Path(path), "save the window again", kind="a whole learnability window", error=SchemaMismatch):
+            _check_variables(found.dataset)
+            for layer in range(found.layers):
+                found.summary(layer), found.validity(layer)
+        return found
 
     @property
     def layers(self) -> int:

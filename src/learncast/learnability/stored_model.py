@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import math
+import pickletools
 import sys
 import warnings
+import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
 
-from learncast.errors import InvalidSpec, LearncastError
-from learncast.tasks.recorded.arrays import readable
+from learncast.errors import InvalidSpec, LearncastError, brief
+from learncast.limits import check_bytes, file_size, listed, readable, unadvised
 
 SEPARATOR = "|"
 
@@ -89,14 +95,43 @@ def load_weights(model: nn.Module, path: Path) -> None:
     if path.suffix != ".safetensors" and isinstance(stored.get("state_dict"), dict):
         stored = stored["state_dict"]
     try:
+        _check_tensors(stored, model.state_dict())
         model.load_state_dict(stored)
-    except (RuntimeError, TypeError, AttributeError) as error:
+    except Exception as error:  # a file may hold anything under any name
         raise InvalidSpec(
             required=f"{path} must hold the weights of this model",
-            got=" ".join(str(error).split()),
+            got=_words(error),
             why="weights of another model would be diagnosed in its place",
             remedy="store model.state_dict() of the model that the function builds",
         ) from error
+
+
+def _check_tensors(stored: dict[str, Any], own: dict[str, Any]) -> None:
+    """Compare what is stored with the model's own tensors, name by name."""
+    for name in own:
+        if name not in stored:
+            raise ValueError(f"no {name!r} among {listed(stored)}")
+    for name, value in stored.items():
+        if name not in own:
+            raise ValueError(f"{name!r}, which the model has not: it has {listed(own)}")
+        if isinstance(own[name], Tensor):
+            _check_tensor(repr(name), value, own[name])
+
+
+def _check_tensor(name: str, value: Any, own: Tensor) -> None:
+    """Refuse what is no finite tensor of a parameter's shape."""
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta or value.is_quantized:
+        raise ValueError(f"{name}, which is no plain tensor but {brief(value)}")
+    if value.shape != own.shape:
+        raise ValueError(f"{name} of shape {tuple(value.shape)} instead of {tuple(own.shape)}")
+    if value.is_complex() and not own.is_complex():
+        raise ValueError(f"{name} of kind {value.dtype} instead of {own.dtype}")
+    if not bool(torch.isfinite(value).all()):
+        raise ValueError(f"{int((~torch.isfinite(value)).sum())} NaN or infinite values in {name}")
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())[:400]
 
 
 def load_optimizer(optimizer: optim.Optimizer, model: nn.Module, path: Path) -> None:
@@ -117,13 +152,44 @@ def load_optimizer(optimizer: optim.Optimizer, model: nn.Module, path: Path) -> 
             _fill(optimizer, model, stored)
         else:
             optimizer.load_state_dict(stored)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        _check_optimizer(optimizer, model)
+    except Exception as error:  # a file may hold anything under any name
         raise InvalidSpec(
             required=f"{path} must hold the state of this {type(optimizer).__name__}",
-            got=f"{type(error).__name__}: {error}",
+            got=f"{type(error).__name__}: {_words(error)}",
             why="its step sizes are read from it",
             remedy="store optimizer.state_dict() as .pt, or stored_model.optimizer_tensors(...) as .safetensors",
         ) from error
+
+
+def _check_optimizer(optimizer: optim.Optimizer, model: nn.Module) -> None:
+    """Refuse settings and states that are not of the kind of the optimiser's own."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    for group in optimizer.param_groups:
+        for key, own in optimizer.defaults.items():
+            _check_setting(key, group.get(key), own)
+        for parameter in group["params"]:
+            for key, value in optimizer.state.get(parameter, {}).items():
+                name = f"{key!r} of {names.get(id(parameter), 'a parameter')!r}"
+                if key == "step" or (isinstance(value, Tensor) and value.dim() == 0):
+                    if not math.isfinite(float(value)) or (key == "step" and float(value) < 1):
+                        raise ValueError(f"{name} = {float(value):g}")
+                elif value is not None:
+                    _check_tensor(name, value, parameter)
+                    if key.endswith(("_sq", "square_avg")) and bool((value < 0).any()):
+                        raise ValueError(f"{name} with negative values, which should be squares")
+
+
+def _check_setting(key: str, value: Any, own: Any) -> None:
+    """Refuse a setting that is no number where the optimiser's own is one, or no pair of numbers."""
+    if isinstance(own, tuple) and len(value) == len(own):
+        for part, number in zip(value, own, strict=True):
+            _check_setting(key, part, number)
+    elif isinstance(own, bool) or own is None:
+        if value is not None and not isinstance(value, bool):
+            raise ValueError(f"{key} = {brief(value)}")
+    elif isinstance(own, tuple) or not 0 <= float(value) < math.inf:
+        raise ValueError(f"{key} = {brief(value)}")
 
 
 def optimizer_tensors(optimizer: optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
@@ -145,19 +211,11 @@ def _fill(optimizer: optim.Optimizer, model: nn.Module, stored: dict[str, Tensor
         owner, _, key = name.rpartition(SEPARATOR)
         if owner not in parameters:
             raise KeyError(f"{name} names no parameter of the model")
-        if value.dim() and value.shape != parameters[owner].shape:
-            raise ValueError(f"{name} has shape {tuple(value.shape)}, its parameter {tuple(parameters[owner].shape)}")
         optimizer.state[parameters[owner]][key] = value
 
 
 def _tensors(path: Path, what: str) -> dict[str, Any]:
-    if not path.is_file():
-        raise InvalidSpec(
-            required=f"the file of {what} must exist",
-            got=f"no file {path}",
-            why="they are needed",
-            remedy="check the path",
-        )
+    check_bytes(f"{path}: {what}", file_size(path, f"the file of {what}", why="they are needed"), remedy="store less")
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
@@ -170,6 +228,7 @@ def _tensors(path: Path, what: str) -> dict[str, Any]:
             why="other kinds cannot be read safely",
             remedy="store it with safetensors.torch.save_file",
         )
+    _check_pickled(path)
     try:
         with warnings.catch_warnings():  # torch warns of what is refused below anyway
             warnings.simplefilter("ignore")
@@ -177,7 +236,7 @@ def _tensors(path: Path, what: str) -> dict[str, Any]:
     except Exception as error:  # torch's reader raises almost anything on files that hold anything else
         raise InvalidSpec(
             required=f"{path} must hold tensors and plain numbers only",
-            got=" ".join(str(error).split())[:200],
+            got=unadvised(error),
             why="anything else in a .pt file is code that would run while it is read, and it is not run here",
             remedy="store the state_dict alone, best as .safetensors",
         ) from error
@@ -189,6 +248,42 @@ def _tensors(path: Path, what: str) -> dict[str, Any]:
             remedy="store model.state_dict()",
         )
     return stored
+
+
+#: What a state_dict is made of, beside storages and numbers.
+_PLAIN = {
+    "collections": {"OrderedDict"},
+    "torch": {"Size", "Tensor", "device"},
+    "torch.nn.parameter": {"Parameter"},
+    "torch._utils": {"_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_parameter", "_rebuild_parameter_with_state"},
+    "torch._tensor": {"_rebuild_from_type_v2"},
+    "torch.storage": set(),
+}
+
+
+def _check_pickled(path: Path) -> None:
+    """Look at a .pt file without reading it: how much it declares, and what it would call."""
+    with readable(path, "store the state_dict alone, best as .safetensors"):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                entries = archive.infolist()
+                check_bytes(f"{path}: its tensors", sum(entry.file_size for entry in entries), remedy="store less")
+                plans = [io.BytesIO(archive.read(one)) for one in entries if one.filename.endswith("data.pkl")]
+                found = {arg for plan in plans for code, arg, _ in pickletools.genops(plan) if code.name == "GLOBAL"}
+        else:
+            found = set()
+            with path.open("rb") as file, suppress(ValueError):  # torch's older files: five, then the numbers
+                for code, arg, _ in chain.from_iterable(pickletools.genops(file) for _ in range(5)):
+                    found |= {arg} if code.name == "GLOBAL" else set()
+    for module, _, name in sorted(str(one).partition(" ") for one in found):
+        known = name in _PLAIN.get(module, ()) or isinstance(getattr(torch, name, None), torch.dtype)
+        if not known and not (module in _PLAIN and name.endswith("Storage")):
+            raise InvalidSpec(
+                required=f"{path} must hold tensors and plain numbers only",
+                got=f"{module}.{name}"[:100],
+                why="anything else in a .pt file is code that would run while it is read, and it is not run here",
+                remedy="store the state_dict alone, best as .safetensors",
+            )
 
 
 def _unbuilt(place: str, got: str, remedy: str) -> InvalidSpec:

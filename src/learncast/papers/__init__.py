@@ -12,6 +12,7 @@ from learncast.dynamics.modes import ModeSolution
 from learncast.dynamics.solution import Solution
 from learncast.errors import UnsupportedModel
 from learncast.files import write_file
+from learncast.packages import torch_package
 from learncast.papers.paper import Paper, PaperFigure
 from learncast.papers.runs import Compute, PaperRun
 from learncast.progress import Progress, silent, within
@@ -31,6 +32,8 @@ __all__ = ["PAPERS", "Compute", "Paper", "PaperFigure", "PaperRun", "open_paper"
 def open_paper(name: str) -> Paper:
     """The paper of that name."""
     one_of("paper", name, tuple(PAPERS), why="these are the papers whose figures can be made")
+    if name == "learnability":
+        torch_package("to reproduce learnability")
     paper: Paper = import_module(PAPERS[name]).paper()
     return paper
 

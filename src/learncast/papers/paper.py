@@ -14,6 +14,7 @@ import xarray as xr
 
 from learncast.errors import InvalidSpec, suggestion
 from learncast.files import write_file
+from learncast.packages import torch_package
 from learncast.papers.runs import Compute, PaperRun, one_by_one, remembered
 from learncast.progress import Progress, silent
 from learncast.trajectory import Provenance, save_dataset, spec_hash
@@ -94,7 +95,11 @@ class Paper:
     def selected(self, name: str | None, preset: str) -> tuple[PaperFigure, ...]:
         """The figures of that name or number, or all; the preset must be one of the paper's."""
         one_of("preset", preset, self.presets, why="it says how much is trained for a figure")
-        return self.figures if name is None else self.chosen(name)
+        found = self.figures if name is None else self.chosen(name)
+        trained = [figure.name for figure in found if figure.trained]
+        if trained:
+            torch_package(f"for figure {trained[0]} of {self.name}")
+        return found
 
     def chosen(self, name: str) -> tuple[PaperFigure, ...]:
         """The figure of that name, or all panels of the figure of that number."""

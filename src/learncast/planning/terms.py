@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec, suggestion
+from learncast.limits import tables_of
 from learncast.planning.grounds.ground import GOALS
 from learncast.tasks.task import Task
 from learncast.trajectory import spec_hash
@@ -114,15 +114,7 @@ class Terms:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Terms:
         """Read terms from a TOML file."""
-        try:
-            return cls.from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InvalidSpec(
-                required=f"{path} must be a TOML file of terms",
-                got=str(error),
-                why="it cannot be read",
-                remedy="write one with Terms.save",
-            ) from error
+        return cls.from_dict(tables_of(Path(path), "the file of terms", why="it says what is asked of a plan"))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the terms to a TOML file."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learncast.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
+from learncast.limits import readable
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.responses.bootstrap import LEVEL, Resampling, bounds
@@ -124,23 +125,26 @@ class Response:
         """
         dataset, provenance = load_dataset(path, kind="response")
         check_network(network)
-        number = None if isinstance(source, tuple | list) else int(dataset.attrs["trials"])
-        stream = trials_of(source, number, 0, provenance.seed or 0)
-        replicas = dataset.sizes["replica"]
-        if spec_hash(stream.hash, network.hash, replicas) != provenance.spec_hash:
-            raise SchemaMismatch(
-                required=f"{path} must hold responses of this network to these trials",
-                got=f"those of {dataset.attrs['activation']} units to {dataset.attrs['task']!r}",
-                why="the statistics would be of other trials or other weights",
-                remedy="pass the trials and the network they were measured with, or measure again",
+        with readable(Path(path), "measure it again", kind="a whole response", error=SchemaMismatch):
+            number = None if isinstance(source, tuple | list) else int(dataset.attrs["trials"])
+            stream = trials_of(source, number, 0, provenance.seed or 0)
+            replicas = dataset.sizes["replica"]
+            if spec_hash(stream.hash, network.hash, replicas) != provenance.spec_hash:
+                raise SchemaMismatch(
+                    required=f"{path} must hold responses of this network to these trials",
+                    got=f"those of {dataset.attrs['activation']} units to {dataset.attrs['task']!r}",
+                    why="the statistics would be of other trials or other weights",
+                    remedy="pass the trials and the network they were measured with, or measure again",
+                )
+            if network.activation == "relu":
+                rows = [np.concatenate([dataset[n].values[None], dataset[f"{n}_replicas"].values]) for n in FEATURES]
+                return cls(network, stream, Features(dataset["recurrence"].values[::2], *rows))
+            resampling, recurrence = Resampling.of(stream, replicas), _recurrences(network)[0]
+            ends = np.append(0.0, dataset["panel_end"].values)
+            coefficients, error = dataset["coefficients"].values, float(dataset["interpolation_error"])
+            return cls(
+                network, stream, Table(stream, network, float(recurrence), resampling, ends, coefficients, error)
             )
-        if network.activation == "relu":
-            rows = [np.concatenate([dataset[n].values[None], dataset[f"{n}_replicas"].values]) for n in FEATURES]
-            return cls(network, stream, Features(dataset["recurrence"].values[::2], *rows))
-        resampling, recurrence = Resampling.of(stream, replicas), _recurrences(network)[0]
-        ends = np.append(0.0, dataset["panel_end"].values)
-        coefficients, error = dataset["coefficients"].values, float(dataset["interpolation_error"])
-        return cls(network, stream, Table(stream, network, float(recurrence), resampling, ends, coefficients, error))
 
     def moved(self, network: Activated) -> Response:
         """The same statistics for a network whose input and output weights have moved."""

@@ -40,9 +40,9 @@ class TrainingRun(Trajectory):
     module: nn.Module = field(default_factory=nn.Identity)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> TrainingRun:
+    def load(cls, path: str | os.PathLike[str], *, most_bytes: int | None = None) -> TrainingRun:
         """Read a file that `save` wrote, refusing any other, also one of a forecast."""
-        found = super().load(path)
+        found = super().load(path, most_bytes=most_bytes)
         if "stage_steps" not in found.dataset.attrs:
             raise SchemaMismatch(
                 required=f"{path} must hold a training run",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec, suggestion
+from learncast.limits import check_bytes
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
@@ -183,6 +184,10 @@ class Study(StudyFile[StudySection]):
 
     def _network(self, section: NetworkSection) -> LinearRNN | TwoLayer:
         task = self._target if self._target is not None else self.sequence[0][0]
+        if section.weights is None:
+            units = section.hidden_size
+            taken = 8 * units * (units * (not isinstance(section, TwoLayerSection)) + task.inputs + task.outputs)
+            check_bytes(f"a network of {units:,} units", taken, remedy="make hidden_size smaller")
         kind: type[Any] = TwoLayer if isinstance(section, TwoLayerSection) else LinearRNN
         if section.weights is not None:
             path, names = self.folder / section.weights, tuple(field.name for field in fields(kind))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from learncast.errors import InvalidSpec, LearncastError, brief, suggestion
+from learncast.limits import tables_of
 
 #: Keys of a study whose values name files.
 FILES = ("data", "weights")
@@ -105,10 +105,11 @@ class Given(NamedTuple, Generic[Kind]):
     source: str
 
     @classmethod
-    def read(cls, kind: type[Kind], path: str | Path) -> Given[Kind]:
-        """Read a file and check its keys."""
+    def read(cls, kind: type[Kind], path: str | Path, *, most_bytes: int | None = None) -> Given[Kind]:
+        """Read a file and check its keys; its text may take a mebibyte unless `most_bytes` allows more."""
         source = Path(path)
-        return cls(checked(kind, tables_from(source, why=kind.absence), str(source)), source.parent, str(source))
+        tables = tables_of(source, "the study file", why=kind.absence, most_bytes=most_bytes)
+        return cls(checked(kind, tables, str(source)), source.parent, str(source))
 
 
 class StudyFile(Generic[Kind]):
@@ -130,9 +131,9 @@ class StudyFile(Generic[Kind]):
         self.section, self.folder, self.source = section, folder, source
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read and check a study file."""
-        return cls(*Given.read(cls.sections, path))
+    def load(cls, path: str | Path, *, most_bytes: int | None = None) -> Self:
+        """Read and check a study file; its text may take a mebibyte unless `most_bytes` allows more."""
+        return cls(*Given.read(cls.sections, path, most_bytes=most_bytes))
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any], *, folder: Path, source: str) -> Self:
@@ -147,23 +148,6 @@ class StudyFile(Generic[Kind]):
 
     def _tables(self) -> dict[str, Any]:
         return self.section.model_dump(mode="json", exclude_none=True)
-
-
-def tables_from(source: Path, *, why: str) -> dict[str, Any]:
-    """The tables of a TOML file; `why` says what its absence means."""
-    if not source.is_file():
-        raise InvalidSpec(
-            required="the study file must exist", got=f"no file {source}", why=why, remedy="check the path"
-        )
-    try:
-        return tomllib.loads(source.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidSpec(
-            required=f"{source} must be a TOML file",
-            got=str(error),
-            why="it cannot be read",
-            remedy="correct the line it names",
-        ) from error
 
 
 def to_toml(tables: dict[str, Any], path: str = "") -> str:

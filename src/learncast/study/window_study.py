@@ -9,6 +9,7 @@ import numpy as np
 
 from learncast.errors import InvalidSpec
 from learncast.learnability.question import grouped
+from learncast.limits import check_bytes
 from learncast.study.sections import WindowStudySection
 from learncast.study.study_file import StudyFile, located
 from learncast.tasks.delays import multi_lag_trials
@@ -28,7 +29,12 @@ class WindowStudy(StudyFile[WindowStudySection]):
 
     def settings(self) -> dict[str, dict[str, Any]]:
         """Keywords of the model, its optimiser and its training."""
-        training = self.section.training
+        training, model = self.section.training, self.section.model
+        # Four gates, and three copies: gradients and an optimiser's two averages.
+        taken = 64 * model.hidden_size * (model.hidden_size + self.section.task.inputs) * (model.layers or 1)
+        check_bytes(f"{self.source}: a cell of {model.hidden_size:,} units", taken, remedy="make hidden_size smaller")
+        batch = 8 * training.batch * self.section.task.steps * (self.section.task.inputs + model.hidden_size)
+        check_bytes(f"{self.source}: a batch of {training.batch:,} sequences", batch, remedy="make batch smaller")
         own = training.model_dump(include={"learning_rate", "weight_decay", "momentum"}, exclude_none=True)
         return {
             "model": self.section.model.model_dump(exclude_none=True),
@@ -50,6 +56,8 @@ class WindowStudy(StudyFile[WindowStudySection]):
             keywords: dict[str, Any] = {**task.model_dump(include=keys), "direction": task.inputs}
             rngs = np.random.default_rng(task.seed).spawn(2)
             train, diagnose = task.sequences, self.section.window.sequences
+            taken = 8 * (train + diagnose) * task.steps * (task.inputs + 1)
+            check_bytes(f"{train + diagnose:,} sequences", taken, remedy="draw fewer or shorter ones")
             return multi_lag_trials(train, rngs[0], **keywords), multi_lag_trials(diagnose, rngs[1], **keywords)
 
     def _recorded(self, path: Path) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:

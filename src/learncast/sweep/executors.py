@@ -392,6 +392,16 @@ def _signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _client(dask: Any, place: Any) -> Any:
+    """A client; where a machine is so busy that dask's loop does not start in its ten seconds it is asked again."""
+    for _ in range(3):
+        try:
+            return dask.Client(place, timeout="10s", set_as_default=False)
+        except AssertionError:
+            continue
+    raise OSError("dask's event loop does not start")
+
+
 class Cluster(Executor):
     """A dask cluster: one started here, or one that runs already.
 
@@ -428,7 +438,7 @@ class Cluster(Executor):
         try:
             place = self._cluster if self._cluster is not None else self.scheduler
             # Not the default one: a client that failed would stay that for whatever else uses dask in this process.
-            self._client = dask.Client(place, timeout="10s", set_as_default=False)
+            self._client = _client(dask, place)
         except (OSError, ValueError) as error:  # nobody there, or no address at all
             raise InvalidSpec(
                 required=f"a dask scheduler must answer at {self.scheduler}",

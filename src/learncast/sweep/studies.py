@@ -17,10 +17,12 @@ from learncast.answers.forecast import forecast
 from learncast.answers.plan import planned
 from learncast.answers.window import rehearsed_window
 from learncast.errors import InvalidSpec
+from learncast.limits import tables_of
+from learncast.packages import torch_package
 from learncast.planning.grounds.choice import ground_for
 from learncast.practice.stage import Stage
 from learncast.study import Study, WindowStudy
-from learncast.study.study_file import Section, absolute, checked, located, tables_from
+from learncast.study.study_file import Section, absolute, checked, located
 from learncast.sweep.grid import SEED, Axis, Grid
 from learncast.sweep.spec import Spec, canonical, file_hashes, placed
 from learncast.sweep.sweeping import Sweep
@@ -42,7 +44,7 @@ class SweepSection(Section):
 def sweep_of(path: str | Path) -> Sweep:
     """Read and check a study file with a [sweep]; every value of the grid is tried once."""
     source = Path(path)
-    raw = tables_from(source, why="there is nothing to sweep")
+    raw = tables_of(source, "the study file", why="there is nothing to sweep")
     if "sweep" not in raw:
         raise InvalidSpec(
             required=f"{source} must have a [sweep]",
@@ -51,6 +53,8 @@ def sweep_of(path: str | Path) -> Sweep:
             remedy='add [sweep] with command = "forecast" and [sweep.grid] with what varies',
         )
     section = checked(SweepSection, raw.pop("sweep"), str(source), "sweep")
+    if section.command in ("check", "train", "window"):
+        torch_package(f"to sweep {section.command}")
     for key in section.options:
         one_of(f"an option of {section.command}", key, QUESTIONS[section.command].options, why="it would be ignored")
     folder = source.parent.resolve()

@@ -26,7 +26,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from learncast.errors import InvalidSpec, LearncastError
+from learncast.errors import InvalidSpec, LearncastError, SchemaMismatch
+from learncast.limits import readable
 from learncast.packages import package
 from learncast.validation import between
 from learncast.web.panel import csv_of, plain
@@ -319,6 +320,9 @@ def explored(host: str, port: int, window: Path | None, *, browse: bool) -> None
         from learncast.learnability.learnability_window import LearnabilityWindow
 
         opened = LearnabilityWindow.load(window)
+        with readable(window, "save the window again", kind="a window that can be drawn", error=SchemaMismatch):
+            room = window_room(opened)
+            room.parts["window"](room.state())
     with _listening(host, port) as listener:
         app = application(opened, (*LOOPBACK, _bracketed(host), *_own_names(host)))
         address = f"http://{_bracketed(host)}:{listener.getsockname()[1]}/"
@@ -345,10 +349,7 @@ def _serve(app: FastAPI, listener: socket.socket) -> None:
     )
     # Threads that compute take turns with the one that answers; it should not wait long for them.
     sys.setswitchinterval(0.0005)
-    try:
-        uvicorn.Server(config).run(sockets=[listener])
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 def _listening(host: str, port: int) -> socket.socket:

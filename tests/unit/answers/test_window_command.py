@@ -293,6 +293,107 @@ def test_optimisers_that_do_not_fit(own, arguments, words):
     assert words in refused(*call(folder), *files)
 
 
+def shaped(folder, name, inputs=(128, 16, 2), targets=(128, 16, 1)):
+    rng = np.random.default_rng(0)
+    np.savez(folder / name, inputs=rng.standard_normal(inputs), targets=rng.standard_normal(targets))
+    return ("--model", f"{folder / 'net.py'}:build", "--weights", folder / "net.pt", "--data", folder / name)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        ({"inputs": (128, 16, 3)}, "whose recurrent block takes 2 channels, but got inputs of shape (128, 16, 3)"),
+        ({"targets": (128, 16, 2)}, "shaped like the model's answers (128, 16, 1), or like their last step (128, 1)"),
+        ({"targets": (128, 16)}, "shaped like the model's answers (128, 16, 1)"),
+        ({"inputs": (16, 128, 2), "targets": (128, 1)}, "which seem to have their steps first"),
+        ({"inputs": (4, 128, 2), "targets": (4, 128, 1)}, "at least 16 sequences are needed"),
+        ({"inputs": (128, 2)}, "inputs must have 3 dimensions"),
+    ],
+)
+def test_sequences_that_are_not_the_model_s(own, tmp_path, shapes, words):
+    (tmp_path / "net.py").write_text(BUILD, encoding="utf-8")
+    (tmp_path / "net.pt").write_bytes((own[0] / "net.pt").read_bytes())
+    assert words in refused(*shaped(tmp_path, "shaped.npz", **shapes))
+
+
+def state(own, name):
+    return torch.load(own[0] / name, weights_only=True)
+
+
+def first(stored):
+    """The first tensor of a state that is no number, and whose it is."""
+    tables = stored["state"].values() if "state" in stored else [stored]
+    return next((table, key) for table in tables for key, value in table.items() if value.dim())
+
+
+def bent(stored, change):
+    table, key = first(stored)
+    table[key] = change(table[key])
+    return stored
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda s: bent(s, lambda t: t[:, :-1]), "of shape (1, 3) instead of (1, 4)"),
+        (lambda s: bent(s, lambda t: t * torch.nan), "4 NaN or infinite values in 'weights'"),
+        (lambda s: bent(s, lambda t: t.to_sparse()), "must hold tensors and plain numbers only"),
+        (lambda s: bent(s, lambda t: t + 1j), "of kind torch.complex64 instead of torch.float32"),
+        (lambda s: bent(s, lambda t: t[:1, :1].expand(10**6, 10**6)), "of shape (1000000, 1000000) instead"),
+        (lambda s: {k: v for k, v in s.items() if k != "block.bias_hh_l0"}, "no 'block.bias_hh_l0' among"),
+        (lambda s: {**s, "other": torch.zeros(3)}, "'other', which the model has not"),
+        (lambda s: {**s, 3: 5}, "3, which the model has not"),
+        (lambda s: [s], "must hold a state_dict, but got list"),
+        (lambda s: {**s, "more": bytearray(10)}, "must hold tensors and plain numbers only"),
+    ],
+)
+def test_weights_that_are_not_the_model_s(own, tmp_path, change, words):
+    torch.save(change(state(own, "net.pt")), tmp_path / "bent.pt")
+    assert words in refused(*call(own[0])[:2], "--weights", tmp_path / "bent.pt", "--data", own[0] / "data.npz")
+
+
+def group(stored, **settings):
+    stored["param_groups"][0].update(settings)
+    return stored
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda s: bent(s, lambda t: t[:, :-1]), "'exp_avg' of 'weights' of shape (1, 3) instead of (1, 4)"),
+        (lambda s: bent(s, lambda t: t * torch.nan), "4 NaN or infinite values in 'exp_avg' of 'weights'"),
+        (lambda s: group(s, lr=float("nan")), "lr = nan"),
+        (lambda s: group(s, betas=(0.9,)), "betas = (0.9,)"),
+        (lambda s: group(s, betas="ab"), "could not convert"),
+        (lambda s: group(s, amsgrad="yes"), "amsgrad = 'yes'"),
+        (lambda s: group(s, params=[0]), "parameter group"),
+        (lambda s: {"state": s["state"]}, "KeyError"),
+        (lambda s: {**s, "state": 3}, "must hold the state of this AdamW"),
+    ],
+)
+def test_states_that_are_not_the_optimiser_s(own, tmp_path, change, words):
+    torch.save(change(state(own, "opt.pt")), tmp_path / "bent.pt")
+    assert words in refused(*call(own[0], "pair"), "--optimizer-state", tmp_path / "bent.pt")
+
+
+@pytest.mark.parametrize("name", ["net.pt", "net.safetensors", "data.npz"])
+def test_files_that_end_too_soon(own, tmp_path, name):
+    content = (own[0] / name).read_bytes()
+    (tmp_path / name).write_bytes(content[: len(content) // 2])
+    given = [
+        tmp_path / name if isinstance(one, Path) and one.name == name else one for one in call(own[0], weights=name)
+    ]
+    if name == "data.npz":
+        given[3] = own[0] / "net.pt"
+    assert f"{name} must" in refused(*given)
+
+
+def test_an_older_file_of_weights_is_read_too(own, tmp_path):
+    torch.save(state(own, "net.pt"), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    arguments = (*call(own[0])[:2], "--weights", tmp_path / "old.pt", "--data", own[0] / "data.npz", "--lags", "1,2")
+    assert run(*arguments).exit_code == 0
+
+
 def test_a_place_that_is_none():
     from learncast.learnability.stored_model import built_model
 

@@ -160,10 +160,10 @@ def test_terms_from_a_table() -> None:
 
 
 def test_a_file_that_is_no_terms_is_refused(tmp_path: Any) -> None:
-    assert "must be a TOML file of terms" in refused(lambda: Terms.load(tmp_path / "missing.toml"))
+    assert "the file of terms must exist" in refused(lambda: Terms.load(tmp_path / "missing.toml"))
     broken = tmp_path / "broken.toml"
     broken.write_text("accuracy = ")
-    assert "broken.toml must be a TOML file of terms" in refused(lambda: Terms.load(broken))
+    assert "broken.toml must be a TOML file" in refused(lambda: Terms.load(broken))
     other = tmp_path / "other.toml"
     other.write_text("[target]\nfamily = 'integration'\n")
     assert "terms are accuracy" in refused(lambda: Terms.load(other))

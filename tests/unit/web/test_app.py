@@ -50,7 +50,7 @@ def server():
         yield process, int(address[1])
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
-        assert process.returncode == 0
+        assert process.returncode == 130
         assert "Traceback" not in errors  # it does say which requests were no HTTP
     finally:
         process.kill()

@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.errors import InvalidSpec, LearncastError, UnsupportedModel
 from learncast.learnability.replay.recurrent_layer import RecurrentLayer, recurrent_layers, recurrent_module
 from learncast.learnability.replay.replay import Replay
+from learncast.limits import unadvised
 from learncast.validation import FloatArray, real_array
 
 Loss = Callable[[Any, Any], Tensor]
@@ -70,7 +71,7 @@ def capture(model: nn.Module, inputs: Any, targets: Any = None, loss: Loss | Non
     _, module = recurrent_module(model)
     tap = _Tap(module, differentiate=loss is not None)
     with _untouched(model), torch.set_grad_enabled(loss is not None), tap.attached():
-        prediction = model(inputs)
+        prediction = _answered(model, inputs)
         if tap.calls != 1:
             raise UnsupportedModel(
                 required="the model must call its recurrent block once per forward pass",
@@ -78,11 +79,50 @@ def capture(model: nn.Module, inputs: Any, targets: Any = None, loss: Loss | Non
                 why="the lags are counted inside one call over the whole sequence",
                 remedy="give the block the whole sequence at once",
             )
-        deltas = None if loss is None else tap.deltas(loss(prediction, targets))
+        deltas = None if loss is None else tap.deltas(_lost(loss, prediction, targets))
     first = bool(getattr(module, "batch_first", True))
     inputs_, outputs = (tuple(_batch_first(x, first) for x in side) for side in (tap.inputs, tap.outputs))
     blame = None if deltas is None else tuple(_batch_first(x, first) for x in deltas)
     return Capture(layers, inputs_, outputs, tuple(tap.initial), blame)
+
+
+def _answered(model: nn.Module, inputs: Any) -> Any:
+    """What the model answers; inputs that it cannot take are refused with the shapes of both."""
+    try:
+        return model(inputs)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        if isinstance(error, LearncastError):
+            raise
+        _, module = recurrent_module(model)
+        channels = getattr(module, "input_size", None)
+        raise InvalidSpec(
+            required="the model must take the inputs"
+            + ("" if channels is None else f", whose recurrent block takes {channels} channels"),
+            got=f"inputs of shape {shape_of(inputs)} ({unadvised(error)})",
+            why="it is diagnosed by its own answers",
+            remedy="put sequences, steps and channels where the model expects them",
+        ) from error
+
+
+def _lost(loss: Loss, prediction: Any, targets: Any) -> Any:
+    """The loss of the answers; targets that it cannot take are refused with the shapes of both."""
+    try:
+        return loss(prediction, targets)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        if isinstance(error, LearncastError):
+            raise
+        raise InvalidSpec(
+            required="the loss must take the model's answers and the targets",
+            got=f"answers of shape {shape_of(prediction)} and targets of shape {shape_of(targets)} "
+            f"({unadvised(error)})",
+            why="each sequence is judged by its own targets",
+            remedy="reshape the targets, or change the loss",
+        ) from error
+
+
+def shape_of(value: Any) -> Any:
+    """The shape of a tensor, or what else it is."""
+    return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
 
 
 def replays(model: nn.Module, inputs: Any) -> tuple[Replay, ...]:
@@ -340,7 +380,8 @@ def checked_sequences(
             required=f"targets must hold one entry for each of the {number} sequences, per step or at the end",
             got=f"targets of shape {tuple(targets.shape)} for inputs of shape {tuple(inputs.shape)}",
             why="each sequence is judged by its own targets",
-            remedy="put the sequences of targets where those of inputs are",
+            remedy="put the sequences of targets where those of inputs are"
+            + (", which seem to have their steps first" if targets.shape[:1] == inputs.shape[1 - axis :][:1] else ""),
         )
     weights = next(module.parameters())
     order = np.random.default_rng([STREAM, seed]).permutation(number)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec, LearncastError, suggestion
+from learncast.errors import InvalidSpec, suggestion
+from learncast.limits import allowed, check_bytes, file_size, listed, readable
+from learncast.netcdf import own_items
 from learncast.packages import package
 
-#: Bytes that the arrays read from one file may take, unless told.
-MOST_BYTES = 2**31
 #: Bytes of one number of MATLAB's classes of more than one.
 MATLAB = {"double": 8, "single": 4, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4, "int16": 2, "uint16": 2}
 
@@ -31,6 +30,7 @@ class ArrayFile(Mapping[str, Any]):
     read : callable
         Reads one array by its name.
     most_bytes : int
+        That one array may take.
     """
 
     def __init__(self, path: Path, sizes: Mapping[str, int], read: Callable[[str], Any], most_bytes: int) -> None:
@@ -55,36 +55,20 @@ class ArrayFile(Mapping[str, Any]):
         if name not in self:
             raise InvalidSpec(
                 required=f"{self.path} must hold the array {name!r} that {key} names",
-                got=f"arrays {', '.join(sorted(self)) or 'none'}",
+                got=f"arrays {listed(sorted(self))}",
                 why="it is read as part of the task",
                 remedy=suggestion(name, tuple(self)) or "name one of these",
             )
         return self[name]
 
 
-def check_bytes(what: str, size: int, most_bytes: int) -> None:
-    """Refuse to read what would take more than `most_bytes`."""
-    if size > most_bytes:
-        raise InvalidSpec(
-            required=f"{what} must take at most {most_bytes / 2**30:.3g} GiB",
-            got=f"{size / 2**30:.3g} GiB",
-            why="it would exhaust memory",
-            remedy="raise most_bytes if there is room, or keep fewer trials, steps or channels",
-        )
-
-
-def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_bytes: int = MOST_BYTES) -> ArrayFile:
+def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_bytes: int | None = None) -> ArrayFile:
     """The named arrays of a file; `key` is the word of the study that names it.
 
     `others` are further kinds that it might have been.
     """
-    if not path.is_file():
-        raise InvalidSpec(
-            required=f"the file that {key} names must exist",
-            got=f"no file {path}",
-            why="its arrays are needed",
-            remedy="give its path relative to the study file",
-        )
+    remedy = "give its path relative to the study file"
+    file_size(path, f"the file that {key} names", why="its arrays are needed", remedy=remedy)
     kind = path.suffix.lower()
     if kind not in READERS:
         raise InvalidSpec(
@@ -94,7 +78,7 @@ def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_byte
             remedy="export trials as arrays (trials, steps, channels), from NWB too, e.g. with np.savez",
         )
     with readable(path):
-        return ArrayFile(path, *READERS[kind](path), most_bytes)
+        return ArrayFile(path, *READERS[kind](path), allowed(most_bytes))
 
 
 def arrays_named(path: Path, key: str, names: tuple[str, ...], *, why: str, remedy: str = "") -> list[Any]:
@@ -104,7 +88,7 @@ def arrays_named(path: Path, key: str, names: tuple[str, ...], *, why: str, reme
     if missing:
         raise InvalidSpec(
             required=f"{path} must hold {(' and ' if key == 'data' else ', ').join(names)}",
-            got=f"arrays {', '.join(sorted(arrays)) or 'none'}",
+            got=f"arrays {listed(sorted(arrays))}",
             why=why,
             remedy=remedy or f"add {', '.join(missing)}",
         )
@@ -131,6 +115,8 @@ def _npy_array(file: Any, size: int) -> Any:
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, kind = header(file)
     number = math.prod(shape)
+    if kind.hasobject:
+        raise ValueError("objects, which only running a part of the file could restore")
     if number * kind.itemsize > size:
         raise ValueError(f"it claims {number} numbers and holds {size} bytes")
     file.seek(0)
@@ -143,7 +129,7 @@ def _npy_array(file: Any, size: int) -> Any:
 
 def _npy(path: Path) -> Directory:
     # Mapped, not read: trials are then read a chunk at a time.
-    return {path.name: path.stat().st_size}, lambda name: np.load(path, mmap_mode="r", allow_pickle=False)
+    return {path.name: path.stat().st_size}, lambda name: np.lib.format.open_memmap(path, mode="r")
 
 
 def _safetensors(path: Path) -> Directory:
@@ -182,7 +168,7 @@ def _mat73(path: Path) -> Directory:
             return _uncelled(found)
 
     with h5py.File(path) as file:
-        sizes = {name: int(item.nbytes) for name, item in file.items() if isinstance(item, h5py.Dataset)}
+        sizes = {name: int(item.nbytes) for name, item in own_items(file).items()}
     return sizes, read
 
 
@@ -198,19 +184,3 @@ READERS: dict[str, Callable[[Path], Directory]] = {
     ".npy": _npy,
     ".mat": _mat,
 }
-
-
-@contextmanager
-def readable(path: Path, remedy: str = "write it again") -> Iterator[None]:
-    """Say in words that a file is damaged, whatever that makes its reader raise."""
-    try:
-        yield
-    except LearncastError:
-        raise
-    except Exception as error:
-        raise InvalidSpec(
-            required=f"{path} must be readable",
-            got=f"{type(error).__name__}: {error}",
-            why="it is damaged or of another kind",
-            remedy=remedy,
-        ) from error

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec
-from learncast.tasks.recorded.arrays import MOST_BYTES, ArrayFile, arrays_from, check_bytes
+from learncast.limits import listed
+from learncast.tasks.recorded.arrays import ArrayFile, arrays_from
 from learncast.tasks.recorded.tables import SUFFIXES, from_table
 from learncast.tasks.task import Task
 
@@ -30,7 +31,7 @@ def from_file(
     classes: int | Sequence[Any] | None = None,
     centre: bool = False,
     scale: str = "none",
-    most_bytes: int = MOST_BYTES,
+    most_bytes: int | None = None,
     **layout: Any,
 ) -> Task:
     """Build a task from recorded trials, or from statistics, in a file.
@@ -48,8 +49,8 @@ def from_file(
         task's statistics. In a table they are columns.
     classes, centre, scale
         As in `Task.from_samples`.
-    most_bytes : int
-        Most memory that one array of the file may take.
+    most_bytes : int, optional
+        Most memory that one array of the file, or its table, may take; 2 GiB by default.
     **layout
         `trial`, `step` and `at` of `from_table`.
     """
@@ -58,10 +59,9 @@ def from_file(
     named: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     options: dict[str, Any] = {"name": name or path.stem, "centre": centre, "scale": scale}
     if path.suffix.lower() in SUFFIXES and path.is_file():
-        check_bytes(f"{path}: the table", path.stat().st_size, most_bytes)
         if lengths is not None:
             raise _misplaced("lengths", "a file of arrays", path, "a table's rows say how long each trial is")
-        return from_table(path, **named, **layout, classes=classes, **options)
+        return from_table(path, **named, **layout, classes=classes, **options, most_bytes=most_bytes)
     arrays = arrays_from(path, "data", others=SUFFIXES, most_bytes=most_bytes)
     if layout:
         kinds = f"a table ({' or '.join(SUFFIXES)})"
@@ -75,7 +75,7 @@ def from_file(
         return Task(power, cross, arrays.get("target_covariance"), name=options["name"])
     raise InvalidSpec(
         required=f"{path} must hold inputs and targets, or input_covariance and cross_covariance",
-        got=f"arrays {', '.join(sorted(arrays)) or 'none'}",
+        got=f"arrays {listed(sorted(arrays))}",
         why="a task is made of one or the other",
         remedy="save it with np.savez(file, inputs=..., targets=...), or name its arrays with inputs and targets",
     )

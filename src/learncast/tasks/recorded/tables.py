@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,13 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.errors import InvalidSpec, suggestion
+from learncast.errors import InvalidSpec, brief, suggestion
+from learncast.limits import allowed, check_bytes, file_size, listed, readable
 from learncast.packages import package
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray, one_of
 
 #: Kinds of table that can be read.
 SUFFIXES = (".csv", ".parquet")
+#: Bytes that one cell takes while a table is read.
+CELL = 80
 
 
 def from_table(
@@ -35,6 +39,7 @@ def from_table(
     name: str | None = None,
     centre: bool = False,
     scale: str = "none",
+    most_bytes: int | None = None,
 ) -> Task:
     """Estimate a task from a long table of recorded trials.
 
@@ -60,9 +65,11 @@ def from_table(
         What to call it; the file's name by default.
     centre, scale
         As in `Task.from_samples`, nothing by default.
+    most_bytes : int, optional
+        Most memory that a file's rows and columns may take; 2 GiB by default.
     """
     one_of("at", at, ("end", "every_step"), why="targets come at one of these times")
-    source, frame = _frame(table)
+    source, frame = _frame(table, most_bytes)
     x_names = _columns(frame, inputs, "input", source)
     if labels is None and targets is None and "labels" in frame.columns:
         labels = None if any(str(column).lower().startswith("target") for column in frame.columns) else "labels"
@@ -89,7 +96,7 @@ def from_table(
     if len(rows.names) < 2:
         raise InvalidSpec(
             required=f"{source} must hold at least two trials",
-            got=f"one, {rows.names[0]!r} in column {trial!r}",
+            got=f"one, {brief(rows.names[0])} in column {trial!r}",
             why="covariances cannot be estimated from one trial",
             remedy="record more trials, or check that the column tells trials apart",
         )
@@ -113,7 +120,7 @@ def from_table(
     )
 
 
-def _frame(table: Any) -> tuple[str, Any]:
+def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
     """What to call the table, and the table as a pandas frame."""
     if not isinstance(table, str | os.PathLike):
         if not (hasattr(table, "columns") and hasattr(table, "to_numpy")):
@@ -132,14 +139,11 @@ def _frame(table: Any) -> tuple[str, Any]:
             why="other kinds cannot be read",
             remedy="write it as csv, or pass a pandas DataFrame",
         )
-    if not path.is_file():
-        raise InvalidSpec(
-            required="the table must exist", got=f"no file {path}", why="it holds the trials", remedy="check the path"
-        )
-    return str(path), _read(path)
+    check_bytes(f"{path}: the table", file_size(path, "the table", why="it holds the trials"), most_bytes)
+    return str(path), _read(path, allowed(most_bytes))
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, most_bytes: int) -> Any:
     """A file as a pandas frame, its numbers as they stand there."""
     import pandas  # xarray brings it
 
@@ -149,22 +153,39 @@ def _read(path: Path) -> Any:
         remedy = "pip install 'learncast[tables]', or write the table as .csv"
         package("pyarrow", "to read .parquet files", why="it is part of the tables extra", remedy=remedy)
         read = partial(pandas.read_parquet, engine="pyarrow")
-    try:
-        return read(path)
-    except pandas.errors.EmptyDataError as error:
-        raise InvalidSpec(
-            required=f"{path} must have a header and a row for every step of every trial",
-            got="an empty file",
-            why="there is nothing to estimate from",
-            remedy="write the trials into it",
-        ) from error
-    except Exception as error:  # whatever damage makes pandas or pyarrow raise
-        raise InvalidSpec(
-            required=f"{path} must be a table",
-            got=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}",
-            why="it is damaged or of another kind",
-            remedy="write it again",
-        ) from error
+    with readable(path, kind="a table"):
+        rows, columns = _counted(path) if path.suffix.lower() == ".csv" else _stated(path)
+        taken = rows * columns * CELL + 8 * columns**2  # the covariances of its channels
+        check_bytes(f"{path}: a table of {columns:,} columns and {rows:,} rows", taken, most_bytes)
+        try:
+            return read(path)
+        except pandas.errors.EmptyDataError as error:
+            raise InvalidSpec(
+                required=f"{path} must have a header and a row for every step of every trial",
+                got="an empty file",
+                why="there is nothing to estimate from",
+                remedy="write the trials into it",
+            ) from error
+
+
+def _counted(path: Path) -> tuple[int, int]:
+    """Rows and columns that a csv file can have at most, by its line ends and its commas."""
+    columns, rows, here = 1, 1, 0
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            lines = block.replace(b"\r", b"\n").split(b"\n")
+            counts = [line.count(b",") for line in lines]
+            counts[0] += here
+            columns, rows, here = max(columns, 1 + max(counts)), rows + len(lines) - 1, counts[-1]
+    return rows, columns
+
+
+def _stated(path: Path) -> tuple[int, int]:
+    """Rows and columns of a Parquet file, as its footer says."""
+    from pyarrow.parquet import read_metadata
+
+    footer = read_metadata(path)
+    return footer.num_rows, footer.num_columns
 
 
 def _columns(frame: Any, named: Sequence[str] | str | None, start: str, source: str) -> list[str]:
@@ -174,7 +195,7 @@ def _columns(frame: Any, named: Sequence[str] | str | None, start: str, source: 
         if not found:
             raise InvalidSpec(
                 required=f"{source} must have columns whose names start with {start!r}",
-                got=f"columns {', '.join(known) or 'none'}",
+                got=f"columns {listed(known)}",
                 why=f"they are the {start} channels unless {start}s names others",
                 remedy=f"rename them, or give {start}s",
             )
@@ -187,7 +208,7 @@ def _columns(frame: Any, named: Sequence[str] | str | None, start: str, source: 
             why="a task has inputs and targets",
             remedy=f"name the {start} columns, or leave {start}s out",
         )
-    for column in chosen:
+    for column in dict.fromkeys(chosen):
         _present(frame, column, source)
     return chosen
 
@@ -197,15 +218,15 @@ def _present(frame: Any, column: str, source: str) -> None:
     if known.count(column) != 1:
         raise InvalidSpec(
             required=f"{source} must have one column {column!r}",
-            got=f"columns {', '.join(known) or 'none'}",
+            got=f"columns {listed(known)}",
             why="it is read as part of the task",
             remedy=suggestion(column, known) or "name the column as it stands in the header",
         )
 
 
 def _no_overlap(source: str, columns: list[str]) -> None:
-    for column in columns:
-        if columns.count(column) > 1:
+    for column, times in Counter(columns).items():
+        if times > 1:
             raise InvalidSpec(
                 required=f"{source}: trial, step, inputs and targets must be different columns",
                 got=f"{column!r} named twice",
@@ -247,9 +268,9 @@ class _Rows:
             _check_steps(own, name, step, source)
             if own[0] != times[made.order[0]]:
                 raise InvalidSpec(
-                    required=f"{source}: every trial must begin with the step of trial {made.names[0]!r}, "
+                    required=f"{source}: every trial must begin with the step of trial {brief(made.names[0])}, "
                     f"{times[made.order[0]]:g}",
-                    got=f"trial {name!r} with {own[0]:g}",
+                    got=f"trial {brief(name)} with {own[0]:g}",
                     why="a missing beginning would shift all later steps",
                     remedy="add the missing rows, or number each trial's steps 0, 1, 2, ...",
                 )
@@ -302,7 +323,7 @@ class _Rows:
 
     def _missing(self, column: str, k: int) -> InvalidSpec:
         row = int(self.order[k])
-        where = f"trial {self.names[self._place[0][k]]!r}, row {row + 1}"
+        where = f"trial {brief(self.names[self._place[0][k]])}, row {row + 1}"
         return _missing(self.source, column, where, self.frame[column].iloc[row])
 
 
@@ -314,7 +335,7 @@ def _check_steps(own: FloatArray, name: Any, step: str, source: str) -> None:
     k = int(np.argmax(gaps != 1))
     twice = gaps[k] == 0
     raise InvalidSpec(
-        required=f"{source}: the steps of trial {name!r} must follow one another by 1",
+        required=f"{source}: the steps of trial {brief(name)} must follow one another by 1",
         got=f"{step} {own[k]:g} twice" if twice else f"{step} {own[k]:g} and then {own[k + 1]:g}",
         why="one row is one step of one trial" if twice else "a missing step would shift all later ones",
         remedy="remove the duplicate row" if twice else "add the missing rows, or number the steps 0, 1, 2, ...",
@@ -339,7 +360,7 @@ def _missing(source: str, column: str, where: str, value: Any = None) -> Invalid
         required=f"{source}: column {column!r} must hold a finite number"
         if value is not None
         else f"{source}: column {column!r} must name a trial",
-        got=f"{'nothing' if empty else repr(value)} in {where}",
+        got=f"{'nothing' if empty else brief(value)} in {where}",
         why="one gap would spread to every statistic",
         remedy="fill it, or leave the trial out",
     )
