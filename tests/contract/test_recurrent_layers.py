@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.autograd.functional import jacobian
 
+from learncast.errors import InvalidSpec
 from learncast.learnability import cells
 from learncast.learnability.replay.capture import capture, replays
 from learncast.learnability.replay.recurrent_layer import recurrent_layers
@@ -420,7 +421,7 @@ def test_the_model_is_left_untouched(name, training):
 def test_an_interrupted_forward_pass_leaves_no_hooks_behind():
     model = reader("torch_gru")
     before = fingerprint(model)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(InvalidSpec, match=f"block takes {INPUTS} channels"):
         capture(model, torch.zeros(BATCH, STEPS, INPUTS + 1, dtype=torch.float64))
     assert fingerprint(model) == before
 

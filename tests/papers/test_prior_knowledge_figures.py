@@ -41,7 +41,7 @@ def cross(task):
 LONG = ("5B", "5C", "5D", "5E", "6A")
 
 
-@pytest.mark.slow_cases("6E", "6D", "4E", "4F", "5A")
+@pytest.mark.slow_cases("6E", "6D", "4D", "4E", "4F", "5A", "3C", "6F")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in CAPTIONS])
 def test_figure_is_drawn_and_its_numbers_are_numbers(name):
     figure, dataset = SMALL.figure(name), made(name)
@@ -174,6 +174,7 @@ def test_linear_forgetting_is_told_before_training():
         assert np.abs(dataset["measured"].sel(kind=kind) - dataset["predicted"]).max() > 0.05
 
 
+@pytest.mark.slow
 def test_other_networks_forget_more_where_they_fit_what_no_linear_map_can():
     """The paper's claim, and where it fails: of targets that a linear teacher made, nothing more is forgotten."""
     found, networks = numbers("5B"), numbers("5B")["networks of each kind"]

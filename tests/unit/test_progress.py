@@ -110,7 +110,7 @@ def test_a_plan_that_is_given_up_is_the_best_so_far(whole, monkeypatch):
     plan_on(ground, whole.terms)
     looks = 10**9 - counter.looks  # what the whole takes
     found = []
-    for share in (0.3, 0.8):
+    for share in (0.3,):
         in_a_hurry(monkeypatch, int(share * looks))
         with time_limit(60.0):
             ended = plan_on(ground, whole.terms)

@@ -393,6 +393,7 @@ def test_a_start_turned_against_the_target_is_named():
     assert found.summary.startswith(told)
 
 
+@pytest.mark.slow
 def test_a_robust_stop_is_the_best_on_average(pair):
     target, strong, network = pair
     rng = np.random.default_rng(3)
