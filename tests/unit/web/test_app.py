@@ -42,7 +42,14 @@ JSON = {"Content-Type": "application/json"}
 def server():
     """A running explorer, its process and its port; at the end Ctrl-C must end it well."""
     command = [sys.executable, "-c", COMMAND, "--port", "0", "--no-browser"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell's background jobs are born deaf to Ctrl-C, and so are their children: this one must hear it.
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     try:
         line = process.stdout.readline()
         address = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
