@@ -61,7 +61,7 @@ def outside(file):
 
 def joined(file):
     layout = h5py.VirtualLayout((10,), "f8")
-    layout[:] = h5py.VirtualSource("/tmp/other.nc", "x", (10,))
+    layout[:] = h5py.VirtualSource("other.nc", "x", (10,))
     file.create_virtual_dataset("x", layout)
 
 

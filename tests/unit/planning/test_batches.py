@@ -115,6 +115,19 @@ def test_a_learned_recurrence_is_descended_run_by_run():
     assert math.isnan(found.floor)
 
 
+def test_every_ground_of_a_linear_network_counts_them():
+    task = tasks.integration(4)
+    network = lc.LinearRNN.aligned(recurrence=0.8, initial=0.3, hidden_size=2, task=task)
+    ways = [
+        lc.follow([lc.Stage(task, accuracy=0.8)], network, learning_rate=5e-3, by=by)
+        for by in ("modes", "two-layer", "pooled", "flow")
+    ]
+    counts = [way.in_batches(50, seed=1).steps for way in ways]
+    for way, steps in zip(ways, counts, strict=True):
+        assert abs(steps.mean() - way.descent_steps) < 0.1 * way.descent_steps
+        np.testing.assert_array_equal(steps, counts[0])
+
+
 def test_noise_as_wide_as_the_band_is_said():
     task = tasks.leaky_integration(10, 4.0, 1.0)
     network = lc.LinearRNN.aligned(recurrence=0.8, initial=0.3, hidden_size=2, task=task)

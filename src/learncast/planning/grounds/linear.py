@@ -89,6 +89,12 @@ class LinearGround(Ground):
         """Excess loss at which a task is learned."""
         return max((1.0 - accuracy) ** 2 * self.whole(task), 1e-300)
 
+    def learned(self, task: int, accuracy: float) -> Learned:
+        """By the loss of a map of the pooled input, which the statistics have where the recurrence is a number."""
+        s, goal = self.problems[task].statistics, (1.0 - accuracy) ** 2 * self.whole(task)
+        d = PooledDescent(s.input[0, :, 0, :], s.cross[0])
+        return lambda maps: d.excess_of(maps) <= goal
+
     def has_learned(self, task: int, accuracy: float, network: Any) -> bool:
         return self.excess(task, network) <= (1.0 - accuracy) ** 2 * self.whole(task)
 
@@ -217,10 +223,6 @@ class PooledGround(LinearGround):
         rows, basis = self._packed(states)
         steps, ends = self.descents[task].counted(rows, self.goal_of(task, accuracy), self.learning_rate)
         return steps, self._unpacked(np.where(np.isfinite(ends), ends, 0.0), basis)
-
-    def learned(self, task: int, accuracy: float) -> Learned:
-        d, goal = self.descents[task], self.goal_of(task, accuracy)
-        return lambda maps: d.excess_of(maps) <= goal
 
     def descended(self, task: int, states: Sequence[State], stops: Sequence[int]) -> list[list[State]]:
         rows, basis = self._packed(states)
