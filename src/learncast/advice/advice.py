@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from learncast.advice.race import Race
 from learncast.assumptions import Assumption, Condition
 from learncast.errors import InvalidSpec
+from learncast.simulate.goals import LossBelow
 from learncast.simulate.sources import Source
-from learncast.simulate.stopping import LossBelow
 from learncast.trajectory import FORECAST_CLASSES, Result
 from learncast.validation import one_of
 

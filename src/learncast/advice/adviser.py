@@ -16,13 +16,14 @@ from torch import nn
 
 from learncast.advice.advice import CONDITIONS, DIRECT, PROMISES, Advice
 from learncast.advice.moments import Moments, MomentStack
-from learncast.advice.race import LOOK, Runner, judged, run_race
+from learncast.advice.race import LOOK, Runner, held_out_loss, run_race
 from learncast.advice.surrogate import (
     BatchSlopes,
     LinearSurrogate,
     Parameters,
     Passages,
     descend_surrogate,
+    in_numbers,
     linear_surrogate,
     stacked,
     written_out,
@@ -32,8 +33,8 @@ from learncast.errors import InvalidSpec
 from learncast.progress import Progress, silent, within
 from learncast.simulate.borrowed import at_rest
 from learncast.simulate.run import training_provenance
-from learncast.simulate.sources import Source
-from learncast.tasks.recorded.streams import batches_of, checked_batch, from_batches
+from learncast.simulate.sources import Batch, Source, checked_trials
+from learncast.tasks.recorded.streams import batches_of, from_batches
 from learncast.tasks.task import Task
 from learncast.trajectory import described, spec_hash
 from learncast.validation import FloatArray, between, count, positive
@@ -189,7 +190,7 @@ def _goals(
     share = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the share of loss that remains")
     own = copy.deepcopy(model)
     least, start = pool.target.moments.least, start_loss(surrogate, pool.target)
-    goal, last = (remaining(began, least, share) for began in (start, judged(own, pool.target.source)))
+    goal, last = (remaining(began, least, share) for began in (start, held_out_loss(own, pool.target.source)))
     if loss is not None:
         goal = last = positive("loss", loss, why="no sampled loss falls to nothing")
         if not least < goal < start:
@@ -200,7 +201,7 @@ def _goals(
                 why="the surrogate learns the target when its loss falls to it",
                 remedy="choose a loss between them, or an accuracy",
             )
-    began = [(judged(own, one.source), one.moments.least) for one in pool.candidates]
+    began = [(held_out_loss(own, one.source), one.moments.least) for one in pool.candidates]
     return goal, [last, *(remaining(*pair, stop) for pair in began for stop in stops)]
 
 
@@ -232,8 +233,9 @@ def _table(
 
 def _bent(model: nn.Module, surrogate: LinearSurrogate, target: Member) -> float:
     """How far the model's answers are from its surrogate's, as a share of their size."""
-    x, y = target.source.held_out(200, (0, 0), next(model.parameters()).dtype)
+    trials = target.source.held_out(200, (0, 0), next(model.parameters()).dtype)
     lags = target.moments.lags
+    x, y, _ = in_numbers(trials, surrogate.outputs)
     rows, _ = written_out(x.double(), y.double(), lags)
     with at_rest(model):
         real = model(x).double().reshape(-1, surrogate.outputs)
@@ -438,12 +440,14 @@ def _member(source: Any, name: str, surrogate: LinearSurrogate, seed: int, *, gi
     trials = Source.of(source)
     if not given and trials.name not in _NAMELESS:
         name = trials.name
-    task, means = _statistics(source, trials, name, seed)
+    task, means = _statistics(source, trials, name, seed, surrogate.outputs)
     _check_fit(name, task, surrogate)
     return Member(name, trials, task, Moments.of(task, means=means, affine=surrogate.has_biases))
 
 
-def _statistics(source: Any, trials: Source, name: str, seed: int) -> tuple[Task, tuple[FloatArray, FloatArray] | None]:
+def _statistics(
+    source: Any, trials: Source, name: str, seed: int, outputs: int
+) -> tuple[Task, tuple[FloatArray, FloatArray] | None]:
     """A task's statistics and, where trials tell them, the means."""
     if trials.task is not None:
         return trials.task, None
@@ -452,7 +456,8 @@ def _statistics(source: Any, trials: Source, name: str, seed: int) -> tuple[Task
 
         def watched() -> Iterator[tuple[FloatArray, FloatArray]]:
             for k, batch in enumerate(batches_of(source)):
-                x, y = checked_batch(batch, f"batch {k} of {name!r}")
+                found = checked_trials(batch, f"batch {k} of {name!r}", batch_first=trials.batch_first)
+                x, y, _ = _numbers(found, outputs)
                 _check_steps(name, x)
                 sums[:] = (old + new for old, new in zip(sums, (len(x), x.sum(0), y.sum(0)), strict=True))
                 yield x, y
@@ -460,12 +465,21 @@ def _statistics(source: Any, trials: Source, name: str, seed: int) -> tuple[Task
         task = from_batches(watched(), name=name)
         return task, (sums[1] / sums[0], np.atleast_2d(sums[2] / sums[0]))
     if trials.data is not None:
-        x, y = trials.data
+        x, y, w = _numbers(trials.data, outputs)
     else:
-        assert trials.draw is not None
-        x, y = (np.asarray(part, dtype=float) for part in trials.draw(SAMPLED, np.random.default_rng(seed)))
+        x, y, w = _numbers(trials.drawn(SAMPLED, np.random.default_rng(seed)), outputs)
     _check_steps(name, x)
-    return Task.from_samples(x, y, name=name), (x.mean(0), np.atleast_2d(y.mean(0)))
+    if w is None:
+        return Task.from_samples(x, y, name=name), (x.mean(0), np.atleast_2d(y.mean(0)))
+    return Task.from_samples(x, y, name=name, mask=w), None
+
+
+def _numbers(batch: Batch, outputs: int) -> tuple[FloatArray, FloatArray, Any]:
+    """Inputs and targets as numbers, labels one-hot and 0 where they do not count, and which readouts count."""
+    x, y, w = in_numbers(batch.tensors(torch.float64), outputs)
+    counted = None if w is None else w.amax(2).numpy() > 0
+    wanted = y if w is None else y * (w.amax(2, keepdim=True) > 0).reshape(*y.shape[:-1], 1)
+    return x.numpy(), wanted.numpy(), counted
 
 
 def _check_steps(name: str, x: FloatArray) -> None:

@@ -15,8 +15,9 @@ from torch import nn
 from learncast.advice.update_rule import UpdateRule
 from learncast.errors import InvalidSpec
 from learncast.progress import Progress, silent
-from learncast.simulate.borrowed import at_rest, own_randomness
-from learncast.simulate.learner import half_squared_error
+from learncast.simulate.borrowed import own_randomness
+from learncast.simulate.learner import judged
+from learncast.simulate.losses import HalfSquaredError
 from learncast.simulate.sources import Source
 from learncast.trajectory import STEPS, described
 from learncast.validation import FloatArray, count
@@ -202,9 +203,9 @@ class Runner:
         source = self.stages[self.stage][0]
         with own_randomness(self.seed * 1_000_003 + self.step):  # of dropout
             for _ in range(steps):
-                x, y = source.batch(self.batch, (self.seed, self.stage), self.step, self.dtype)
+                x, y, w = source.batch(self.batch, (self.seed, self.stage), self.step, self.dtype)
                 self.optimizer.zero_grad(set_to_none=True)
-                half_squared_error(self.module, x, y).backward()  # type: ignore[no-untyped-call]
+                HalfSquaredError()(self.module(x), y, w).backward()  # type: ignore[no-untyped-call]
                 self.optimizer.step()
                 self.step += 1
         self._judge()
@@ -213,7 +214,7 @@ class Runner:
         """Go on to the next stage when this one has ended; several may end at once."""
         while not self.finished and not self.lost:
             source, goal = self.stages[self.stage]
-            loss = judged(self.module, source)
+            loss = held_out_loss(self.module, source)
             self.lost = not math.isfinite(loss)
             if not loss <= goal:
                 return
@@ -225,11 +226,10 @@ class Runner:
         self.optimizer = self.rule.made(learning)
 
 
-def judged(module: nn.Module, source: Source) -> float:
+def held_out_loss(module: nn.Module, source: Source) -> float:
     """Loss on held-out trials, judged without training."""
-    x, y = source.held_out(JUDGED, (0, 0), next(module.parameters()).dtype)
-    with at_rest(module):
-        return float(half_squared_error(module, x[:JUDGED], y[:JUDGED]))  # recorded trials come all of them
+    trials = source.held_out(JUDGED, (0, 0), next(module.parameters()).dtype)
+    return judged(module, HalfSquaredError(), *trials.rows(slice(0, JUDGED)))  # recorded trials come all of them
 
 
 def _times(found: list[Round], name: str) -> FloatArray:

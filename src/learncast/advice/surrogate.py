@@ -17,7 +17,8 @@ from learncast.advice.update_rule import Make
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.progress import Progress, silent
 from learncast.simulate.borrowed import at_rest
-from learncast.simulate.sources import Source
+from learncast.simulate.losses import Answered
+from learncast.simulate.sources import Batch, Source
 from learncast.validation import FloatArray
 
 Parameters = dict[str, Tensor]
@@ -337,12 +338,16 @@ class BatchSlopes:
         return torch.cat([self._slope(filters[k : k + 1], one, step) for k, one in enumerate(self.sources)])
 
     def _slope(self, filters: Tensor, source: Source, step: int) -> Tensor:
-        x, y = source.batch(self.batch, self.key, step, torch.float64)
+        x, y, counted = in_numbers(source.batch(self.batch, self.key, step, torch.float64), filters.shape[1])
         total = torch.zeros_like(filters)
         size = max(1, CHUNK // (filters.shape[2] * (x.shape[1] if y.ndim == 3 else 1)))
         for first in range(0, len(x), size):
-            rows, wanted = written_out(x[first : first + size], y[first : first + size], self.lags)
-            total += (filters @ rows.T - wanted.T) @ rows
+            part = slice(first, first + size)
+            rows, wanted = written_out(x[part], y[part], self.lags)
+            error = filters @ rows.T - wanted.T
+            if counted is not None:
+                error = error * counted[part].reshape(-1, counted.shape[-1]).T
+            total += error @ rows
         return total / len(x)
 
     def kept(self, index: Tensor) -> BatchSlopes:
@@ -350,6 +355,14 @@ class BatchSlopes:
         if len(self.sources) == 1:
             return self
         return BatchSlopes([self.sources[int(k)] for k in index], self.batch, self.key, self.lags)
+
+
+def in_numbers(batch: Batch, outputs: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Inputs, targets as numbers (labels one-hot), and their weights with an axis of outputs, or None."""
+    x, y, w = batch
+    shape = (*y.shape, outputs) if not y.is_floating_point() else tuple(y.shape)
+    found = Answered.of(x.new_zeros(shape), y, w)
+    return x, found.wanted.reshape(shape), found.weights
 
 
 def written_out(x: Tensor, y: Tensor, lags: int) -> tuple[Tensor, Tensor]:

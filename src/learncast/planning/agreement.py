@@ -249,6 +249,8 @@ def rehearse(
     most_steps : int
         Where a stage is given up.
     """
+    for stage in stages:
+        stage.check_planned()
     target, *rest = modes_of([stages[-1].task, *(stage.task for stage in stages[:-1])], network)
     frame, optima = target.frame, [m.optimum for m in (*rest, target)]
 

@@ -443,6 +443,8 @@ def follow(
             why="there is nothing to follow",
             remedy="pass Stage(task, accuracy=0.99)",
         )
+    for stage in stages:
+        stage.check_planned()
     tasks = [stage.task for stage in stages]
     seed = seed_of(seed)
     ground = ground_for(tasks, network, learning_rate=learning_rate, learn=learn, by=by, strict=strict, seed=seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from learncast.errors import InvalidSpec
 from learncast.tasks.task import Task
@@ -12,7 +13,7 @@ from learncast.validation import between, positive
 
 @dataclass(frozen=True)
 class Stage:
-    """Training on one task until an accuracy is reached, or for a number of steps.
+    """Training on one task until an accuracy is reached, for a number of steps, or by a rule of real training.
 
     Parameters
     ----------
@@ -22,21 +23,35 @@ class Stage:
         the excess loss within (1 - accuracy)^2 of that of no answer elsewhere.
     steps : float, optional
         Or stop after this many gradient steps; infinity trains to where the flow rests.
+    until : rule, optional
+        Or stop by a rule of `learncast.simulate`, such as DecisionAccuracy(0.85), which needs a network that is really
+        trained: `simulate.train` takes it, a forecast does not. `task` may then be any trials.
     """
 
     task: Task
     accuracy: float | None = None
     steps: float | None = None
+    until: Any = None
 
     def __post_init__(self) -> None:
-        if (self.accuracy is None) == (self.steps is None):
+        if sum(rule is not None for rule in (self.accuracy, self.steps, self.until)) != 1:
             raise InvalidSpec(
-                required="a stage must have either an accuracy or a number of steps",
-                got=f"accuracy={self.accuracy}, steps={self.steps}",
+                required="a stage must have either an accuracy or a number of steps, or a rule",
+                got=f"accuracy={self.accuracy}, steps={self.steps}, until={self.until}",
                 why="it needs exactly one rule to stop",
                 remedy="give one of them",
             )
         if self.accuracy is not None:
             between("accuracy", self.accuracy, 0.0, 1.0, why="it is one minus the tolerance")
-        elif self.steps not in (0, math.inf):
+        elif self.steps is not None and self.steps not in (0, math.inf):
             positive("steps", self.steps, why="training takes time")
+
+    def check_planned(self) -> None:
+        """Refuse a rule that only real training can follow."""
+        if self.until is not None:
+            raise InvalidSpec(
+                required="a stage that is forecast must end by an accuracy or a number of steps",
+                got=f"until={self.until!r:.80}",
+                why="the rule judges answers of a network that is really trained",
+                remedy="train it with learncast.simulate.train, or give accuracy=...",
+            )

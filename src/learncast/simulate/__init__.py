@@ -3,17 +3,30 @@
 from typing import NoReturn
 
 from learncast.simulate.ensembles import EnsembleRun, train_ensemble
-from learncast.simulate.modules import as_module, gated_module
+from learncast.simulate.goals import DecisionAccuracy, Goal, LossBelow, Measured
+from learncast.simulate.losses import CrossEntropy, HalfSquaredError, Loss, MeanSquaredError, OwnLoss
+from learncast.simulate.modules import TimeFirst, as_module, gated_module
 from learncast.simulate.run import TrainingRun
-from learncast.simulate.stopping import Accuracy, LossBelow, Plateau
+from learncast.simulate.sources import trials
+from learncast.simulate.stopping import Accuracy, Learned, Plateau
 from learncast.simulate.trainer import train, train_all, train_replicas, trained_in_time
 from learncast.simulate.training import Training
 
 __all__ = [
     "Accuracy",
+    "CrossEntropy",
+    "DecisionAccuracy",
     "EnsembleRun",
+    "Goal",
+    "HalfSquaredError",
+    "Learned",
+    "Loss",
     "LossBelow",
+    "MeanSquaredError",
+    "Measured",
+    "OwnLoss",
     "Plateau",
+    "TimeFirst",
     "Training",
     "TrainingRun",
     "as_module",
@@ -23,6 +36,7 @@ __all__ = [
     "train_ensemble",
     "train_replicas",
     "trained_in_time",
+    "trials",
 ]
 
 _MOVED = {"advise": "advise", "Advice": "advice.Advice", "CurriculumCallback": "practice.CurriculumCallback"}

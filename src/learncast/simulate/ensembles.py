@@ -18,7 +18,7 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.progress import Progress, silent
 from learncast.simulate.borrowed import own_threads
 from learncast.simulate.run import training_provenance
-from learncast.simulate.sources import Source, Trials
+from learncast.simulate.sources import Pair, Source
 from learncast.trajectory import STEPS, Result, Status, described, spec_hash
 from learncast.validation import FloatArray, count, one_of, one_or_each, positive
 
@@ -170,7 +170,7 @@ class _Ensemble:
     """
 
     def __init__(
-        self, pairs: Sequence[Trials], starts: Sequence[Layered], rates: FloatArray, times: Any, record: Sequence[str]
+        self, pairs: Sequence[Pair], starts: Sequence[Layered], rates: FloatArray, times: Any, record: Sequence[str]
     ) -> None:
         n, self.starts = len(starts), starts
         weights: list[Any] = [start.network if isinstance(start, Activated) else start for start in starts]
@@ -331,7 +331,7 @@ def _checked_networks(networks: Any) -> tuple[Layered, ...]:
     return tuple(networks)
 
 
-def _checked_trials(trials: Any, starts: Sequence[Layered]) -> list[Trials]:
+def _checked_trials(trials: Any, starts: Sequence[Layered]) -> list[Pair]:
     """One pair of arrays for each network."""
     given = [trials] * len(starts) if isinstance(trials, tuple) else trials
     if not isinstance(given, list) or len(given) != len(starts) or not all(isinstance(pair, tuple) for pair in given):
@@ -345,7 +345,7 @@ def _checked_trials(trials: Any, starts: Sequence[Layered]) -> list[Trials]:
     for pair, start in zip(given, starts, strict=True):
         data = Source.of(pair).data
         assert data is not None, "a pair holds recorded trials"
-        x, y = data
+        x, y = data.inputs, data.targets
         if x.ndim != 2 or y.ndim != 2 or (x.shape[1], y.shape[1]) != (start.inputs, start.outputs):
             raise InvalidSpec(
                 required=f"trials must be (trials, {start.inputs} inputs) and (trials, {start.outputs} outputs)",
@@ -353,5 +353,5 @@ def _checked_trials(trials: Any, starts: Sequence[Layered]) -> list[Trials]:
                 why="the network answers these inputs with these outputs",
                 remedy="match the network's channels to the trials'",
             )
-        found.append(data)
+        found.append((x, y))
     return found

@@ -20,6 +20,8 @@ from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.simulate.borrowed import at_rest
+from learncast.simulate.goals import Goal, LossBelow
+from learncast.simulate.losses import HalfSquaredError, Loss
 from learncast.simulate.modules import LayeredModule, Network, RecurrentModule, as_module
 from learncast.simulate.sources import Source
 from learncast.simulate.training import DTYPES, Training
@@ -49,7 +51,8 @@ class Learner:
         self.dtype, self.training = DTYPES[training.dtype], training
         self.start, self.network = network, None if isinstance(network, nn.Module) else network
         self._own: RecurrentModule | LayeredModule | None = None
-        self._probe, example = sources[0].held_out(2, (training.seed, 0), self.dtype)
+        example = sources[0].held_out(2, (training.seed, 0), self.dtype)
+        self._probe, self.loss = example.inputs[:2], training.loss_object
         if isinstance(network, nn.Module):
             if training.learn is not None:
                 raise InvalidSpec(
@@ -60,7 +63,7 @@ class Learner:
                 )
             self.module = copy.deepcopy(network).to(self.dtype)  # the user's own stays as it is
         else:
-            self._own = as_module(network, learn=training.learn, every_step=example.ndim == 3, dtype=self.dtype)
+            self._own = as_module(network, learn=training.learn, every_step=example.every_step, dtype=self.dtype)
             self.module = self._own
         self.module.train()
         self.parameters = [p for p in self.module.parameters() if p.requires_grad]
@@ -77,26 +80,17 @@ class Learner:
 
     def _check_answers(self, sources: Sequence[Source]) -> None:
         for source in sources:
-            x, y = source.held_out(2, (self.training.seed, 0), self.dtype)
-            cause: Exception | None = None
-            try:
-                with at_rest(self.module):
-                    got = f"answers of shape {tuple(self.module(x).shape)}"
-            except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
-                got, cause = f"{type(error).__name__}: {error}".splitlines()[0], error
-            if got != f"answers of shape {tuple(y.shape)}":
-                raise InvalidSpec(
-                    required=f"the network must take {source.name!r} inputs {tuple(x.shape)} to answers "
-                    f"{tuple(y.shape)}",
-                    got=got,
-                    why="each answer is compared with its target",
-                    remedy="match channels, and answer at the end or at every step as the targets do",
-                ) from cause
+            x, y, w = source.held_out(2, (self.training.seed, 0), self.dtype)
+            check_answers(self.module, x, y, source.name)
+            with at_rest(self.module):
+                self.loss(self.module(x), y, w)  # a loss that does not suit the targets says so before training
 
     def _task(self, source: Source) -> Task:
         if source.task is not None:
             return source.task
-        x, y = source.held_out(self.training.evaluation, (self.training.seed, 0), torch.float64)
+        x, y, w = source.held_out(self.training.evaluation, (self.training.seed, 0), torch.float64)
+        if w is not None or not y.is_floating_point():
+            return Task.from_samples(x, y, name=source.name, mask=_counted(w), labels=not y.is_floating_point())
         build = from_pairs if x.ndim == 2 else Task.from_samples
         return build(x, y, name=source.name)
 
@@ -140,15 +134,29 @@ class Learner:
     def judge(self, source: Source) -> Judge:
         """What tells the loss on a stage's task: on its statistics where the network is linear, else on trials."""
         network, task = self.network, source.task
-        if isinstance(network, LinearRNN | TwoLayer) and task is not None and task.target_covariance is not None:
+        if self.loss == HalfSquaredError() and isinstance(network, LinearRNN | TwoLayer) and _known(task):
+            assert task is not None
             return partial(_exact_loss, self._own, LearningProblem.of(task, network, self.training.learn))
         trials = source.held_out(self.training.evaluation, (self.training.seed, 0), self.dtype)
         return partial(self.loss_on, *trials)
 
+    def look(self, goal: Goal, source: Source) -> Judge:
+        """What tells a goal's measure on a stage's task; of the loss that is trained on, as `judge` tells it."""
+        if isinstance(goal, LossBelow) and (goal.loss is None or goal.loss == self.loss):
+            return self.judge(source)
+        x, y, w = source.held_out(self.training.evaluation, (self.training.seed, 0), self.dtype)
+
+        def look() -> float:
+            with at_rest(self.module):
+                return goal.measure(self.module(x), y, w)
+
+        return look
+
     def optimum(self, stage: int) -> FloatArray | None:
         """The optimum of a linear network on a stage's task as theory knows it; None where it does not."""
         network, frame, learn = self.network, self.frame, set(self.training.learn or ())
-        if frame is None:
+        # Weights of steps or outputs, and other losses, have other optima.
+        if frame is None or not self.loss.squared or self.loss.steps or self.loss.outputs:
             return None
         task = self.tasks[stage]
         if isinstance(network, TwoLayer) and network.hidden_size >= frame.modes and len(learn) != 1:
@@ -163,14 +171,13 @@ class Learner:
 
     def least_loss(self, stage: int) -> float:
         """The least loss of any linear map on a stage's task; nan for networks that are not linear."""
-        if not isinstance(self.network, LinearRNN | TwoLayer):
+        if self.loss != HalfSquaredError() or not isinstance(self.network, LinearRNN | TwoLayer):
             return np.nan
         return LearningProblem.of(self.tasks[stage], self.network, self.training.learn).least_loss
 
-    def loss_on(self, x: torch.Tensor, y: torch.Tensor) -> float:
+    def loss_on(self, x: torch.Tensor, y: torch.Tensor, w: torch.Tensor | None = None) -> float:
         """The loss on given trials, judged without training."""
-        with at_rest(self.module):
-            return float(half_squared_error(self.module, x, y))
+        return judged(self.module, self.loss, x, y, w)
 
     @property
     def hash(self) -> str:
@@ -195,6 +202,56 @@ def _exact_loss(module: Any, problem: LearningProblem) -> float:
         return problem.loss_and_slopes(weights)[0]
 
 
-def half_squared_error(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Half the squared error, summed over outputs and readout steps, mean over trials."""
-    return (module(x) - y).pow(2).sum() / (2 * len(x))
+def judged(module: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor, w: torch.Tensor | None = None) -> float:
+    """The loss of a module on given trials, judged without training."""
+    with at_rest(module):
+        return float(loss(module(x), y, w))
+
+
+def check_answers(module: nn.Module, x: torch.Tensor, y: torch.Tensor, name: str) -> None:
+    """Refuse a module whose answers do not have the targets' shape, or that takes trials for steps."""
+    cause: Exception | None = None
+    labels = not y.is_floating_point()
+    try:
+        with at_rest(module):
+            answers = module(x)
+            found = tuple(answers.shape)
+            got = f"answers of shape {found}"
+            # The answer to a trial is its own affair: a module that reads steps first would mix trials.
+            mixed = len(x) > 1 and x.ndim == 3 and not _apart(module, x, answers)
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        got, cause, found, mixed = f"{type(error).__name__}: {error}".splitlines()[0], error, (), False
+    wanted = (*y.shape, *found[-1:]) if labels else tuple(y.shape)
+    if found != wanted:
+        asked = f"{(*y.shape, 'outputs')}".replace("'", "") if labels else f"{wanted}"
+        raise InvalidSpec(
+            required=f"the network must take {name!r} inputs {tuple(x.shape)} to answers {asked}",
+            got=got,
+            why="each answer is compared with its target",
+            remedy="match channels, and answer at the end or at every step as the targets do",
+        ) from cause
+    if mixed:
+        raise InvalidSpec(
+            required=f"the network must take inputs (trials, steps, inputs), as {name!r} has them, trial by trial",
+            got="answers to one trial that change with another",
+            why="it reads its inputs (steps, trials, inputs), and takes trials for steps",
+            remedy="make its layers with batch_first=True, or wrap it: simulate.TimeFirst(model)",
+        )
+
+
+def _apart(module: nn.Module, x: torch.Tensor, answers: torch.Tensor) -> bool:
+    """Whether the other trials' answers stay when the first trial's inputs change."""
+    other = x.clone()
+    other[0] += 1.0
+    return bool(torch.allclose(module(other)[1:], answers[1:], rtol=1e-4, atol=1e-6, equal_nan=True))
+
+
+def _known(task: Task | None) -> bool:
+    return task is not None and task.target_covariance is not None
+
+
+def _counted(weights: torch.Tensor | None) -> Any:
+    """Which readouts count, for statistics, which know no weight between none and all."""
+    if weights is None:
+        return None
+    return (weights if weights.ndim < 3 else weights.amax(2)).numpy() > 0

@@ -233,6 +233,25 @@ class _Scan(torch.autograd.Function):
         return None, of_input, of_recurrent, None, None
 
 
+class TimeFirst(nn.Module):
+    """A module that reads (steps, trials, inputs), turned to read and answer trials first.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Answers (steps, trials, outputs), or (trials, outputs) at the end.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Answers (trials, steps, outputs) or (trials, outputs)."""
+        answer: torch.Tensor = self.module(x.transpose(0, 1))
+        return answer.transpose(0, 1) if answer.ndim == 3 else answer
+
+
 class GatedModule(nn.Module):
     """A recurrent layer of torch read out linearly, for inputs (trials, steps, inputs)."""
 

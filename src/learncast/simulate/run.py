@@ -23,8 +23,9 @@ class TrainingRun(Trajectory):
     Attributes
     ----------
     dataset : Dataset
-        As of every trajectory, nan where it was not recorded or is unknown; ``batch_loss`` on request; ``optimum`` over
-        (stage, mode), nan where none was asked for; ``stage`` at each time. A network without modes has no strengths.
+        As of every trajectory, nan where it was not recorded or is unknown; ``batch_loss`` and ``goal`` on
+        request; ``optimum`` over (stage, mode), nan where none was asked for; ``stage`` at each time. A network without
+        modes has no strengths.
     status : Status
         ``ok`` when the last stage reached what it was to reach, ``not_learned`` when it was given up before,
         ``diverged`` when numbers stopped being finite (the last finite weights are kept).
@@ -78,11 +79,13 @@ class History:
 
     def __init__(self, modes: int, record: tuple[str, ...]) -> None:
         self.modes, self.record = modes, record
-        self.rows: dict[str, list[Any]] = {key: [] for key in ("time", "stage", "loss", "batch_loss", "strength")}
+        self.rows: dict[str, list[Any]] = {
+            key: [] for key in ("time", "stage", "loss", "batch_loss", "strength", "goal")
+        }
 
-    def add(self, time: int, stage: int, loss: float, batch_loss: float, strength: Any) -> None:
+    def add(self, time: int, stage: int, loss: float, batch_loss: float, strength: Any, goal: float) -> None:
         """One record."""
-        for key, value in zip(self.rows, (time, stage, loss, batch_loss, strength), strict=True):
+        for key, value in zip(self.rows, (time, stage, loss, batch_loss, strength, goal), strict=True):
             self.rows[key].append(value)
 
     def arrays(self) -> dict[str, Any]:
@@ -108,6 +111,8 @@ class History:
         }
         if "batch_loss" in self.record:
             values["batch_loss"] = rows["batch_loss"]
+        if "goal" in self.record:
+            values["goal"] = rows["goal"]
         coordinate = ("time", stage, described("stage in training", "1"))
         return labelled(rows["time"], values, {"stage": coordinate}, {**attributes, "stages": " | ".join(stages)})
 

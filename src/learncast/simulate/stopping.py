@@ -1,7 +1,8 @@
-"""When a training run ends: at an accuracy, below a loss, or on a plateau."""
+"""When a training run ends: at an accuracy, at a goal or some time after it, or on a plateau."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from learncast.dynamics.mode_equation import band_scale
+from learncast.errors import InvalidSpec
+from learncast.simulate.goals import Goal
 from learncast.validation import FloatArray, between, count, positive, real_array
 
 
@@ -39,16 +42,6 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class LossBelow:
-    """Stop when the loss on the task is at most `tolerance`."""
-
-    tolerance: float
-
-    def __post_init__(self) -> None:
-        positive("tolerance", self.tolerance, why="no sampled loss falls to nothing")
-
-
-@dataclass(frozen=True)
 class Plateau:
     """Stop when neither the loss nor the weights move on.
 
@@ -65,7 +58,86 @@ class Plateau:
         positive("tolerance", self.tolerance, why="noise never rests altogether")
 
 
-Rule = Accuracy | LossBelow | Plateau
+@dataclass(frozen=True)
+class Learned:
+    """Stop when the task is learned, or some time after.
+
+    What a task has taught goes on growing for a while after its own goal is met.
+
+    Parameters
+    ----------
+    goal : Goal or float
+        Of the task itself; a number is a loss.
+    times : float
+        Training goes on to so many times the steps at which the goal was met; 1 stops there.
+    """
+
+    goal: Any
+    times: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "goal", Goal.read(self.goal))
+        if not positive("times", self.times, why="it multiplies steps") >= 1.0:
+            raise InvalidSpec(
+                required="times must be at least 1",
+                got=f"{self.times:g}",
+                why="when a goal is met is known only then",
+                remedy="lower the goal to stop sooner",
+            )
+
+
+Rule = Accuracy | Goal | Learned | Plateau
+
+
+def read_rule(until: Any) -> Rule:
+    """Take a rule, or a number: the accuracy to reach."""
+    if isinstance(until, int | float) and not isinstance(until, bool):
+        return Accuracy(float(until))
+    if isinstance(until, Rule):
+        return until
+    raise InvalidSpec(
+        required="until must be an accuracy or a rule (Accuracy, LossBelow, DecisionAccuracy, Measured, Learned, "
+        "Plateau)",
+        got=type(until).__name__,
+        why="it decides when training ends",
+        remedy="use until=0.99, or one of learncast.simulate's rules",
+    )
+
+
+class GoalWatch:
+    """The state of a goal along a stage: the last looks, and when they met it.
+
+    Attributes
+    ----------
+    latest : float
+        The goal's measure at the last look; nan before the first.
+    learned : int
+        Step at which the goal was met; -1 before.
+    """
+
+    def __init__(self, rule: Goal | Learned) -> None:
+        self.goal: Goal = rule.goal if isinstance(rule, Learned) else rule
+        self.times = rule.times if isinstance(rule, Learned) else 1.0
+        self.latest, self.learned = np.nan, -1
+        self._recent: deque[float] = deque(maxlen=self.goal.looks)
+
+    def settled(self, step: int, look: Callable[[], float]) -> bool:
+        """Look where it is due, and say whether the stage is over at this step."""
+        if self.learned < 0 and step % self.goal.every == 0:
+            self.latest = look()
+            self._recent.append(self.latest)
+            if len(self._recent) == self.goal.looks and self.goal.met(float(np.mean(self._recent))):
+                self.learned = step
+        return self.learned >= 0 and step >= np.ceil(self.times * self.learned)
+
+    def state(self) -> dict[str, Any]:
+        """What is needed to go on."""
+        return {"learned": self.learned, "latest": self.latest, "recent": np.array(self._recent)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.learned, self.latest = int(state["learned"]), float(state["latest"])
+        self._recent.extend(np.atleast_1d(state["recent"]).tolist())
 
 
 class Watch:

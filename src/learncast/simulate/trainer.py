@@ -22,12 +22,14 @@ from learncast.files import draft_of
 from learncast.practice.stage import Stage
 from learncast.progress import Progress, check_time, seconds_left, silent, time_limit
 from learncast.simulate.borrowed import own_threads
-from learncast.simulate.learner import Judge, Learner, half_squared_error
+from learncast.simulate.goals import Goal
+from learncast.simulate.learner import Judge, Learner
 from learncast.simulate.modules import Network
 from learncast.simulate.run import History, TrainingRun, training_provenance
 from learncast.simulate.sources import Source
-from learncast.simulate.stopping import Accuracy, LossBelow, Plateau, Rule, Watch, inside
+from learncast.simulate.stopping import Accuracy, GoalWatch, Learned, Plateau, Rule, Watch, inside, read_rule
 from learncast.simulate.training import Training
+from learncast.simulate.updates import Updates
 from learncast.threads import one_thread_each
 from learncast.trajectory import Status, spec_hash
 from learncast.validation import FloatArray, count, one_or_each
@@ -100,8 +102,8 @@ class Leg(NamedTuple):
     optimum: Any = None
 
 
-class Goal(NamedTuple):
-    """What a stage that ends by an accuracy has to reach.
+class Aim(NamedTuple):
+    """What a stage that ends by an accuracy has to reach: strengths, or a loss of its own finding.
 
     Attributes
     ----------
@@ -150,12 +152,18 @@ def _legs(source: Any, training: Training, optima: Sequence[Any] | None) -> list
 
 
 def _is_ruled(stage: Any) -> bool:
-    return isinstance(stage, tuple) and len(stage) == 2 and isinstance(stage[1], Accuracy | LossBelow | Plateau)
+    """Whether this is a pair of trials and a rule, and not of arrays, which say no rule."""
+    return isinstance(stage, tuple) and len(stage) == 2 and isinstance(stage[1], Rule | int | float)
 
 
 def _leg(stage: Any, most_steps: int) -> Leg:
     if not isinstance(stage, Stage):
-        return Leg(Source.of(stage[0]), stage[1], most_steps)
+        source, rule = Source.of(stage[0]), stage[1]
+        if isinstance(rule, int):
+            return Leg(source, None, count("steps", rule, least=0, why="training counts whole steps"))
+        return Leg(source, read_rule(rule), most_steps)
+    if stage.until is not None:
+        return Leg(Source.of(stage.task), read_rule(stage.until), most_steps)
     if stage.accuracy is not None:
         return Leg(Source.of(stage.task), Accuracy(stage.accuracy), most_steps)
     return Leg(Source.of(stage.task), None, count("steps", stage.steps, least=0, why="training counts whole steps"))
@@ -170,11 +178,11 @@ class _Loop:
         self.learner, self.legs, self.training = learner, legs, learner.training
         self.path, self.progress = path, progress
         self.every = count("checkpoint_every", every, why="it counts steps")
-        self.optimizer = self.training.made_optimizer(learner.parameters)
+        self.updates = Updates(learner.module, self.training)
         self.history = History(learner.modes, self.training.record)
-        self.watch: Watch | None = None
+        self.watch: Watch | GoalWatch | None = None
         self.stage, self.step, self.done = 0, 0, [0] * len(legs)
-        self.goals: list[Goal] = []
+        self.goals: list[Aim] = []
         self.status = Status.ok
         asked = [(leg.source.hash, repr(leg.rule), leg.limit, repr(leg.optimum)) for leg in legs]
         self.spec = spec_hash(*asked, learner.hash, self.training.hash)
@@ -184,9 +192,9 @@ class _Loop:
         while self.stage < len(self.legs) and self.status is Status.ok:
             goal, rule = self._goal(), self.legs[self.stage].rule
             if not resumed:
-                self.watch = Watch(rule) if isinstance(rule, Plateau) else None
+                self.watch = _watch(rule)
                 if self.stage and self.training.reset_optimizer:
-                    self.optimizer = self.training.made_optimizer(self.learner.parameters)
+                    self.updates.begin()
             resumed = False
             self.status = self._train_stage(goal) if goal.status is Status.ok else goal.status
             self.stage, self.step = self.stage + 1, 0
@@ -194,7 +202,7 @@ class _Loop:
             self._save()
         return self._packed()
 
-    def _goal(self) -> Goal:
+    def _goal(self) -> Aim:
         """The goal of the stage, found once: a first pass is not repeated after a stop."""
         if len(self.goals) == self.stage:
             self.goals.append(self._found_goal())
@@ -202,20 +210,20 @@ class _Loop:
                 self._save()
         return self.goals[self.stage]
 
-    def _found_goal(self) -> Goal:
+    def _found_goal(self) -> Aim:
         leg, modes = self.legs[self.stage], self.learner.modes
         rule, nothing = leg.rule, np.full(modes, np.nan)
         if not isinstance(rule, Accuracy):
-            return Goal(nothing)
+            return Aim(nothing)
         asked = rule.optimum if leg.optimum is None else leg.optimum
         if asked is not None and modes:
-            return Goal(one_or_each("optimum", asked, modes, of="modes"))
+            return Aim(one_or_each("optimum", asked, modes, of="modes"))
         if (known := self.learner.optimum(self.stage)) is not None:
-            return Goal(known)
+            return Aim(known)
         status, began, loss, strength = self._first_pass(rule.plateau)
         if status is not Status.ok:
-            return Goal(nothing, status=status)
-        return Goal(strength) if modes else Goal(nothing, loss + (1 - rule.accuracy) ** 2 * (began - loss))
+            return Aim(nothing, status=status)
+        return Aim(strength) if modes else Aim(nothing, loss + (1 - rule.accuracy) ** 2 * (began - loss))
 
     def _first_pass(self, plateau: Plateau) -> tuple[Status, float, float, FloatArray]:
         """Train from the start on this stage's source alone, to a plateau, as the paper does for nonlinear networks.
@@ -232,34 +240,36 @@ class _Loop:
         status = loop.run().status
         if path is not None:
             path.unlink(missing_ok=True)
-        assert loop.watch is not None
+        assert isinstance(loop.watch, Watch)
         loss, strength, *_ = loop.watch.means or (np.nan, np.zeros(0))
         return status, began, float(loss), strength
 
-    def _met(self, goal: Goal, strength: FloatArray, judge: Judge) -> bool:
+    def _met(self, goal: Aim, strength: FloatArray, judge: Judge, look: Judge) -> bool:
         """Whether the stage has what it was to reach at this step; a plateau takes the step into account."""
         rule = self.legs[self.stage].rule
         if isinstance(rule, Accuracy):
             return judge() <= goal.loss if np.isfinite(goal.loss) else inside(strength, goal.optimum, rule.accuracy)
-        if isinstance(rule, LossBelow):
-            return judge() <= rule.tolerance
+        if isinstance(self.watch, GoalWatch):
+            return self.watch.settled(self.step, look)
         return self.watch is not None and self.watch.settled(judge, self.learner.weights, strength)
 
-    def _train_stage(self, goal: Goal) -> Status:
+    def _train_stage(self, goal: Aim) -> Status:
         learner, settings = self.learner, self.training
         source, rule, limit, _ = self.legs[self.stage]
         judge = learner.judge(source)
+        look = learner.look(self.watch.goal, source) if isinstance(self.watch, GoalWatch) else judge
         wants_loss = "loss" in settings.record
         begun = sum(self.done[: self.stage])
         while True:
             strength = learner.strength
-            met = self._met(goal, strength, judge)
+            met = self._met(goal, strength, judge, look)
             ended = met or self.step == limit
             noted = self.step % settings.every == 0 or ended
             # The moment between two stages belongs to the first.
             if noted and not (self.stage and self.step == 0):
                 loss = judge() if wants_loss else np.nan
-                self.history.add(begun + self.step, self.stage, loss, np.nan, strength)
+                reached = self.watch.latest if isinstance(self.watch, GoalWatch) else np.nan
+                self.history.add(begun + self.step, self.stage, loss, np.nan, strength, reached)
             if ended:
                 return Status.ok if met or rule is None else Status.not_learned
             batch_loss = self._step(source)
@@ -277,33 +287,16 @@ class _Loop:
 
     def _step(self, source: Source) -> float | None:
         """One update; None, and the weights as they were, when a number is no longer finite."""
-        settings, key, parameters = self.training, (self.training.seed, self.stage), self.learner.parameters
-        x, y = source.batch(settings.batch, key, self.step, self.learner.dtype)
+        settings = self.training
+        batch = source.batch(settings.batch, (settings.seed, self.stage), self.step, self.learner.dtype)
         if self.learner.network is None:
             torch.manual_seed((settings.seed * 1_000_003 + self.stage) * 1_000_003 + self.step)  # for its dropout
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = half_squared_error(self.learner.module, x, y)
-        loss.backward()  # type: ignore[no-untyped-call]
-        value = float(loss.detach())
-        if settings.clip is not None:
-            size = float(nn.utils.clip_grad_norm_(parameters, settings.clip))
-        else:
-            size = _size([p.grad for p in parameters if p.grad is not None])
-        if not (np.isfinite(value) and np.isfinite(size)):
-            return None
-        before = [p.detach().clone() for p in parameters]
-        self.optimizer.step()
-        if not np.isfinite(_size(parameters)):
-            with torch.no_grad():
-                for parameter, old in zip(parameters, before, strict=True):
-                    parameter.copy_(old)
-            return None
-        return value
+        return self.updates.step(batch)
 
     def _save(self) -> None:
         assert self.path is not None
         tensors = {f"module.{key}": value.clone() for key, value in self.learner.module.state_dict().items()}
-        tensors |= optimizer_tensors(self.optimizer)
+        tensors |= self.updates.tensors()
         tensors |= {f"history.{key}": torch.as_tensor(rows) for key, rows in self.history.arrays().items()}
         if self.watch is not None:
             tensors |= {f"watch.{key}": torch.as_tensor(value) for key, value in self.watch.state().items()}
@@ -312,6 +305,7 @@ class _Loop:
             "step": self.step,
             "done": self.done,
             "status": self.status.name,
+            "updates": self.updates.facts(),
             "goals": [(goal.optimum.tolist(), goal.loss, goal.status.name) for goal in self.goals],
         }
         Checkpoint({key: value.contiguous() for key, value in tensors.items()}, facts).save(self.path, spec=self.spec)
@@ -326,13 +320,12 @@ class _Loop:
         self.stage, self.step, self.done = found.facts["stage"], found.facts["step"], list(found.facts["done"])
         self.status = Status[found.facts["status"]]
         for optimum, loss, status in found.facts["goals"]:
-            self.goals.append(Goal(np.array(optimum, dtype=float), float(loss), Status[status]))
-        restore_optimizer(self.optimizer, found.under("optimizer."))
+            self.goals.append(Aim(np.array(optimum, dtype=float), float(loss), Status[status]))
+        self.updates.restore(found.under("optimizer."), found.facts.get("updates", {}))
         watched = {key: value.numpy() for key, value in found.under("watch.").items()}
         if watched:
-            rule = self.legs[min(self.stage, len(self.legs) - 1)].rule
-            assert isinstance(rule, Plateau)
-            self.watch = Watch(rule)
+            self.watch = _watch(self.legs[min(self.stage, len(self.legs) - 1)].rule)
+            assert self.watch is not None
             self.watch.restore(watched)
         # A state saved before the stage's first step leaves its beginning to be done.
         return self.stage < len(self.legs) and self.step > 0
@@ -343,6 +336,7 @@ class _Loop:
         attributes = {
             "learning_rate": settings.learning_rate,
             "optimizer": settings.optimizer_name,
+            "loss": repr(self.learner.loss),
             "batch": "all" if settings.batch is None else settings.batch,
             "seed": settings.seed,
             "dtype": settings.dtype,
@@ -361,8 +355,11 @@ class _Loop:
         return TrainingRun(dataset, provenance, self.learner.described(), self.learner.module)
 
 
-def _size(tensors: Sequence[torch.Tensor]) -> float:
-    return sum(float(t.detach().abs().sum()) for t in tensors)
+def _watch(rule: Rule | None) -> Watch | GoalWatch | None:
+    """What keeps the state of a rule that has one."""
+    if isinstance(rule, Plateau):
+        return Watch(rule)
+    return GoalWatch(rule) if isinstance(rule, Goal | Learned) else None
 
 
 FORMAT = "learncast-training-2"
@@ -423,25 +420,6 @@ class Checkpoint:
         from safetensors.torch import save
 
         return hashlib.sha256(save(self.tensors)).hexdigest()
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """An optimiser's state as named tensors."""
-    found: dict[str, torch.Tensor] = {}
-    for k, state in optimizer.state_dict()["state"].items():
-        for key, value in state.items():
-            if value is not None:
-                found[f"optimizer.{k}.{key}"] = torch.as_tensor(value).clone()
-    return found
-
-
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
-    """Put such a state back; names without their beginning."""
-    state: dict[int, dict[str, Any]] = {}
-    for name, value in tensors.items():
-        k, key = name.split(".", 1)
-        state.setdefault(int(k), {})[key] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
 def _refused(required: str, got: str) -> SchemaMismatch:

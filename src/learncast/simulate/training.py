@@ -10,8 +10,9 @@ import torch
 
 from learncast.dynamics.steps.optimizer import Optimizer
 from learncast.errors import InvalidSpec
+from learncast.simulate.losses import Loss
 from learncast.simulate.sources import EVALUATION
-from learncast.simulate.stopping import Accuracy, LossBelow, Plateau, Rule
+from learncast.simulate.stopping import Rule, read_rule
 from learncast.trajectory import spec_hash
 from learncast.validation import count, one_of, positive
 
@@ -25,7 +26,7 @@ OPTIMIZERS: dict[str, Any] = {
 }
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
 #: What can be recorded along a run.
-RECORDS = ("loss", "strength", "batch_loss")
+RECORDS = ("loss", "strength", "batch_loss", "goal")
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,19 @@ class Training:
         them at every step.
     steps : int, optional
         Number of gradient steps; or
-    until : float, Accuracy, LossBelow or Plateau, optional
-        when to stop. A number is the accuracy to reach.
+    until : float, Accuracy, Goal, Learned or Plateau, optional
+        when to stop. A number is the accuracy to reach; goals are `LossBelow`, `DecisionAccuracy` and `Measured`.
+    loss : str, Loss, or function of (answers, targets)
+        What is made small: half_squared_error, mean_squared_error (mse) or cross_entropy, one of these with weights of
+        steps and outputs, nn.MSELoss() or nn.CrossEntropyLoss(), or a function of one's own.
     optimizer : str or callable
         One of gd, momentum, adam, adamw, rmsprop with the defaults of `torch.optim`, or a function from parameters to
         a torch optimiser.
     momentum, betas, weight_decay, clip
         Of the optimiser; `clip` is the largest gradient norm.
+    schedule : callable, optional
+        From a torch optimiser to one of `torch.optim.lr_scheduler`, which takes a step after every update, e.g.
+        ``partial(StepLR, step_size=100)``. It begins again where the optimiser does.
     learn : tuple of str, optional
         Weights that learn, for a described network; all by default.
     seed : int
@@ -54,10 +61,10 @@ class Training:
     dtype : {"float64", "float32"}
     threads : int
         Of torch while it trains.
-    record : tuple of {"loss", "strength", "batch_loss"}
-        ``loss`` is the half mean squared error on the task itself: exact for linear networks, on the recorded trials
-        where there are such, on `evaluation` held-out trials otherwise. ``strength`` is that of each mode, where the
-        network is described by its weights.
+    record : tuple of {"loss", "strength", "batch_loss", "goal"}
+        ``loss`` is that on the task itself: exact for linear networks and half the squared error, on the recorded
+        trials where there are such, on `evaluation` held-out trials otherwise. ``strength`` is that of each mode, where
+        the network is described by its weights. ``goal`` is the measure of the stage's own goal at its last look.
     every : int
         Steps between records.
     evaluation : int
@@ -85,6 +92,8 @@ class Training:
     every: int = 1
     evaluation: int = EVALUATION
     reset_optimizer: bool = True
+    loss: Any = "half_squared_error"
+    schedule: Callable[[torch.optim.Optimizer], Any] | None = None
     most_steps: int = 200_000
 
     def __post_init__(self) -> None:
@@ -103,21 +112,21 @@ class Training:
             positive("clip", self.clip, why="a gradient cut to nothing moves nothing")
         if self.steps is not None:
             count("steps", self.steps, least=0, why="it counts updates")
-        self.rule  # noqa: B018  a bad rule is refused here, not when training begins
+        # A bad rule, loss or schedule is refused here, not when training begins.
+        self.rule  # noqa: B018
+        self.loss_object  # noqa: B018
+        if self.schedule is not None:
+            self.made_schedule(self.made_optimizer([torch.nn.Parameter(torch.zeros(1))]))
 
     @property
     def rule(self) -> Rule | None:
         """When to stop, if not after a number of steps."""
-        if isinstance(self.until, int | float):
-            return Accuracy(float(self.until))
-        if self.until is None or isinstance(self.until, Accuracy | LossBelow | Plateau):
-            return self.until
-        raise InvalidSpec(
-            required="until must be an accuracy or a rule (Accuracy, LossBelow, Plateau)",
-            got=type(self.until).__name__,
-            why="it decides when training ends",
-            remedy="use until=0.99, or one of learncast.simulate's rules",
-        )
+        return None if self.until is None else read_rule(self.until)
+
+    @property
+    def loss_object(self) -> Loss:
+        """What is made small."""
+        return Loss.read(self.loss)
 
     @property
     def optimizer_name(self) -> str:
@@ -138,13 +147,34 @@ class Training:
         made: torch.optim.Optimizer = OPTIMIZERS[self.optimizer](parameters, self.learning_rate, **settings)
         return made
 
+    def made_schedule(self, optimizer: torch.optim.Optimizer) -> Any:
+        """A fresh schedule of an optimiser's rate; None where it stays."""
+        if self.schedule is None:
+            return None
+        made = self.schedule(optimizer)
+        known = isinstance(made, torch.optim.lr_scheduler.LRScheduler)
+        if not known or isinstance(made, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            raise InvalidSpec(
+                required="schedule must make a schedule of torch.optim.lr_scheduler that counts steps",
+                got=type(made).__name__,
+                why="it takes a step after every update, with nothing else to go by",
+                remedy="end a stage by a Plateau and begin another with a smaller rate"
+                if known
+                else "use schedule=partial(torch.optim.lr_scheduler.StepLR, step_size=100)",
+            )
+        return made
+
     @property
     def hash(self) -> str:
         """Short hash of the settings that decide the outcome, which the stopping rule is not one of."""
-        skipped = ("steps", "until", "most_steps", "threads", "optimizer")
+        skipped = ("steps", "until", "most_steps", "threads", "optimizer", "loss", "schedule")
         kept = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name not in skipped]
         rule = self.made_optimizer([torch.nn.Parameter(torch.zeros(1))])  # two functions may share a name
-        return spec_hash(*kept, type(rule).__qualname__, repr(sorted(rule.defaults.items())))
+        parts = [*kept, type(rule).__qualname__, repr(sorted(rule.defaults.items()))]
+        if self.schedule is not None:
+            made = self.made_schedule(rule)
+            parts += [type(made).__qualname__, repr(sorted(made.state_dict().items(), key=lambda item: item[0]))]
+        return spec_hash(*parts, repr(self.loss_object))
 
     def with_(self, **changes: Any) -> Training:
         """The same settings with some changed."""

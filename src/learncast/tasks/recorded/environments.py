@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -33,6 +34,9 @@ def from_environment(
     share its random stream. What an environment draws when it is made no seed reaches. Ground truth that numbers
     classes (a discrete action space) becomes one-hot targets.
 
+    The statistics are of trials that were drawn once; a network that is trained on the task (`simulate.train`) is
+    trained on further trials of the environment itself, and not on Gaussian ones with the same statistics.
+
     Trials of unequal length are aligned at their end, where answers are asked for: shorter ones begin with steps
     without input or target, longer ones lose their beginning. A linear network that starts at rest stays at rest over
     such steps, so they change neither its output nor its loss.
@@ -58,14 +62,92 @@ def from_environment(
     seed = count("seed", seed, least=0, why="it numbers a random stream")
     one_of("at", at, ("every_step", "end"), why="targets come at one of these times")
     steps = None if steps is None else count("steps", steps, why="a trial has at least one step")
-    made = _made(environment, options)
-    drawn = _trials(made, trials, seed)
+    origin = EnvironmentTrials(_made(environment, options), steps, at, name)
+    drawn = origin.trials(trials, seed)
     length = max(len(x) for x, _ in drawn) if steps is None else steps
     inputs = np.stack([_aligned(x, length) for x, _ in drawn])
-    targets = np.stack([_aligned(y, length) for _, y in drawn])
-    default = environment if isinstance(environment, str) else type(_core(made)).__name__
+    targets = np.stack([_aligned(_one_hot(y, origin.classes), length) for _, y in drawn])
+    default = environment if isinstance(environment, str) else origin.name
     wanted = targets[:, -1] if at == "end" else targets
-    return Task.from_samples(inputs, wanted, name=name or default, centre=centre)
+    task = Task.from_samples(inputs, wanted, name=name or default, centre=centre)
+    if centre or task.recording is None:
+        return task  # trials themselves are not centred: such statistics are of others
+    recording = replace(task.recording, origin=replace(origin, steps=length))
+    return Task.trusted(
+        task.input_covariance,
+        task.cross_covariance,
+        task.target_covariance,
+        name=task.name,
+        trials=task.trials,
+        recording=recording,
+    )
+
+
+def is_environment(source: Any) -> bool:
+    """Whether this draws trials as neurogym's `TrialEnv` does."""
+    core = _core(source)
+    return all(callable(getattr(core, key, None)) for key in ("new_trial", "reset", "seed"))
+
+
+@dataclass(frozen=True, eq=False)
+class EnvironmentTrials:
+    """The trials of an environment, drawn when they are wanted.
+
+    Attributes
+    ----------
+    environment : environment or str
+    steps : int, optional
+        Steps that are kept of a trial, its last; all by default.
+    at : {"every_step", "end"}
+        When the target is asked for.
+    called : str, optional
+        Another name than the environment's.
+    """
+
+    environment: Any
+    steps: int | None = None
+    at: str = "every_step"
+    called: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "environment", _made(self.environment, None))
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return self.called or type(_core(self.environment)).__name__
+
+    @property
+    def classes(self) -> range | None:
+        """The classes, where the ground truth numbers them."""
+        return _classes(_core(self.environment))
+
+    def trials(self, number: int, seed: int) -> list[tuple[FloatArray, FloatArray]]:
+        """Observations (steps, inputs) and ground truth (steps, 1 or outputs) of every trial, each of its length."""
+        return _trials(self.environment, number, seed)
+
+    def draw(self, trials: int, rng: np.random.Generator) -> tuple[Any, ...]:
+        """Trials of one length: inputs, targets, and a mask (trials, steps) where trials differ in length.
+
+        Targets that number classes are labels from 0. Shorter trials are filled up after their end, where the mask is
+        0; with the target at the end they begin with steps without input instead.
+        """
+        found = self.trials(trials, int(rng.integers(2**31)))
+        kept = [(x[-self.steps :], y[-self.steps :]) for x, y in found] if self.steps else found
+        length = self.steps or max(len(x) for x, _ in kept)
+        at_end = self.at == "end"
+        place = _aligned if at_end else _filled_up
+        inputs, targets = (np.stack([place(pair[part], length) for pair in kept]) for part in (0, 1))
+        classes = self.classes
+        if classes is not None:
+            targets = (targets[:, :, 0] - classes[0]).astype(np.int64)
+        if at_end:
+            return inputs, targets[:, -1]
+        lengths = np.array([len(x) for x, _ in kept])
+        mask = (np.arange(length) < lengths[:, None]).astype(float)
+        # The class of what does not count need not be one.
+        targets = np.where(mask > 0, targets, 0) if classes is not None else targets
+        return inputs, targets, mask
 
 
 def _made(environment: Any, options: Mapping[str, Any] | None) -> Any:
@@ -113,7 +195,7 @@ def _core(environment: Any) -> Any:
 def _trials(environment: Any, trials: int, seed: int) -> list[tuple[FloatArray, FloatArray]]:
     """Inputs and targets of every trial, each of its own length."""
     core = _core(environment)
-    if not all(callable(getattr(core, key, None)) for key in ("new_trial", "reset", "seed")):
+    if not is_environment(core):
         raise UnsupportedModel(
             required="an environment must have new_trial, reset and seed, as neurogym's TrialEnv has",
             got=type(core).__name__,
@@ -173,7 +255,16 @@ def _read(core: Any, classes: range | None, k: int) -> tuple[FloatArray, FloatAr
             why="the action space has these classes",
             remedy="check the environment's action space",
         )
-    return x, np.equal(y, classes).astype(float)
+    return x, y
+
+
+def _one_hot(truth: FloatArray, classes: range | None) -> FloatArray:
+    return truth if classes is None else np.equal(truth, classes).astype(float)
+
+
+def _filled_up(values: FloatArray, length: int) -> FloatArray:
+    """The steps of a trial, before steps of zeros where it is shorter."""
+    return np.concatenate([values, np.zeros((length - len(values), values.shape[1]))])
 
 
 def _aligned(values: FloatArray, length: int) -> FloatArray:

@@ -40,6 +40,9 @@ class Recording:
         None where the trials themselves are kept, or where blocks would take more than `BLOCK_MEMORY`.
     masked : MaskedTrials or None
         The trials, where some of their steps do not count.
+    origin : EnvironmentTrials, loader, data set or function, or None
+        What gives further trials, as `learncast.simulate` reads them; None where there is no such thing, or where the
+        statistics are of trials that were changed.
     """
 
     centred: bool
@@ -53,11 +56,12 @@ class Recording:
     counted: FloatArray | None = None
     blocks: Blocks | None = None
     masked: MaskedTrials | None = None
+    origin: Any = None
 
     @property
     def replicate(self) -> Recording:
         """What a replicate drawn from it keeps: the rules alone."""
-        return replace(self, blocks=None, masked=None)
+        return replace(self, blocks=None, masked=None, origin=None)
 
     def with_targets_times(self, factor: float) -> Recording:
         """The same recording with every target multiplied."""
@@ -66,6 +70,7 @@ class Recording:
             target_mean=factor * self.target_mean,
             blocks=self.blocks and self.blocks.with_targets_times(factor),
             masked=self.masked and replace(self.masked, targets=factor * self.masked.targets),
+            origin=None,
         )
 
     def sentences(self, trials: int) -> tuple[str, ...]:

@@ -67,7 +67,9 @@ def from_batches(
         if expected:
             progress(min((k + 1) / expected, 1.0))
     progress(1.0)
-    return stream.task(name or "recorded")
+    # A generator has run out by now. Trials that were centred, scaled or labelled are not those it gave.
+    again = not isinstance(batches, Iterator) and not (centre or is_scaled(scale) or classes is not None)
+    return stream.task(name or "recorded", batches if again else None)
 
 
 def batches_of(source: Any) -> Iterator[Any]:
@@ -229,7 +231,7 @@ class _Stream:
         x, y = ((1, shape[0]) if len(shape) == 1 else (shape[0], shape[1]) for shape in self._shapes)
         return x, y
 
-    def task(self, name: str) -> Task:
+    def task(self, name: str, origin: Any) -> Task:
         if self.trials < 2:
             raise InvalidSpec(
                 required="at least two trials are needed",
@@ -243,7 +245,7 @@ class _Stream:
             rows, (inputs, targets) = np.concatenate(self._kept), self._layout
             n = inputs[0] * inputs[1]
             found = sampled(rows[:, :n], rows[:, n:], inputs, targets, centre=self.centre, scaled=self.scaled)
-        recording = replace(found.recording, given=self.trials, classes=self._known)
+        recording = replace(found.recording, given=self.trials, classes=self._known, origin=origin)
         return Task.estimated(replace(found, recording=recording), name=name)
 
 

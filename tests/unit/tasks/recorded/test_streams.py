@@ -302,7 +302,7 @@ def test_a_loader_is_passed_through_again_and_judged_on_its_first_batches():
             yield np.full((5, 2), float(k)), np.zeros((5, 1))
 
     source = simulate.sources.Source.of(passes)
-    held, _ = source.held_out(7, (0, 0), torch.float64)
+    held, *_ = source.held_out(7, (0, 0), torch.float64)
     assert held[:, 0].tolist() == [0.0] * 5 + [1.0] * 2
     batches = [float(source.batch(1000, (0, 0), step, torch.float64)[0][0, 0]) for step in range(5)]
     assert batches == [2.0, 0.0, 1.0, 2.0, 0.0]
