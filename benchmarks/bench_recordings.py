@@ -123,6 +123,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
                 terms = lc.Terms(accuracy=accuracy)
                 return lc.plan(target, others, network, learning_rate=rate, terms=terms)
 
+            lc.solve(others[0], network, learning_rate=rate).time_to(accuracy)  # loads what is loaded once
             told, steps = seconds(forecast)
             planned, found = seconds(plan)
             single, double = (training(network, x, y, rate, kind) for kind in (torch.float32, torch.float64))

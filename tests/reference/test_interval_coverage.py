@@ -210,13 +210,8 @@ def tabulated(name: str, repeats: int) -> Table:
     return table
 
 
-#: 83% of direct trainings and 80 to 82% of totals in 60 repeats, every miss above the truth: perhaps noise
-#: adds weak modes to learn, and resampling adds them once more.
-BIASED = pytest.mark.xfail(strict=True, reason="resampled counts of several channels lie too high")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(n, marks=BIASED) if "four channels" in n else n for n in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_intervals_cover_as_often_as_they_say(name: str) -> None:
     """Within 2% of 95%, and two standard errors of the number of repeats; the seeds are fixed."""
     wrong = []

@@ -20,7 +20,7 @@ from learncast.planning.grounds.choice import ground_for
 from learncast.planning.grounds.ground import Ground, ReplicaSteps, State
 from learncast.planning.wording import Explanation, explain
 from learncast.practice.stage import Stage
-from learncast.responses.bootstrap import bounds
+from learncast.responses.bootstrap import interval
 from learncast.responses.trials import seed_of
 from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, load_dataset, save_dataset
 from learncast.validation import FloatArray
@@ -91,43 +91,49 @@ class Curriculum:
     @property
     def interval(self) -> Interval | None:
         """95% confidence interval of the flow steps; None where nothing was measured."""
-        return None if self.replicas is None else ends_of(self.replicas.flow.sum(axis=0))
+        return None if self.replicas is None else ends_of(self.flow_steps, self.replicas.flow.sum(axis=0))
 
     @property
     def descent_interval(self) -> Interval | None:
         """The same of the descent steps."""
-        return None if self.replicas is None else ends_of(self.replicas.descent.sum(axis=0))
+        return None if self.replicas is None else ends_of(self.descent_steps, self.replicas.descent.sum(axis=0))
 
     @property
     def direct_interval(self) -> Interval | None:
         """The same of direct training: of its flow steps."""
-        return None if self.replicas is None else ends_of(self.replicas.direct)
+        return None if self.replicas is None else ends_of(self._alone[0], self.replicas.direct)
 
     @property
     def alone_interval(self) -> Interval | None:
         """The same of direct training, counted by descent where that is told and by the flow elsewhere."""
         if self.replicas is None:
             return None
-        known = ends_of(self.replicas.direct_descent)
+        known = ends_of(self._alone[1], self.replicas.direct_descent)
         return self.direct_interval if any(map(math.isnan, known)) else known
 
     @property
     def speedup_interval(self) -> Interval | None:
         """The same of the flow steps saved: sharper than the difference of two intervals."""
-        return self._saved(lambda r: (r.direct, r.flow))
+        return self._saved(self.speedup_steps, lambda r: (r.direct, r.flow))
 
     @property
     def saving_interval(self) -> Interval | None:
         """The same of the steps saved, counted by descent where that is told and by the flow elsewhere."""
-        found = self._saved(lambda r: (r.direct_descent, r.descent))
+        counted = difference(self._alone[1], self.descent_steps)
+        found = self._saved(counted, lambda r: (r.direct_descent, r.descent))
         return self.speedup_interval if found is None or any(map(math.isnan, found)) else found
 
-    def _saved(self, of: Any) -> Interval | None:
+    @property
+    def _alone(self) -> tuple[float, float]:
+        """Flow and descent steps of direct training; unknown where the target is trained for given steps."""
+        return (math.nan, math.nan) if self.direct is None else (self.direct.flow_steps, self.direct.descent_steps)
+
+    def _saved(self, estimate: float, of: Any) -> Interval | None:
         if self.replicas is None:
             return None
         direct, stages = of(self.replicas)
         with np.errstate(invalid="ignore"):
-            return ends_of(direct - stages.sum(axis=0))
+            return ends_of(estimate, direct - stages.sum(axis=0), signed=True)
 
     @property
     def flow_steps(self) -> float:
@@ -148,12 +154,12 @@ class Curriculum:
     @property
     def speedup_steps(self) -> float:
         """Flow steps saved against training on the target alone; negative when it costs."""
-        return difference(math.nan if self.direct is None else self.direct.flow_steps, self.flow_steps)
+        return difference(self._alone[0], self.flow_steps)
 
     @property
     def speedup_ratio(self) -> float:
         """Direct training time over the curriculum's, by the flow; above 1 when it helps."""
-        return ratio(math.nan if self.direct is None else self.direct.flow_steps, self.flow_steps)
+        return ratio(self._alone[0], self.flow_steps)
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -350,18 +356,17 @@ class Curriculum:
         for name in ("start", "end"):
             values = np.stack([getattr(o, name) for o in self.outcomes])
             variables[f"{name}_strength"] = (("stage", "mode"), values, described(f"strength at the {name}", "1"))
-        alone = self.direct
         for name, value, units in (
             ("total_steps", self.flow_steps, STEPS),
             ("total_descent_steps", self.descent_steps, STEPS),
-            ("direct_steps", math.nan if alone is None else alone.flow_steps, STEPS),
-            ("direct_descent_steps", math.nan if alone is None else alone.descent_steps, STEPS),
+            ("direct_steps", self._alone[0], STEPS),
+            ("direct_descent_steps", self._alone[1], STEPS),
             ("speedup_steps", self.speedup_steps, STEPS),
             ("speedup_ratio", self.speedup_ratio, "1"),
         ):
             variables[name] = ((), value, described(name.replace("_", " "), units))
         if self.replicas is not None:
-            stage = bounds(self.replicas.flow.T)
+            stage = interval(np.array([o.flow_steps for o in self.outcomes]), self.replicas.flow.T)
             whole = {
                 "total_steps": self.interval,
                 "total_descent_steps": self.descent_interval,
@@ -499,8 +504,12 @@ def followed(
     endless = any(s.steps is not None and math.isinf(s.steps) for s in stages)
     replicas = ground.replicated(places, rules) if resample and not endless else None
     if replicas is not None:
-        known = replicas.descent if np.isnan(replicas.flow).all() else replicas.flow
-        outcomes = [_within(o, row) for o, row in zip(outcomes, known, strict=True)]
+        counted = bool(np.isnan(replicas.flow).all())
+        known = replicas.descent if counted else replicas.flow
+        outcomes = [
+            replace(o, interval=ends_of(o.descent_steps if counted else o.flow_steps, row))
+            for o, row in zip(outcomes, known, strict=True)
+        ]
     return Curriculum(
         tuple(outcomes), direct, ground, tuple(places), replicas, tuple(courses), tuple(states), tuple(wholes)
     )
@@ -527,13 +536,9 @@ def _descended(ground: Ground, place: int, state: State, stage: Stage, rest: Sta
     return float(whole), ground.descended(place, [state], [whole])[0][0]
 
 
-def _within(outcome: StageOutcome, replicas: FloatArray) -> StageOutcome:
-    return replace(outcome, interval=ends_of(replicas))
-
-
-def ends_of(replicas: FloatArray) -> Interval:
+def ends_of(estimate: float, replicas: FloatArray, *, signed: bool = False) -> Interval:
     """Low and high end of the interval of one number."""
-    low, high = bounds(replicas)
+    low, high = interval(estimate, replicas, signed=signed)
     return float(low), float(high)
 
 

@@ -23,7 +23,7 @@ from learncast.planning.grounds.modal import ModeGround
 from learncast.planning.variants import share_geometry, weighted_variants
 from learncast.planning.wording import singular_accuracy
 from learncast.progress import Progress, silent, time_limit
-from learncast.responses.bootstrap import bounds
+from learncast.responses.bootstrap import interval
 from learncast.responses.modes import ResponseModes, mode_of_response
 from learncast.responses.response import Response
 from learncast.responses.trials import seed_of
@@ -419,13 +419,13 @@ def _intervals(times: PortraitTimes, firsts: list[Problem]) -> dict[str, Any]:
     second = Problem(cross[:, None, :], power[:, None, :], own.imbalance)
     direct = second.arrival(own.start, np.array([target_tolerance]))[0] / learning_rate
     total, saved = [], []
-    for first in firsts:
+    for k, first in enumerate(firsts):
         time, ends = first.arrival(own.start, tolerances)
         rest, _ = second.arrival(ends, target_tolerance)
         steps = np.where(np.isfinite(time), time + rest, np.inf) / learning_rate
-        total.append(bounds(steps))
+        total.append(interval(times.total[k], steps))
         with np.errstate(invalid="ignore"):
-            saved.append(bounds(direct - steps))
+            saved.append(interval(times.direct - times.total[k], direct - steps, signed=True))
     found: dict[str, Any] = {}
     for k, end in enumerate(("low", "high")):
         for name, values in (("total_steps", total), ("speedup_steps", saved)):

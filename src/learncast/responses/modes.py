@@ -18,7 +18,7 @@ from learncast.dynamics.solution import LearningTime, checked_time
 from learncast.errors import UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import Alignment
-from learncast.responses.bootstrap import bounds
+from learncast.responses.bootstrap import interval
 from learncast.responses.problem import network_of
 from learncast.responses.response import Response, active_units, check_network, linear_weights, response
 from learncast.responses.solution import ResponseFlowSolution, ResponseSolution
@@ -100,7 +100,11 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
         descent = mode_equation.descent_steps(
             np.broadcast_to(m.start, edge.shape), edge, *arguments, flow, self.learning_rate
         )
-        return replace(found, flow_interval=bounds(flow / self.learning_rate), descent_interval=bounds(descent))
+        return replace(
+            found,
+            flow_interval=interval(found.mode_flow_steps, flow / self.learning_rate),
+            descent_interval=interval(found.mode_descent_steps, descent),
+        )
 
     @cached_property
     def curvatures(self) -> FloatArray:

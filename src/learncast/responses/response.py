@@ -15,7 +15,7 @@ from learncast.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
 from learncast.limits import readable
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.responses.bootstrap import LEVEL, Resampling, bounds
+from learncast.responses.bootstrap import LEVEL, Resampling, interval
 from learncast.responses.features import Features, measured_features
 from learncast.responses.table import Table
 from learncast.responses.trials import Trials, check_channels, trials_of
@@ -78,7 +78,7 @@ class Response:
 
         variables = self.statistics.panels() if isinstance(self.statistics, Table) else {}
         for name, (dimensions, values, text, units) in self.statistics.listed().items():
-            low, high = bounds(values[1:])
+            low, high = interval(values[0], values[1:], signed=True)
             variables[name] = (dimensions, values[0], described(text, units))
             variables[f"{name}_low"] = (dimensions, low, described(f"{text}, low end of its interval", units))
             variables[f"{name}_high"] = (dimensions, high, described(f"{text}, high end of its interval", units))

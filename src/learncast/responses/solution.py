@@ -13,7 +13,7 @@ from learncast.assumptions import Assumption
 from learncast.dynamics.gradient_flow import STIFF_SIZE, FlowCourse
 from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
 from learncast.networks.activated import Activated
-from learncast.responses.bootstrap import bounds
+from learncast.responses.bootstrap import interval
 from learncast.responses.problem import (
     Arrival,
     FeatureProblem,
@@ -216,7 +216,8 @@ def interval_about(estimate: float, steps: FloatArray) -> FloatArray:
     """The interval of an estimate from the spread of its replicas' steps about row 0's; unfinished ones are never."""
     if not math.isfinite(estimate) or not math.isfinite(steps[0]):
         return np.full(2, math.nan)
-    return np.maximum(estimate + bounds(np.where(np.isnan(steps[1:]), np.inf, steps[1:])) - steps[0], 0.0)
+    drawn = np.where(np.isnan(steps[1:]), np.inf, steps[1:])
+    return np.maximum(estimate + interval(float(steps[0]), drawn) - steps[0], 0.0)
 
 
 def _trajectory(

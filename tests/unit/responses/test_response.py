@@ -10,7 +10,7 @@ import learncast as lc
 from learncast.errors import SchemaMismatch
 from learncast.responses import solution as response_solution
 from learncast.responses import trials as response_trials
-from learncast.responses.bootstrap import bounds
+from learncast.responses.bootstrap import bounds, interval
 from learncast.responses.modes import ResponseModeSolution, modes_of_responses, solve_response
 from learncast.responses.response import Response, response
 from learncast.responses.solution import ResponseFlowSolution
@@ -151,10 +151,26 @@ def test_default_trials_give_one_per_cent():
 
 def test_bounds_of_infinite_and_unknown_replicas():
     values = np.arange(200.0)
-    np.testing.assert_allclose(bounds(values), np.quantile(values, [0.025, 0.975]))
+    np.testing.assert_allclose(bounds(values), np.quantile(values, [0.025, 0.975], method="weibull"))
     np.testing.assert_array_equal(bounds(np.full(20, np.inf)), [np.inf, np.inf])
     assert bounds(np.where(values > 150, np.inf, values))[1] == np.inf
     assert np.isnan(bounds(np.array([1.0, np.nan, 2.0]))).all()
+
+
+def test_interval_holds_replicas_and_what_they_say_of_the_estimate():
+    drawn = np.linspace(100, 140, 99)  # their middle is 120
+    low, high = interval(110.0, drawn)  # noise made it 12/11 of what it was: the estimate was made so too
+    np.testing.assert_allclose([low, high], [101 * (11 / 12) ** 2, 139], rtol=0.01)
+    np.testing.assert_allclose(interval(110.0, drawn, signed=True), [81, 139], rtol=0.01)
+    np.testing.assert_allclose(interval(120.0, drawn), bounds(drawn))  # nothing to move
+    for estimate in (np.inf, np.nan):
+        np.testing.assert_array_equal(interval(estimate, drawn), bounds(drawn))
+    half = np.where(np.arange(99) < 60, np.inf, drawn)  # the middle of them never arrives
+    np.testing.assert_array_equal(interval(110.0, half), bounds(half))
+    np.testing.assert_array_equal(interval(0.0, np.zeros(99)), [0, 0])
+    assert np.isnan(interval(1.0, np.full(9, np.nan))).all()
+    both = interval(np.array([110.0, 120.0]), np.stack([drawn, drawn], axis=1))
+    np.testing.assert_array_equal(both, np.stack([interval(110.0, drawn), interval(120.0, drawn)], axis=1))
 
 
 # --- which solution -------------------------------------------------------------------------------------------------

@@ -24,12 +24,14 @@ ASTRAY, PRECISE = 0.05, 1e-8
 #: Fewer steps than this are taken one by one: four slopes would not pay.
 LEAST = 8
 #: Steps to which the stride of an arrival is halved before it is taken step by step.
-SINGLE = 48
+SINGLE = 64
 #: Steps taken one by one before strides begin: of few descents together, and of many.
-PLAIN = {"few": 4096, "many": 256}
+PLAIN = {"few": 1024, "many": 256}
 FEW = 4
-#: Single steps after which arrivals are looked for, at most; and states that are kept until then.
-BLOCK, KEPT = 64, 4096
+#: Single steps after which arrivals are looked for, at most.
+BLOCK = 64
+#: Learning rate times curvature up to which the loss surely falls at every step; at 2 it need not.
+SURE = 1.5
 #: Weights that have grown by this factor have run away.
 RUNAWAY = 1e8
 
@@ -165,7 +167,10 @@ class Descents:
 
     def _moved(self, states: FloatArray, rows: NDArray[np.intp], steps: int) -> FloatArray:
         if steps == 1:
-            return states + self.learning_rate * self.slope(states, rows)
+            moved = self.slope(states, rows)
+            moved *= self.learning_rate
+            moved += states
+            return moved
         return stride_of(steps).taken(self.slope, states, rows, self.learning_rate)
 
     @_overflowing
@@ -197,7 +202,7 @@ class Descents:
         most, taken = self.longest(), 0
         plain = _plain(number) if most >= LEAST else most_steps
         grades = _graded(most)
-        late: list[tuple[int, NDArray[np.intp], FloatArray, int]] = []
+        late: dict[int, list[tuple[NDArray[np.intp], FloatArray, int]]] = {}
         inside = self.arrived(states, rows)
         steps[rows[inside]] = 0.0
         rows, states = rows[~inside], states[~inside]
@@ -205,50 +210,46 @@ class Descents:
         while len(rows) and taken < most_steps:
             check_time()
             if taken < plain:
-                block = max(1, min(2 * block, BLOCK, KEPT // len(rows)))
-                number_of, stride = min(block, plain - taken, most_steps - taken), 1
+                block = min(2 * block, BLOCK, plain - taken, most_steps - taken)
+                length, strides = block, [1] * block
             else:
-                number_of, stride = 1, grades.pop(0) if grades else most
-            path = [states]
-            for _ in range(number_of):
-                path.append(self._moved(path[-1], rows, stride))
-            after = np.stack(path[1:])
-            flat, who = after.reshape(-1, *states.shape[1:]), np.tile(rows, number_of)
-            gone = ~(np.abs(flat).reshape(len(flat), -1).max(axis=1) < limit)
-            inside = self.arrived(flat, who) & ~gone
-            gone, inside = gone.reshape(number_of, -1), inside.reshape(number_of, -1)
-            ended = inside | gone
-            going = ~ended.any(axis=0)
-            if not going.all():
-                column = np.flatnonzero(~going)
-                row, who = ended[:, column].argmax(axis=0), rows[column]
-                runs = gone[row, column]
-                if stride == 1:
-                    steps[who], ends[who] = taken + row + 1.0, after[row, column]
-                else:
-                    late.append((taken, who[~runs], states[column[~runs]], stride))
-                steps[who[runs]], ends[who[runs]] = np.inf, after[row, column][runs]
+                length = grades.pop(0) if grades else most
+                strides = [length]
+            before, dips = states, np.zeros(len(rows), dtype=bool)
+            for stride in strides:
+                last, states = states, self._moved(states, rows, stride)
+                if not self.falls:
+                    dips |= self.arrived(states, rows)
+            gone = ~(np.abs(states).reshape(len(rows), -1).max(axis=1) < limit)
+            inside = (self.arrived(states, rows) | dips) & ~gone
             # What no longer moves at all has come to rest somewhere else.
-            still = (path[-1] == path[-2]).reshape(len(rows), -1).all(axis=1) & going
-            steps[rows[still]], ends[rows[still]] = np.inf, after[-1][still]
-            going &= ~still
-            rows, states, taken = rows[going], after[-1][going], taken + number_of * stride
+            still = (states == last).reshape(len(rows), -1).all(axis=1) & ~inside
+            going = ~(gone | inside | still)
+            if not going.all():
+                never = gone | still
+                steps[rows[never]], ends[rows[never]] = np.inf, states[never]
+                late.setdefault(length, []).append((rows[inside], before[inside], taken))
+                rows, states = rows[going], states[going]
+            taken += length
         ends[rows] = states
-        for begun, who, at, stride in late:
-            self._arrive(who, at, begun, stride, steps, ends)
+        for length, groups in late.items():
+            self._arrive(length, groups, steps, ends)
         return steps, ends
 
+    @property
+    def falls(self) -> bool:
+        """Whether the loss cannot rise again: then a task that is learned after some steps was not before and lost."""
+        return self.learning_rate * self.curvature < SURE
+
     def _arrive(
-        self,
-        rows: NDArray[np.intp],
-        states: FloatArray,
-        begun: int,
-        stride: int,
-        steps: FloatArray,
-        ends: FloatArray,
+        self, stride: int, groups: list[tuple[NDArray[np.intp], FloatArray, int]], steps: FloatArray, ends: FloatArray
     ) -> None:
-        """Halve the last stride of some rows, take the rest step by step; rounding may leave an arrival to its end."""
-        begun_at = np.full(len(rows), begun)
+        """Find the step within the last stride of some rows, from the states and the step before it.
+
+        The stride is halved, and what is left taken step by step; rounding may leave an arrival to its end.
+        """
+        rows, states = (np.concatenate([group[k] for group in groups]) for k in (0, 1))
+        begun_at = np.concatenate([np.full(len(who), begun) for who, _, begun in groups])
         while stride > SINGLE:
             half = stride // 2
             after = self._moved(states, rows, half)
@@ -259,7 +260,8 @@ class Descents:
         for n in range(1, stride + 1):
             states = self._moved(states, rows, 1)
             inside = self.arrived(states, rows) | (n == stride)
-            steps[rows[inside]], ends[rows[inside]] = begun_at[inside] + n, states[inside]
-            rows, states, begun_at = rows[~inside], states[~inside], begun_at[~inside]
+            if inside.any():
+                steps[rows[inside]], ends[rows[inside]] = begun_at[inside] + n, states[inside]
+                rows, states, begun_at = rows[~inside], states[~inside], begun_at[~inside]
             if not len(rows):
                 return

@@ -221,8 +221,17 @@ class PooledGround(LinearGround):
 
     def counted(self, task: int, states: Sequence[State], accuracy: float) -> tuple[FloatArray, list[State]]:
         rows, basis = self._packed(states)
-        steps, ends = self.descents[task].counted(rows, self.goal_of(task, accuracy), self.learning_rate)
-        return steps, self._unpacked(np.where(np.isfinite(ends), ends, 0.0), basis)
+        asked = task, accuracy, rows.shape, rows.tobytes()
+        if asked not in self._counts:
+            steps, ends = self.descents[task].counted(rows, self.goal_of(task, accuracy), self.learning_rate)
+            self._counts[asked] = steps, np.where(np.isfinite(ends), ends, 0.0)
+        steps, ends = self._counts[asked]
+        return steps.copy(), self._unpacked(ends, basis)
+
+    @cached_property
+    def _counts(self) -> dict[Any, tuple[FloatArray, FloatArray]]:
+        """What has been counted: the same descent is asked for by a forecast, its plan and the plan's resamplings."""
+        return {}
 
     def descended(self, task: int, states: Sequence[State], stops: Sequence[int]) -> list[list[State]]:
         rows, basis = self._packed(states)
@@ -296,15 +305,8 @@ class PooledGround(LinearGround):
 
     def _patience(self, task: int, accuracy: float) -> int:
         """Steps after which a resampling that has not arrived counts as one that never does."""
-        if (task, accuracy) not in self._alone:
-            self._alone[task, accuracy] = float(self.counted(task, [self.network], accuracy)[0][0])
-        steps = self._alone[task, accuracy]
+        steps = float(self.counted(task, [self.network], accuracy)[0][0])
         return int(LATE * steps) + 1000 if math.isfinite(steps) else MOST_COUNTED
-
-    @cached_property
-    def _alone(self) -> dict[tuple[int, float], float]:
-        """Steps from the very start, as far as they have been counted."""
-        return {}
 
     def _drawn_directly(self, accuracy: float) -> FloatArray:
         """Steps of direct training in every resampling, counted once."""
