@@ -62,6 +62,7 @@ def forgetting(
     steps: Any = math.inf,
     learn: tuple[str, ...] | None = None,
     by: str = "auto",
+    strict: bool = True,
     seed: int = 0,
 ) -> xr.DataArray:
     """Loss of every task after every stage of learning them in sequence, before any training.
@@ -73,7 +74,9 @@ def forgetting(
     xarray.DataArray over (stage, task)
         Stage ``"start"`` first. Differences along ``stage`` are what is forgotten.
     """
-    found = in_sequence(tasks, network, learning_rate=learning_rate, steps=steps, learn=learn, by=by, seed=seed)
+    found = in_sequence(
+        tasks, network, learning_rate=learning_rate, steps=steps, learn=learn, by=by, strict=strict, seed=seed
+    )
     for remark in found.remarks:
         warnings.warn(remark, IrregularSwitch, stacklevel=2)
     return found.losses()

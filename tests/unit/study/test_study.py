@@ -269,7 +269,8 @@ BAD = {
     ),
     "data of another kind": (
         TRAINING + '[target]\ndata = "table.txt"\n',
-        "data must be a file of kind .npz or .safetensors or .npy or .mat or .csv or .parquet, but got table.txt",
+        "data must be a file of kind .npz or .safetensors or .npy or .mat or .h5 or .hdf5 or .nwb or .csv or .parquet, "
+        "but got table.txt",
     ),
     "NaN in data": (
         TRAINING + '[target]\ndata = "nan.npz"\n',

@@ -75,7 +75,7 @@ def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_byte
             required=f"{key} must be a file of kind {' or '.join((*READERS, *others))}",
             got=path.name,
             why="other kinds cannot be read",
-            remedy="export trials as arrays (trials, steps, channels), from NWB too, e.g. with np.savez",
+            remedy="export trials as arrays (trials, steps, channels), e.g. with np.savez",
         )
     with readable(path):
         return ArrayFile(path, *READERS[kind](path), allowed(most_bytes))
@@ -172,6 +172,38 @@ def _mat73(path: Path) -> Directory:
     return sizes, read
 
 
+def _hdf5(path: Path) -> Directory:
+    """Arrays of numbers in HDF5, NWB among it, by their place: "processing/behavior/rates/data".
+
+    What is a link, words, or lies in another file is left out.
+    """
+    import h5py
+
+    def read(name: str) -> Any:
+        with h5py.File(path) as file:
+            return file[name][()]
+
+    sizes: dict[str, int] = {}
+    with h5py.File(path) as file:
+        groups, seen = [file], set()
+        for group in groups:  # grows as it is walked; a group that is held by several is entered once
+            for name in group:
+                item = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+                if isinstance(item, h5py.Group):
+                    address = h5py.h5o.get_info(item.id).addr
+                    if address not in seen:
+                        seen.add(address)
+                        groups.append(item)
+                elif isinstance(item, h5py.Dataset) and item.dtype.kind in "fiub" and not _elsewhere(item):
+                    sizes[item.name.lstrip("/")] = int(item.nbytes)
+    return sizes, read
+
+
+def _elsewhere(item: Any) -> bool:
+    """Whether an array's numbers lie in another file."""
+    return bool(item.external or item.is_virtual)
+
+
 def _uncelled(found: Any) -> Any:
     """Trials of a cell array as a list; numbers as they are."""
     return list(found.ravel(order="F")) if found.dtype == object else found
@@ -183,4 +215,7 @@ READERS: dict[str, Callable[[Path], Directory]] = {
     ".safetensors": _safetensors,
     ".npy": _npy,
     ".mat": _mat,
+    ".h5": _hdf5,
+    ".hdf5": _hdf5,
+    ".nwb": _hdf5,
 }

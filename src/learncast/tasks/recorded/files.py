@@ -39,7 +39,8 @@ def from_file(
     Parameters
     ----------
     path : str or path
-        Arrays: .npz, .safetensors, .mat, or .npy for the inputs alone. Tables: .csv, .parquet, see `from_table`.
+        Arrays: .npz, .safetensors, .mat, .h5, .hdf5, .nwb (arrays by their place, "group/name"), or .npy for the
+        inputs alone. Tables: .csv, .parquet, see `from_table`.
     name : str, optional
         What to call it; the file's name by default.
     inputs, targets, labels, mask, lengths : str, optional

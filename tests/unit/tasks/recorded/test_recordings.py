@@ -299,6 +299,25 @@ def test_cells_are_trials_of_their_own_length(trials, tmp_path, version):
     assert_same(from_file(path, inputs="spikes", targets="choice"), Task.from_samples(cut, y))
 
 
+@pytest.mark.parametrize("suffix", [".h5", ".hdf5", ".nwb"])
+def test_arrays_of_hdf5_by_their_place(trials, tmp_path, suffix):
+    x, y, _ = trials
+    path = tmp_path / f"rig{suffix}"
+    with h5py.File(path, "w") as file:
+        file["processing/rates/data"], file["choice"] = x, y
+        file["session"] = "words"
+        file["linked"], file["elsewhere"] = h5py.SoftLink("/choice"), h5py.ExternalLink("other.h5", "/a")
+        file["around/again"] = file["processing"]  # groups may hold each other
+        file["processing/back"] = file["around"]
+    found = from_file(path, inputs="processing/rates/data", targets="choice")
+    assert_same(found, Task.from_samples(x, y))
+    words = refused(lambda: from_file(path, inputs="linked", targets="choice"))
+    assert "but got arrays choice, processing/rates/data" in words
+    assert "must take at most" in refused(
+        lambda: from_file(path, inputs="processing/rates/data", targets="choice", most_bytes=100)
+    )
+
+
 def test_pairs_in_a_file(trials, tmp_path):
     x, y, _ = trials
     np.savez(tmp_path / "pairs.npz", inputs=x[:, 0], targets=y)
@@ -348,7 +367,9 @@ def test_pickles_and_other_kinds_are_refused(trials, tmp_path):
     np.save(tmp_path / "inputs.npy", np.array([1, None], dtype=object), allow_pickle=True)
     assert "inputs.npy must be readable" in refused(lambda: from_file(tmp_path / "inputs.npy"))
     (tmp_path / "session.nwb").write_bytes(b"")
-    assert "from NWB too, e.g. with np.savez" in refused(lambda: from_file(tmp_path / "session.nwb"))
+    assert "session.nwb must be readable" in refused(lambda: from_file(tmp_path / "session.nwb"))
+    (tmp_path / "session.tdms").write_bytes(b"")
+    assert "channels), e.g. with np.savez" in refused(lambda: from_file(tmp_path / "session.tdms"))
     (tmp_path / "torn.mat").write_bytes(b"MATLAB 5.0 MAT-file, or so")
     assert "torn.mat must be readable" in refused(lambda: from_file(tmp_path / "torn.mat"))
 
