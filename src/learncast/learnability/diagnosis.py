@@ -23,6 +23,7 @@ from learncast.learnability.question import Batching, DetectionRule, Measurement
 from learncast.learnability.replay.capture import STREAM, capture, checked_sequences, half_squared_error
 from learncast.learnability.replay.recurrent_layer import RecurrentLayer, recurrent_layers
 from learncast.learnability.replay.replay import Replay
+from learncast.learnability.replay.stepped import SteppedLayer
 from learncast.learnability.transport.base_rate import base_rates, parameter_rates
 from learncast.learnability.transport.decay import Decay, fit_decay, unit_time_scales
 from learncast.learnability.transport.derivative import sensitivities, state_sensitivities, unit_directions, whole_state
@@ -65,8 +66,9 @@ def window(
     Parameters
     ----------
     model : torch.nn.Module
-        Contains exactly one of nn.RNN, nn.GRU, nn.LSTM or a cell of `learncast.learnability.cells`; it runs in the mode
-        it is in and is left as it was.
+        Contains exactly one of nn.RNN, nn.GRU, nn.LSTM, a cell of `learncast.learnability.cells`, or a cell of one's
+        own with `input_size`, `hidden_size` and a method step(state, input) to the next state (`simulate.RateRNN`); it
+        runs in the mode it is in and is left as it was.
     inputs : (sequences, steps, channels)
         In the model's own layout (time first where it takes time first). An array, a tensor or a memory map.
     targets : (sequences, steps, ...) or (sequences, ...)
@@ -181,7 +183,7 @@ class Evidence:
 
     def __init__(
         self,
-        layer: RecurrentLayer,
+        layer: RecurrentLayer | SteppedLayer,
         optimizer: optim.Optimizer | None,
         measurement: Measurement,
         *,
@@ -294,7 +296,7 @@ class Evidence:
                 why="no error reaches the recurrent layer, so no lag can be credited",
                 remedy="check the targets, the loss and that the weights which read the layer are not all 0",
             )
-        single = self.layer.parameters[self.layer.recurrent_weights].dtype == torch.float32
+        single = next(iter(self.layer.parameters.values())).dtype == torch.float32
         return detect(
             self.lags,
             self._kept,

@@ -2,6 +2,7 @@
 
 from typing import NoReturn
 
+from learncast.simulate.cells import LinearRecurrentUnit, MinimalGRU, RateRNN, SteppedCell
 from learncast.simulate.ensembles import EnsembleRun, train_ensemble
 from learncast.simulate.goals import DecisionAccuracy, Goal, LossBelow, Measured
 from learncast.simulate.losses import CrossEntropy, HalfSquaredError, Loss, MeanSquaredError, OwnLoss
@@ -20,12 +21,16 @@ __all__ = [
     "Goal",
     "HalfSquaredError",
     "Learned",
+    "LinearRecurrentUnit",
     "Loss",
     "LossBelow",
     "MeanSquaredError",
     "Measured",
+    "MinimalGRU",
     "OwnLoss",
     "Plateau",
+    "RateRNN",
+    "SteppedCell",
     "TimeFirst",
     "Training",
     "TrainingRun",

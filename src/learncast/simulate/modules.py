@@ -15,12 +15,13 @@ from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.simulate.borrowed import own_randomness
+from learncast.simulate.cells import CELLS
 from learncast.validation import count, one_of
 
 Network = LinearRNN | TwoLayer | Activated
 
-#: Recurrent layers of torch that can be made here, by the word that names them.
-GATED = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
+#: Recurrent layers that can be made here, torch's and our own, by the word that names them.
+GATED: dict[str, Any] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN, **CELLS}
 
 
 def as_module(
@@ -253,7 +254,7 @@ class TimeFirst(nn.Module):
 
 
 class GatedModule(nn.Module):
-    """A recurrent layer of torch read out linearly, for inputs (trials, steps, inputs)."""
+    """A recurrent layer read out linearly, for inputs (trials, steps, inputs)."""
 
     def __init__(self, layer: nn.Module, readout: nn.Linear, *, every_step: bool) -> None:
         super().__init__()
@@ -276,22 +277,25 @@ def gated_module(
     seed: int = 0,
     **keywords: Any,
 ) -> GatedModule:
-    """Make a GRU, LSTM or plain RNN of torch with a linear readout, from a seed and without touching torch's own.
+    """Make a recurrent layer with a linear readout, from a seed and without touching torch's own.
 
     Parameters
     ----------
-    kind : {"gru", "lstm", "rnn"}
+    kind : {"gru", "lstm", "rnn", "rate", "minimal_gru", "lru"}
+        Torch's three, then `RateRNN`, `MinimalGRU` and `LinearRecurrentUnit`.
     inputs, hidden_size, outputs : int
     every_step : bool
         Whether it answers at every step or at the end.
     seed : int
-        Of the initial weights, which are torch's default for the layer.
+        Of the initial weights, which are the layer's default.
     **keywords
-        Passed on to the layer, e.g. ``nonlinearity="relu"`` or ``num_layers=2``.
+        Passed on to the layer, e.g. ``nonlinearity="relu"``, ``num_layers=2`` or ``alpha=0.1``.
     """
-    make = GATED[one_of("kind", kind, tuple(GATED), why="these are torch's recurrent layers")]
+    make = GATED[one_of("kind", kind, tuple(GATED), why="these are the recurrent layers known here")]
     why = "a network has at least one of each"
     sizes = [count(name, n, why=why) for name, n in (("inputs", inputs), ("hidden_size", hidden_size))]
+    if kind in CELLS:
+        keywords = {"seed": seed, **keywords}
     with own_randomness(seed):
         layer = make(*sizes, batch_first=True, **keywords)
         readout = nn.Linear(sizes[1], count("outputs", outputs, why=why))

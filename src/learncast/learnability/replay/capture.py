@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from learncast.errors import InvalidSpec, LearncastError, UnsupportedModel
 from learncast.learnability.replay.recurrent_layer import RecurrentLayer, recurrent_layers, recurrent_module
 from learncast.learnability.replay.replay import Replay
+from learncast.learnability.replay.stepped import SteppedLayer
 from learncast.limits import unadvised
 from learncast.validation import FloatArray, real_array
 
@@ -38,7 +39,7 @@ class Capture:
         dE / dh_t of each sequence's loss E, with the layer's own recurrence cut.
     """
 
-    layers: tuple[RecurrentLayer, ...]
+    layers: tuple[RecurrentLayer | SteppedLayer, ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     initial: tuple[tuple[Tensor, ...] | None, ...]
@@ -171,12 +172,23 @@ class _Tap:
                 why="every sequence needs the same steps for its lags to be compared",
                 remedy="pass padded (batch, time, features) tensors of sequences of one length",
             )
+        given = args[1] if len(args) > 1 else kwargs.get("hx")
         if not isinstance(module, nn.RNNBase):
-            self.inputs, self.initial = [sequence.detach()], [None]
+            return self._cell(sequence, given, output)
+        return self._stack(module, sequence.detach(), given, output)
+
+    def _cell(self, sequence: Tensor, given: Any, output: Any) -> Any:
+        """A layer that answers its states, alone or before its last state."""
+        start = given.detach() if isinstance(given, Tensor) else None
+        self.inputs = [sequence.detach()]
+        self.initial = [None if start is None else (start[0] if start.dim() == 3 else start,)]
+        if not isinstance(output, tuple):
             self.outputs = [self._leaf(output)]
             return self.outputs[0]
-        given = args[1] if len(args) > 1 else kwargs.get("hx")
-        return self._stack(module, sequence.detach(), given, output)
+        self.outputs = [self._leaf(output[0])]
+        time = 1 if getattr(self.module, "batch_first", True) else 0
+        last = self.outputs[0].select(time, -1)
+        return self.outputs[0], last.reshape(output[1].shape), *output[2:]
 
     def _stack(self, module: nn.RNNBase, sequence: Tensor, given: Any, output: Any) -> Any:
         """Run the layers one by one: a fused stack hides the sequences between them."""

@@ -9,11 +9,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.errors import UnsupportedModel
 from learncast.learnability import cells
-from learncast.learnability.replay.replay import Expression, Normalisation, Path, Relay, Replay, Term, affine, unchanged
+from learncast.learnability.replay.replay import (
+    Expression,
+    Normalisation,
+    Path,
+    Relay,
+    Replay,
+    Term,
+    affine,
+    check_signal,
+    unchanged,
+)
+from learncast.learnability.replay.stepped import SteppedLayer, is_stepped
 
-SUPPORTED = "nn.RNN, nn.GRU, nn.LSTM, ConstGate, SharedGate, DiagGate, PaperGRU, LSTM"
+SUPPORTED = (
+    "nn.RNN, nn.GRU, nn.LSTM, ConstGate, SharedGate, DiagGate, PaperGRU, LSTM, or a module with input_size, "
+    "hidden_size and a method step(state, input) that returns the next state"
+)
 
 _OWN: dict[type[nn.Module], str] = {
     cells.ConstGate: "const",
@@ -21,6 +35,14 @@ _OWN: dict[type[nn.Module], str] = {
     cells.DiagGate: "diag",
     cells.PaperGRU: "paper_gru",
     cells.LSTM: "lstm",
+}
+#: Rates as functions of currents, and their slopes by current and rate.
+RATES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
+    "tanh": (torch.tanh, lambda a, g: 1 - g * g),
+    "relu": (torch.relu, lambda a, g: (a > 0).to(a)),
+    "softplus": (nn.functional.softplus, lambda a, g: a.sigmoid()),
+    "sigmoid": (torch.sigmoid, lambda a, g: g * (1 - g)),
+    "linear": (torch.clone, lambda a, g: torch.ones_like(a)),
 }
 _TORCH: dict[type[nn.Module], str] = {nn.GRU: "gru", nn.LSTM: "lstm", nn.RNN: ""}
 
@@ -46,6 +68,8 @@ class RecurrentLayer:
     norm_epsilon : float
     constant_gate : float, optional
         The gate of a "const" layer.
+    nonlinearity : str
+        Of the candidate, a key of `RATES`.
     """
 
     kind: str
@@ -57,6 +81,7 @@ class RecurrentLayer:
     norm: tuple[str, str] | None = None
     norm_epsilon: float = cells.NORM_EPSILON
     constant_gate: float | None = None
+    nonlinearity: str = "tanh"
     parameters: Mapping[str, Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,24 +109,15 @@ class RecurrentLayer:
         initial : tuple of (batch, hidden) tensors, optional
             The hidden state before the first step, and for an LSTM the cell; zeros if left out.
         """
-        self._check("inputs", inputs, self.input_size)
-        self._check("outputs", outputs, self.hidden_size)
+        dtype = self.parameters[self.input_weights].dtype
+        check_signal("inputs", inputs, self.input_size, dtype)
+        check_signal("outputs", outputs, self.hidden_size, dtype)
         x = inputs.detach().transpose(0, 1).contiguous()
         h = outputs.detach().transpose(0, 1)
         # An LSTM starts from a cell too.
         start = initial or (h.new_zeros(h.shape[1:]),) * (2 if self.kind == "lstm" else 1)
         states = torch.cat([start[0].unsqueeze(0), h])
         return _KINDS[self.kind][0](self, x, states, *start[1:])
-
-    def _check(self, name: str, value: Tensor, width: int) -> None:
-        dtype = self.parameters[self.input_weights].dtype
-        if value.dim() != 3 or value.shape[2] != width or 0 in value.shape or value.dtype != dtype:
-            raise InvalidSpec(
-                required=f"{name} must be a (batch, time, {width}) tensor of {dtype}",
-                got=f"shape {tuple(value.shape)} of {value.dtype}",
-                why="each axis has a fixed meaning, and the replay follows the model's precision",
-                remedy=f"pass {name} as the layer saw them",
-            )
 
     def terms(self, block: str, inputs: Tensor, recalled: Tensor) -> tuple[Term, ...]:
         """The affine map of a gate or of the candidate."""
@@ -126,37 +142,44 @@ class RecurrentLayer:
         return self.parameters[self.recurrent_weights][self.blocks[block]]
 
     def candidate(self, terms: tuple[Term, ...], gate: Tensor) -> tuple[Tensor, tuple[Path, ...]]:
-        """Tanh of the (normalised) pre-activation, and its paths to a state that takes it in by `gate`.
+        """Rate of the (normalised) pre-activation, and its paths to a state that takes it in by `gate`.
 
         The first path is that of `terms`; a layer norm's own gain and bias have the second.
         """
         a = self.preactivation(terms)
         recurrent = self.recurrent("candidate")
+        rate, slope_of = RATES[self.nonlinearity]
         if self.norm is None:
-            g = a.tanh_()
-            return g, (Path(terms, (1 - g * g).mul_(gate), recurrent),)
+            g = rate(a)
+            return g, (Path(terms, slope_of(a, g) * gate, recurrent),)
         gain, bias = (self.parameters[name] for name in self.norm)
         variance, mean = torch.var_mean(a, -1, correction=0, keepdim=True)
         deviation = (variance + self.norm_epsilon).sqrt_()
         unit = (a - mean) / deviation
-        g = torch.addcmul(bias, unit, gain).tanh_()
-        slope, rows = (1 - g * g).mul_(gate), slice(None)
+        current = torch.addcmul(bias, unit, gain)
+        g = rate(current)
+        slope, rows = slope_of(current, g) * gate, slice(None)
         own = (Term(self.norm[0], rows, unit, elementwise=True), Term(self.norm[1], rows, None))
         through = Path(terms, slope, recurrent, norm=Normalisation(unit, gain / deviation))
         return g, (through, Path(own, slope))
 
 
-def recurrent_layers(model: nn.Module) -> tuple[RecurrentLayer, ...]:
+def recurrent_layers(model: nn.Module) -> tuple[RecurrentLayer | SteppedLayer, ...]:
     """The layers of the one recurrent block in `model`, the lowest first.
 
     Parameters
     ----------
     model : torch.nn.Module
         Contains exactly one of nn.RNN, nn.GRU, nn.LSTM (any number of layers, in one direction) or a cell of
-        `learncast.learnability.cells`.
+        `learncast.learnability.cells`, or any module with `input_size`, `hidden_size` and a method step(state, input)
+        to the next state, such as `learncast.simulate.RateRNN`.
     """
     path, module = recurrent_module(model)
     prefix = f"{path}." if path else ""
+    if _is_leaky(module):
+        return (_leaky_layer(module, prefix),)
+    if _is_unknown(module):
+        return (SteppedLayer(module, {f"{prefix}{name}": value for name, value in module.named_parameters()}, prefix),)
     own = {f"{prefix}{name}": value for name, value in module.named_parameters(recurse=False)}
     if isinstance(module, nn.RNNBase):
         return tuple(_torch_layer(module, own, prefix, index) for index in range(module.num_layers))
@@ -173,7 +196,12 @@ def recurrent_module(model: nn.Module) -> tuple[str, nn.Module]:
             remedy=f"pass a module that contains one of {SUPPORTED}",
         )
     kinds = (nn.RNNBase, nn.RNNCellBase, cells.GatedCell)
-    found = [(name, module) for name, module in model.named_modules() if isinstance(module, kinds)]
+    found = [
+        (name, module) for name, module in model.named_modules() if isinstance(module, kinds) or is_stepped(module)
+    ]
+    # What a cell that says its step is made of is its own affair.
+    inside = {id(part) for _, module in found if is_stepped(module) for part in list(module.modules())[1:]}
+    found = [(name, module) for name, module in found if id(module) not in inside]
     if len(found) != 1:
         got = ", ".join(f"{name or 'the model itself'} ({type(m).__name__})" for name, m in found) or "none"
         raise UnsupportedModel(
@@ -193,13 +221,15 @@ def recurrent_module(model: nn.Module) -> tuple[str, nn.Module]:
 def _problem(module: nn.Module) -> tuple[str, str, str, str] | None:
     """What the block must do, what it does instead, why it matters, what to do; None when all is well."""
     kind = type(module).__name__
-    if type(module) not in _OWN and type(module) not in _TORCH:
+    if type(module) not in _OWN and type(module) not in _TORCH and not is_stepped(module):
         why = "the gates are replayed from known equations"
         return f"be one of {SUPPORTED}", kind, why, "use one of these"
     weights = next(module.parameters(), None)
     if weights is None or weights.dtype not in (torch.float32, torch.float64):
         got = "no parameters" if weights is None else str(weights.dtype)
         return "have float32 or float64 weights", got, "products of many factors need the precision", "call .float()"
+    if _is_unknown(module):
+        return None
     own = {name for name, _ in module.named_parameters(recurse=False)}
     if not own & {"weight_hh_l0", "recurrent_weights"}:
         why = "the optimiser moves other numbers than the weights the gates use"
@@ -217,6 +247,33 @@ def _problem(module: nn.Module) -> tuple[str, str, str, str] | None:
         got = f"dropout {module.dropout:g} between layers in training mode"
         return "be free of dropout between its layers", got, why, "call model.eval() first"
     return None
+
+
+def _is_unknown(module: nn.Module) -> bool:
+    """Whether no formula of its gates is known, and its step is all there is to go by."""
+    return type(module) not in _OWN and type(module) not in _TORCH
+
+
+def _is_leaky(module: nn.Module) -> bool:
+    """Whether a cell says of itself that it is the leaky rate network, with weights that are its own parameters."""
+    says = is_stepped(module) and getattr(module, "nonlinearity", None) in RATES and hasattr(module, "alpha")
+    recurrent: Any = getattr(module, "recurrent", None)
+    return says and callable(recurrent) and any(recurrent() is value for value in module.parameters())
+
+
+def _leaky_layer(module: Any, prefix: str) -> RecurrentLayer:
+    own = {f"{prefix}{name}": value for name, value in module.named_parameters()}
+    weights = module.recurrent()
+    return RecurrentLayer(
+        kind="const",
+        own=own,
+        input_weights=f"{prefix}input_weights",
+        recurrent_weights=next(name for name, value in own.items() if value is weights),
+        biases=(f"{prefix}bias",),
+        blocks=_slices("const", [module.hidden_size]),
+        constant_gate=float(module.alpha),
+        nonlinearity=module.nonlinearity,
+    )
 
 
 def _slices(kind: str, sizes: list[int]) -> dict[str, slice]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+from learncast.errors import InvalidSpec
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -205,6 +207,40 @@ class Expression:
     output: Path
 
 
+class Step(NamedTuple):
+    """One step, or all at once: what a change of the previous state does to the new one.
+
+    `slope` and `output` are those of an LSTM's `Expression`, whose states are the hidden units and then the cells.
+    """
+
+    direct: Tensor
+    paths: tuple[Path, ...]
+    slope: Tensor | None = None
+    output: Path | None = None
+
+    def __call__(self, change: Tensor, found: Tensor) -> None:
+        """Add the pushed change to `found`."""
+        if self.slope is None or self.output is None:
+            found.addcmul_(self.direct, change)
+            for path in self.paths:
+                path.add_push(change, found)
+            return
+        hidden, cell = change.chunk(2, -1)
+        shown, moved = found.chunk(2, -1)
+        pushed = self.direct * cell
+        for path in self.paths:
+            path.add_push(hidden, pushed)
+        moved += pushed
+        shown.addcmul_(self.slope, pushed)
+        self.output.add_push(hidden, shown)
+
+
+class Transition(Protocol):
+    """Adds what a change of the previous state does to the new one to what is found."""
+
+    def __call__(self, change: Tensor, found: Tensor, /) -> None: ...
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Replay:
     """Gates and one-step derivatives of a recurrent layer at all steps, time first.
@@ -259,6 +295,37 @@ class Replay:
         first, *others = (path.diagonal() for path in self.recurrent_paths)
         return sum(others, first)
 
+    def transition(self) -> Transition:
+        """What a change of each previous state, (..., time, batch, states), does to the new one, at all steps."""
+        shown = () if self.expression is None else (self.expression.slope, self.expression.output)
+        return Step(self.direct, self.recurrent_paths, *shown)
+
+    def transitions(self) -> Sequence[Transition]:
+        """The same of every step alone, of changes (..., batch, states).
+
+        Everything is cut into steps beforehand: a step that is taken alone is too short to cut it anew.
+        """
+        cuts: list[Any] = [self.direct.unbind(), zip(*(path.steps() for path in self.recurrent_paths), strict=True)]
+        if self.expression is not None:
+            cuts += [self.expression.slope.unbind(), self.expression.output.steps()]
+        return [Step(*cut) for cut in zip(*cuts, strict=True)]
+
+    def answer(self, values: Mapping[str, Tensor]) -> Tensor:
+        """The change of every transported state when parameters move along `values`, the previous state held."""
+        return answer_of(self.paths, values)
+
+    def squares(self, rates: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Sums over all parameters of each unit's squared immediate derivative, plain and times the rates."""
+        # Each feature is squared once, however many paths share it.
+        features = {id(term.feature): term.feature for path in self.paths for term in path.terms}
+        squares = {key: feature * feature for key, feature in features.items() if feature is not None}
+        sums = {key: square.sum(-1, keepdim=True) for key, square in squares.items()}
+        power, moved = torch.zeros_like(self.hidden), torch.zeros_like(self.hidden)
+        for path in self.paths:
+            power += path.squares(_lengths(path.terms, squares, sums))
+            moved += path.squares(affine(path.terms, rates, square=lambda feature: squares[id(feature)]))
+        return power, moved
+
     def take(self, sequences: slice = slice(None), *, steps: slice = slice(None)) -> Replay:
         """The replay of some of the sequences or steps."""
         where = (steps, sequences)
@@ -286,3 +353,30 @@ def _taken(part: Any, where: tuple[slice, slice]) -> Any:
     if isinstance(part, Term | Path | Relay | Normalisation | Expression):
         return replace(part, **{f.name: _taken(getattr(part, f.name), where) for f in fields(part)})
     return part
+
+
+def answer_of(paths: tuple[Path, ...], values: Mapping[str, Tensor]) -> Tensor:
+    """What a change of parameters does through some paths."""
+    first, *others = paths
+    total = first.apply(affine(first.terms, values, square=unchanged))
+    for path in others:
+        total += path.apply(affine(path.terms, values, square=unchanged))
+    return total
+
+
+def _lengths(terms: tuple[Term, ...], squares: Mapping[int, Tensor], sums: Mapping[int, Tensor]) -> Tensor:
+    """Squared length of what one row of the affine map acts on, biases included."""
+    biases = float(sum(term.feature is None for term in terms))
+    acted = [term for term in terms if term.feature is not None]
+    return sum(((squares if term.elementwise else sums)[id(term.feature)] for term in acted), torch.tensor(biases))
+
+
+def check_signal(name: str, value: Tensor, width: int, dtype: torch.dtype) -> None:
+    """Refuse what a layer cannot have received or answered."""
+    if value.dim() != 3 or value.shape[2] != width or 0 in value.shape or value.dtype != dtype:
+        raise InvalidSpec(
+            required=f"{name} must be a (batch, time, {width}) tensor of {dtype}",
+            got=f"shape {tuple(value.shape)} of {value.dtype}",
+            why="each axis has a fixed meaning, and the replay follows the model's precision",
+            remedy=f"pass {name} as the layer saw them",
+        )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, optim
 
 from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.learnability.replay.replay import Replay, Term, affine
+from learncast.learnability.replay.replay import Replay
 
 KNOWN: tuple[type[optim.Optimizer], ...] = (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop)
 
@@ -115,14 +115,7 @@ def base_rates(replay: Replay, rates: Mapping[str, Tensor]) -> Tensor:
     common = _common_rate(rates)
     if common is not None:
         return torch.full_like(replay.hidden, common)
-    # Each feature is squared once, however many paths share it.
-    features = {id(term.feature): term.feature for path in replay.paths for term in path.terms}
-    squares = {key: feature * feature for key, feature in features.items() if feature is not None}
-    sums = {key: square.sum(-1, keepdim=True) for key, square in squares.items()}
-    power, moved = torch.zeros_like(replay.hidden), torch.zeros_like(replay.hidden)
-    for path in replay.paths:
-        power += path.squares(_lengths(path.terms, squares, sums))
-        moved += path.squares(affine(path.terms, rates, square=lambda feature: squares[id(feature)]))
+    power, moved = replay.squares(rates)
     info = torch.finfo(power.dtype)
     # Below this bound the squares have lost digits to underflow.
     return torch.where(power > info.tiny / info.eps, moved / power, torch.nan)
@@ -132,10 +125,3 @@ def _common_rate(rates: Mapping[str, Tensor]) -> float | None:
     """The one rate of all parameters (Eq. 5), None when they differ."""
     low = min(float(rate.min()) for rate in rates.values())
     return low if low == max(float(rate.max()) for rate in rates.values()) else None
-
-
-def _lengths(terms: tuple[Term, ...], squares: Mapping[int, Tensor], sums: Mapping[int, Tensor]) -> Tensor:
-    """Squared length of what one row of the affine map acts on, biases included."""
-    biases = float(sum(term.feature is None for term in terms))
-    acted = [term for term in terms if term.feature is not None]
-    return sum(((squares if term.elementwise else sums)[id(term.feature)] for term in acted), torch.tensor(biases))

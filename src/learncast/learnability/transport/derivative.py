@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from learncast.learnability.replay.recurrent_layer import RecurrentLayer
-from learncast.learnability.replay.replay import Path, Replay, affine, unchanged
+from learncast.learnability.replay.replay import Replay, answer_of
+from learncast.learnability.replay.stepped import SteppedLayer
 
 
 @torch.no_grad()
@@ -35,51 +35,13 @@ def push_forward(replay: Replay, change: Tensor) -> Tensor:
         Time and batch may be 1 and are then broadcast.
     """
     found = change.new_zeros(*change.shape[:-3], *replay.hidden.shape[:2], change.shape[-1])
-    shown = () if replay.expression is None else (replay.expression.slope, replay.expression.output)
-    Step(replay.direct, replay.recurrent_paths, *shown)(change, found)
+    replay.transition()(change, found)
     return found
 
 
-def step_maps(replay: Replay) -> list[Step]:
-    """For every step a function that adds `push_forward` of its first argument, (..., batch, states), to its second.
-
-    Everything is cut into steps beforehand: a step that is taken alone is too short to cut it anew.
-    """
-    cuts: list[Any] = [replay.direct.unbind(), zip(*(path.steps() for path in replay.recurrent_paths), strict=True)]
-    if replay.expression is not None:
-        cuts += [replay.expression.slope.unbind(), replay.expression.output.steps()]
-    return [Step(*cut) for cut in zip(*cuts, strict=True)]
-
-
-class Step(NamedTuple):
-    """One step, or all at once: what a change of the previous state does to the new one.
-
-    `slope` and `output` are those of an LSTM's `Expression`, whose states are the hidden units and then the cells.
-    """
-
-    direct: Tensor
-    paths: tuple[Path, ...]
-    slope: Tensor | None = None
-    output: Path | None = None
-
-    def __call__(self, change: Tensor, found: Tensor) -> None:
-        """Add the pushed change to `found`."""
-        if self.slope is None or self.output is None:
-            found.addcmul_(self.direct, change)
-            for path in self.paths:
-                path.add_push(change, found)
-            return
-        hidden, cell = change.chunk(2, -1)
-        shown, moved = found.chunk(2, -1)
-        pushed = self.direct * cell
-        for path in self.paths:
-            path.add_push(hidden, pushed)
-        moved += pushed
-        shown.addcmul_(self.slope, pushed)
-        self.output.add_push(hidden, shown)
-
-
-def unit_directions(layer: RecurrentLayer, directions: int, *, generator: torch.Generator) -> dict[str, Tensor]:
+def unit_directions(
+    layer: RecurrentLayer | SteppedLayer, directions: int, *, generator: torch.Generator
+) -> dict[str, Tensor]:
     """Random unit vectors over all parameters of a recurrent layer, uniform on the sphere.
 
     Drawn on the CPU in double precision, so that a seed means the same directions for any precision and device.
@@ -121,7 +83,7 @@ def sensitivities(replay: Replay, directions: Mapping[str, Tensor]) -> Tensor:
     -------
     (directions, time, batch, hidden) tensor
     """
-    return torch.stack([_answer(replay.paths, values) for values in _one_by_one(directions)])
+    return torch.stack([replay.answer(values) for values in _one_by_one(directions)])
 
 
 @torch.no_grad()
@@ -135,16 +97,8 @@ def whole_state(replay: Replay, answers: Tensor, directions: Mapping[str, Tensor
     """`state_sensitivities`, when the `sensitivities` are known."""
     if replay.expression is None:
         return answers
-    output = torch.stack([_answer((replay.expression.output,), values) for values in _one_by_one(directions)])
+    output = torch.stack([answer_of((replay.expression.output,), values) for values in _one_by_one(directions)])
     return torch.cat([replay.expression.slope * answers + output, answers], -1)
-
-
-def _answer(paths: tuple[Path, ...], values: Mapping[str, Tensor]) -> Tensor:
-    first, *others = paths
-    total = first.apply(affine(first.terms, values, square=unchanged))
-    for path in others:
-        total += path.apply(affine(path.terms, values, square=unchanged))
-    return total
 
 
 def _one_by_one(directions: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:

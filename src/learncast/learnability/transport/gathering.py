@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learncast.learnability.replay.replay import Replay
-from learncast.learnability.transport.derivative import step_maps
 from learncast.learnability.transport.factor import sum_over_steps, walk_lags
 from learncast.validation import FloatArray
 
@@ -235,7 +234,7 @@ def forward_gradients(replay: Replay, answers: Tensor, deltas: Tensor) -> FloatA
     """
     blame = deltas.transpose(0, 1).contiguous()
     before, *later = answers.unbind(1)
-    for step, now in zip(step_maps(replay)[1:], later, strict=True):
+    for step, now in zip(replay.transitions()[1:], later, strict=True):
         step(before, now)
         before = now
     shown = answers[..., : replay.hidden.shape[2]]

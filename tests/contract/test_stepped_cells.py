@@ -1,0 +1,303 @@
+"""Cells that are known by their step alone are trained and diagnosed as those whose formulas are known.
+
+The oracle is twofold: the formulas of the known cells, wrapped so that only their step is seen, and autograd. All in
+double precision, where 1e-12 leaves three digits above the rounding of sums of a few dozen terms.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.autograd.functional import jacobian
+
+from learncast import learnability, simulate
+from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.learnability import cells
+from learncast.learnability.replay.capture import capture, replays
+from learncast.learnability.replay.stepped import SteppedLayer
+from learncast.learnability.transport.base_rate import base_rates
+from learncast.learnability.transport.derivative import one_step_jacobians, sensitivities, unit_directions
+from learncast.learnability.transport.exact import exact_transport
+from learncast.learnability.transport.gathering import forward_gradients, mean_transport
+
+INPUTS, HIDDEN, STEPS, BATCH = 2, 4, 6, 3
+EXACT = 1e-12
+LAGS = [1, 2, 4]
+
+
+class OnlyStep(nn.Module):
+    """A known cell of which nothing but its step is told."""
+
+    def __init__(self, cell: nn.Module, kept=None) -> None:
+        super().__init__()
+        self.cell, self.input_size, self.hidden_size = cell, INPUTS, HIDDEN
+        if kept is not None:
+            self.kept = kept
+
+    def step(self, state, input):
+        if isinstance(self.cell, nn.RNNBase):
+            return self.cell(input[:, None], state[None].contiguous())[0][:, 0]
+        drive = nn.functional.linear(input, self.cell.input_weights, self.cell.bias)
+        return self.cell._step(drive, state, state, *self.cell._recurrent())[0]
+
+    def forward(self, inputs):
+        state, states = inputs.new_zeros(len(inputs), HIDDEN), []
+        for x in inputs.unbind(1):
+            state = self.step(state, x)
+            states.append(state)
+        return torch.stack(states, 1)
+
+
+class Wrapped(OnlyStep):
+    """The same for torch's GRU, written out: a fused layer has no derivative in forward mode."""
+
+    def step(self, state, input):
+        p = self.cell
+        a = nn.functional.linear(input, p.weight_ih_l0, p.bias_ih_l0).chunk(3, 1)
+        u = nn.functional.linear(state, p.weight_hh_l0, p.bias_hh_l0).chunk(3, 1)
+        r, z = torch.sigmoid(a[0] + u[0]), torch.sigmoid(a[1] + u[1])
+        return (1 - z) * torch.tanh(a[2] + r * u[2]) + z * state
+
+
+def drawn(module: nn.Module, seed: int = 0) -> nn.Module:
+    g = torch.Generator().manual_seed(seed)
+    for parameter in module.parameters():
+        parameter.data = 0.8 * torch.randn(parameter.shape, generator=g, dtype=torch.float64)
+    return module.double()
+
+
+def const(seed=0):
+    return drawn(cells.ConstGate(INPUTS, HIDDEN, gate=0.3, generator=torch.Generator().manual_seed(0)), seed)
+
+
+def known(name: str) -> tuple[nn.Module, nn.Module]:
+    """A cell whose formulas are known, and the same by its step; a gate is told where the cell has one."""
+    g = torch.Generator().manual_seed(0)
+    if name == "const":
+        cell = const()
+        return cell, OnlyStep(cell, lambda state, input: torch.full_like(state, 0.7))
+    if name == "diag":
+        cell = drawn(cells.DiagGate(INPUTS, HIDDEN, generator=g))
+
+        def kept(state, input):
+            a = input @ cell.input_weights.T + cell.bias + state @ cell.recurrent_weights.T
+            return 1 - a[:, :HIDDEN].sigmoid()
+
+        return cell, OnlyStep(cell, kept)
+    if name == "normed":
+        cell = drawn(cells.ConstGate(INPUTS, HIDDEN, gate=0.3, layer_norm=True, generator=g))
+        return cell, OnlyStep(cell, lambda state, input: torch.full_like(state, 0.7))
+    if name == "paper_gru":
+        cell = drawn(cells.PaperGRU(INPUTS, HIDDEN, generator=g))
+
+        def update(state, input):
+            a = input @ cell.input_weights.T + cell.bias + state @ cell.recurrent_weights.T
+            return 1 - a[:, :HIDDEN].sigmoid()
+
+        return cell, OnlyStep(cell, update)
+    cell = drawn(nn.GRU(INPUTS, HIDDEN, batch_first=True))
+
+    def turned(state, input):
+        a = input @ cell.weight_ih_l0.T + cell.bias_ih_l0 + state @ cell.weight_hh_l0.T + cell.bias_hh_l0
+        return a[:, HIDDEN : 2 * HIDDEN].sigmoid()
+
+    return cell, Wrapped(cell, turned)
+
+
+X = torch.randn(BATCH, STEPS, INPUTS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+
+def close(one, other):
+    torch.testing.assert_close(one, other, rtol=EXACT, atol=EXACT, equal_nan=True)  # a silent unit has no direction
+
+
+@pytest.mark.parametrize("name", ["const", "diag", "normed", "paper_gru", "gru"])
+def test_steps_in_forward_mode_give_what_the_formulas_give(name):
+    cell, seen = known(name)
+    (formula,), (forward,) = replays(cell, X), replays(seen, X)
+    close(one_step_jacobians(forward), one_step_jacobians(formula))
+    close(forward.retention, formula.retention)
+    close(forward.mixing, formula.mixing)
+    layer = capture(cell, X).layers[0]
+    along = unit_directions(layer, 2, generator=torch.Generator().manual_seed(1))
+    renamed = {f"cell.{key}": value for key, value in along.items()}
+    close(sensitivities(forward, renamed), sensitivities(formula, along))
+    g = torch.Generator().manual_seed(3)
+    rates = {key: torch.rand(value.shape, generator=g, dtype=torch.float64) for key, value in layer.parameters.items()}
+    close(base_rates(forward, {f"cell.{key}": value for key, value in rates.items()}), base_rates(formula, rates))
+    for way in (mean_transport, exact_transport):
+        one, other = way(forward, LAGS), way(formula, LAGS)
+        np.testing.assert_allclose(one.effective, other.effective, rtol=1e-10)
+    deltas = torch.randn(BATCH, STEPS, HIDDEN, generator=g, dtype=torch.float64)
+    np.testing.assert_allclose(
+        forward_gradients(forward, sensitivities(forward, renamed), deltas),
+        forward_gradients(formula, sensitivities(formula, along), deltas),
+        rtol=1e-10,
+    )
+
+
+OWN = {
+    "tanh": lambda: simulate.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity="tanh"),
+    "softplus": lambda: simulate.RateRNN(INPUTS, HIDDEN, nonlinearity="softplus", batch_first=False),
+    "low rank": lambda: simulate.RateRNN(INPUTS, HIDDEN, recurrence="low_rank", rank=1, nonlinearity="tanh"),
+    "dale": lambda: simulate.RateRNN(INPUTS, HIDDEN, recurrence="dale", excitatory=0.75),
+    "masked": lambda: simulate.RateRNN(INPUTS, HIDDEN, recurrence="masked", mask=np.tri(HIDDEN)),
+    "minimal GRU": lambda: simulate.MinimalGRU(INPUTS, HIDDEN),
+    "linear": lambda: simulate.LinearRecurrentUnit(INPUTS, HIDDEN),
+    "turning": lambda: simulate.LinearRecurrentUnit(INPUTS, HIDDEN, turning=True),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_own_cells_are_differentiated_as_autograd_does(name):
+    cell = OWN[name]().double()
+    inputs = X if cell.batch_first else X.transpose(0, 1).contiguous()
+    (replay,) = replays(cell, inputs)
+    states, last = cell(inputs)
+    states = states if cell.batch_first else states.transpose(0, 1)
+    assert replay.residual() < EXACT
+    close(last[0], states[:, -1])
+    found = one_step_jacobians(replay)
+    for t in range(1, STEPS):
+        for k in range(BATCH):
+            whole = jacobian(lambda s, t=t, k=k: cell.step(s[None], X[k, t][None])[0], states[k, t - 1].detach())
+            close(found[t, k], whole)
+    names = [key for key, _ in cell.named_parameters()]
+    along = {key: torch.randn(1, *p.shape, dtype=torch.float64) for key, p in cell.named_parameters()}
+    answers = sensitivities(replay, along)
+    for t in (0, STEPS - 1):
+        before = torch.zeros(BATCH, HIDDEN, dtype=torch.float64) if t == 0 else states[:, t - 1].detach()
+        for unit in range(HIDDEN):
+            value = cell.step(before, X[:, t])[1, unit]
+            slopes = torch.autograd.grad(value, list(cell.parameters()), allow_unused=True, materialize_grads=True)
+            expected = sum((g * along[key][0]).sum() for key, g in zip(names, slopes, strict=True))
+            close(answers[0, t, 1, unit], expected.detach())
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "softplus", "sigmoid", "linear"])
+def test_the_formulas_of_the_rate_network_are_what_its_step_gives(nonlinearity):
+    """It is read as a leaky cell; told by its step alone it has the same derivatives."""
+    cell = simulate.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity=nonlinearity).double()
+    seen = capture(cell, X)
+    (layer,), formula = seen.layers, seen.replay()
+    stepped = SteppedLayer(cell, layer.own, "").replay(seen.inputs[0], seen.outputs[0])
+    assert layer.constant_gate == 0.3
+    close(one_step_jacobians(stepped), one_step_jacobians(formula))
+    close(stepped.retention, formula.retention)
+    close(stepped.mixing, formula.mixing)
+    along = unit_directions(layer, 2, generator=torch.Generator().manual_seed(1))
+    close(sensitivities(stepped, along), sensitivities(formula, along))
+    rates = {key: value[0].abs() for key, value in along.items()}
+    close(base_rates(stepped, rates), base_rates(formula, rates))
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_forward_gradients_of_own_cells_are_those_of_backpropagation(name):
+    """The whole gradient along a direction, summed over lags by the transport's own scan."""
+    cell = OWN[name]().double()
+    model = Readout(cell)
+    inputs = X if cell.batch_first else X.transpose(0, 1).contiguous()
+    y = torch.randn(BATCH, 1, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    seen = capture(model, inputs, y, lambda answer, target: (answer - target).square().sum(1))
+    replay = seen.replay()
+    along = {key: torch.randn(1, *p.shape, dtype=torch.float64) for key, p in seen.layers[0].parameters.items()}
+    found = forward_gradients(replay, sensitivities(replay, along), seen.deltas[0])
+    for k in range(BATCH):
+        one = inputs[k : k + 1] if cell.batch_first else inputs[:, k : k + 1]
+        loss = (model(one) - y[k]).square().sum()
+        slopes = torch.autograd.grad(loss, list(cell.parameters()), allow_unused=True, materialize_grads=True)
+        expected = sum((g * a[0]).sum() for g, a in zip(slopes, along.values(), strict=True))
+        assert found[0, k] == pytest.approx(float(expected), rel=1e-9, abs=1e-12)
+
+
+class Readout(nn.Module):
+    """Encoder, recurrent layer, head of two layers."""
+
+    def __init__(self, layer: nn.Module, outputs: int = 1) -> None:
+        super().__init__()
+        self.encoder, self.layer = nn.Linear(INPUTS, INPUTS), layer
+        self.head = nn.Sequential(nn.Linear(HIDDEN, 5), nn.Tanh(), nn.Linear(5, outputs))
+        self.double()
+
+    def forward(self, x):
+        states, _ = self.layer(self.encoder(x))
+        return self.head(states[:, -1] if self.layer.batch_first else states[-1])
+
+
+def test_own_cells_have_a_window():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 12, INPUTS))
+    model = Readout(simulate.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity="tanh"))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (model(torch.tensor(x)) - torch.tensor(x[:, 0, :1])).square().mean().backward()
+        optimizer.step()
+    found = learnability.window(model, x, x[:, 0, :1], optimizer=optimizer)
+    assert found.dataset.attrs["cell"] == "const"
+    assert np.isfinite(found.dataset["envelope"]).all()
+
+
+def test_constraints_hold_while_training():
+    mask = np.tri(HIDDEN)
+    for name, holds in {
+        "dale": lambda w: (w[:, :3] >= 0).all() and (w[:, 3:] <= 0).all(),
+        "masked": lambda w: not w[mask == 0].any(),
+        "low rank": lambda w: np.linalg.matrix_rank(w) == 1,
+    }.items():
+        model = simulate.modules.GatedModule(OWN[name](), nn.Linear(HIDDEN, 1), every_step=False)
+        rng = np.random.default_rng(1)
+        x = rng.standard_normal((64, 5, INPUTS))
+        pair = (x, x.sum((1, 2), keepdims=True)[:, 0])
+        run = simulate.train(pair, model, simulate.Training(0.02, batch=None, steps=30, optimizer="adam"))
+        assert float(run["loss"][-1]) < 0.8 * float(run["loss"][0])
+        assert holds(run.module.layer.recurrent().detach().numpy())
+
+
+def test_the_rate_network_is_the_leaky_one():
+    cell = simulate.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity="relu", seed=3).double()
+    states, _ = cell(X)
+    W, U, b = cell.recurrent.weights, cell.input_weights, cell.bias
+    h = torch.zeros(HIDDEN, dtype=torch.float64)
+    for t in range(STEPS):
+        h = 0.7 * h + 0.3 * torch.relu(W @ h + U @ X[1, t] + b)
+        close(states[1, t], h)
+    resumed, _ = cell(X[:, 3:], states[:, 2][None])
+    close(resumed, states[:, 3:])
+
+
+def test_the_linear_unit_is_a_complex_number():
+    cell = simulate.LinearRecurrentUnit(INPUTS, HIDDEN, turning=True, seed=1).double()
+    states, _ = cell(X)
+    factor = torch.exp(torch.complex(-cell.log_rate.exp(), cell.angle))
+    drive = cell.drive(X)
+    h = torch.zeros(HIDDEN // 2, dtype=torch.complex128)
+    for t in range(STEPS):
+        h = factor * h + torch.complex(*drive[0, t].chunk(2))
+        close(states[0, t], torch.cat([h.real, h.imag]))
+
+
+class Broken(OnlyStep):
+    """A step that is not what its forward does."""
+
+    def forward(self, inputs):
+        return super().forward(inputs) + 0.1
+
+
+REFUSED = {
+    "another step": (lambda: replays(Broken(const()), X), r"must give the states.*begin at 0"),
+    "odd pairs": (lambda: simulate.LinearRecurrentUnit(2, 3, turning=True), "even"),
+    "mask": (lambda: simulate.RateRNN(2, 3, recurrence="masked", mask=np.ones((2, 2))), "each pair of the 3 units"),
+    "no leak": (lambda: simulate.RateRNN(2, 3, alpha=0.0), "never changes"),
+    "no sequences": (lambda: simulate.RateRNN(2, 3)(torch.zeros(4, 2)), "batch_first=False"),
+    "no cell": (lambda: replays(nn.Linear(2, 2).double(), X), r"step\(state, input\)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_with_its_cure(name):
+    attempt, words = REFUSED[name]
+    with pytest.raises((InvalidSpec, UnsupportedModel), match=words):
+        attempt()
