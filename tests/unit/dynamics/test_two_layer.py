@@ -1046,3 +1046,13 @@ def test_a_kernel_of_grams_is_that_of_all_derivatives():
     grams = network.first.T @ network.first, network.second @ network.second.T
     found = representation.kernel_of_grams(*grams, items)
     np.testing.assert_allclose(found, by_first @ by_first.T + by_second @ by_second.T, rtol=1e-12)
+
+
+def test_what_a_refusal_advises_can_be_done():
+    """A learning rate that descent does not settle at is refused, and `strict=False` gives the flow's losses."""
+    tasks = [lc.tasks.integration(steps=20), lc.tasks.integration(steps=20, target_strength=2, name="stronger")]
+    start = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    with pytest.raises(lc.errors.AssumptionViolated, match="strict=False"):
+        lc.forgetting(tasks, start, learning_rate=0.5)
+    slow = lc.forgetting(tasks, start, learning_rate=1e-4)
+    np.testing.assert_allclose(lc.forgetting(tasks, start, learning_rate=0.5, strict=False), slow, rtol=1e-9)
