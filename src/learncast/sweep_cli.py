@@ -48,6 +48,9 @@ class Way:
     batch: Annotated[int | None, typer.Option(help="Tasks handed out at a time; 1, or on a cluster by their cost.")] = (
         None
     )
+    seconds: Annotated[
+        float | None, typer.Option(help="Begin no more tasks after so many seconds; resume goes on.")
+    ] = None
     as_json: AsJson = False
 
     def executor(self) -> Executor:
@@ -72,7 +75,7 @@ class Way:
         """Carry it out, and say how it ended."""
         from learncast.sweep.sweeping import carry_out
 
-        executor, options = self.executor(), {"fail_fast": self.fail_fast, "batch": self.batch}
+        executor, options = self.executor(), {"fail_fast": self.fail_fast, "batch": self.batch, "seconds": self.seconds}
         with watching() as watcher:
             made = carry_out(sweep, store, executor, retry=self.retry, watcher=watcher, **options)
         if self.as_json:
@@ -84,12 +87,15 @@ class Way:
 
 
 def exit_unless_done(made: Summary, store: Path, what: str, *, stopped: str) -> None:
-    """Exit 130 where a sweep was stopped, and 1 where some of it failed."""
+    """Exit 130 where a sweep was stopped, and 1 where some of it failed or was not done in time."""
     if made.interrupted:
         print(f"learncast: {stopped}", file=sys.stderr)
         raise typer.Exit(130)
     if made.failed:
         print(f"learncast: {made.failed} {what} failed; see `learncast sweep status {store}`", file=sys.stderr)
+        raise typer.Exit(1)
+    if made.missing:
+        print(f"learncast: {made.missing:,} {what} were not begun in time; {stopped}", file=sys.stderr)
         raise typer.Exit(1)
 
 
@@ -296,8 +302,21 @@ def _size(number: float) -> str:
 @contextmanager
 def watching() -> Iterator[Callable[[Summary], None]]:
     """A bar with the time left on a terminal, a line a minute elsewhere, both on stderr."""
+    told: list[bool] = []
+
+    def stopping(summary: Summary) -> None:
+        if summary.interrupted and not told:
+            told.append(True)
+            print("learncast: finishing what runs; again to stop now", file=sys.stderr, flush=True)
+
     if not sys.stderr.isatty():
-        yield _line_a_minute()
+        line = _line_a_minute()
+
+        def both(summary: Summary) -> None:
+            stopping(summary)
+            line(summary)
+
+        yield both
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -307,6 +326,7 @@ def watching() -> Iterator[Callable[[Summary], None]]:
         lines: list[Any] = []
 
         def show(summary: Summary) -> None:
+            stopping(summary)
             if not lines:
                 lines.append(bar.add_task("sweeping", total=summary.total, completed=summary.done))
             failed = f", {summary.failed} failed" if summary.failed else ""

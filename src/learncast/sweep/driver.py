@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
 
+from learncast.progress import time_is_up, time_limit
 from learncast.sweep.executors import STOPS, Executor, Fate, Job, Outcome, Work
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import OPEN, Ledger, Row, TaskStatus
@@ -106,6 +107,8 @@ class Driver:
     batch : int, optional
         Tasks handed out at a time; by default one, or where handing out is dear as many as take
         `Executor.batch_seconds`.
+    seconds : float, optional
+        Begin no more tasks after so long; what is missing is computed when the sweep is resumed.
     watcher : callable
         Called with a `Summary` whenever something came back, and twice a second.
     """
@@ -116,6 +119,7 @@ class Driver:
     attempts: int = 3
     fail_fast: bool = False
     batch: int | None = None
+    seconds: float | None = None
     watcher: Watcher = unwatched
 
     def __post_init__(self) -> None:
@@ -140,7 +144,7 @@ class Driver:
                 self.summary = replace(self.summary, failed=0)
             if self.summary.missing:
                 self.executor.start(work)
-                with self._stoppable():
+                with self._stoppable(), time_limit(self.seconds):
                     self._loop()
             now = False
         except KeyboardInterrupt:
@@ -157,6 +161,7 @@ class Driver:
         with self.store.ledger() as reader:
             queue = _Queue(reader.rows(TaskStatus.missing), deque())
             while True:
+                self._stopping = self._stopping or time_is_up()
                 if not self._stopping:
                     self._hand_out(queue)
                 if not self._rows:
@@ -242,6 +247,7 @@ class Driver:
             self._stopping, self._interrupts = True, self._interrupts + 1
             if self._interrupts > 1:
                 raise KeyboardInterrupt
+            self.watcher(replace(self.summary, interrupted=True))
 
         before = {number: signal.signal(number, stop) for number in STOPS}
         try:

@@ -128,6 +128,8 @@ def run(
     batch : int, optional
         Tasks handed out at a time; by default one to a process, and as many as take a fraction of a second to a
         cluster.
+    seconds : float, optional
+        Begin no more tasks after so long; run again, it goes on.
     shard : pair of int, optional
         ``(k, n)``: compute the k-th of n shares of the tasks; `gather` puts the stores of all shares together.
     watcher : callable

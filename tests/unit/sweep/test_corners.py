@@ -326,3 +326,19 @@ def test_a_stop_does_not_wait_for_what_nobody_begins(tmp_path):
     assert len(told) < 20
     assert (made.done, made.failed) == (0, 0)
     assert sweep.resume(tmp_path / "s", executor="in-process").complete
+
+
+def slow(spec):
+    time.sleep(0.05)
+    return {"value": spec["number"]}
+
+
+def test_a_sweep_that_is_out_of_time_begins_nothing_more_and_goes_on_when_asked_again(tmp_path):
+    grid = {"number": list(range(40))}
+    made = alone(slow, grid, tmp_path / "store", seconds=0.3)
+    assert 1 <= made.done < 40
+    assert made.missing == 40 - made.done
+    assert not made.interrupted
+    assert alone(slow, grid, tmp_path / "store").complete
+    with pytest.raises(InvalidSpec, match="seconds must be a positive number"):
+        alone(slow, {"number": [1, 2]}, tmp_path / "other", seconds=0)

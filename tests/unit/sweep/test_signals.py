@@ -39,6 +39,7 @@ def waiting(spec):
     return {"value": spec["number"], "noise": spec.rng().normal()}
 '''
 TASKS = 6
+FINISHING = "learncast: finishing what runs; again to stop now\n"
 #: A process on a terminal of its own: keys pressed there become signals for all of its group.
 ON_TERMINAL = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
 
@@ -157,7 +158,7 @@ def test_the_first_signal_lets_running_tasks_finish(room, number, place):
         output, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert f"{1 + workers} of {TASKS} tasks done" in output
-    assert errors == f"learncast: stopped; go on with `learncast sweep resume {room.store}`\n"
+    assert errors == f"{FINISHING}learncast: stopped; go on with `learncast sweep resume {room.store}`\n"
     assert room.begun() == 1 + workers  # nothing was begun after the signal
     check_resumable(room, 1 + workers)
 
@@ -181,7 +182,7 @@ def test_the_second_signal_stops_at_once(room, numbers, place):
         output, errors = process.communicate(timeout=15)
     assert process.returncode == 130
     assert f"1 of {TASKS} tasks done" in output
-    assert errors == f"learncast: stopped; go on with `learncast sweep resume {room.store}`\n"
+    assert errors == f"{FINISHING}learncast: stopped; go on with `learncast sweep resume {room.store}`\n"
     check_resumable(room, 1)
 
 
