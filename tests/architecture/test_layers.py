@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "learncast"
 
 #: Lowest first. Rooms on one line are on one level and must not import each other.
 LAYERS = [
-    {"errors", "citations", "threads"},
+    {"errors", "citations", "threads", "system"},
     {"limits"},
     {"validation", "packages", "files", "netcdf", "progress"},
     {"trajectory"},

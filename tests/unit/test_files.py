@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
+import numpy as np
 import pytest
 
 from learncast.files import draft_folder, draft_of, write_file
@@ -85,3 +87,93 @@ def test_a_folder_that_is_there_keeps_what_else_it_holds(tmp_path, monkeypatch):
         (draft / "a").write_text("new")
     assert {path.name: path.read_text() for path in (tmp_path / "here").iterdir()} == {"a": "new", "notes": "mine"}
     assert names(tmp_path) == ["here"]
+
+
+FILL = """
+import sys
+from learncast.files import draft_folder
+with draft_folder(sys.argv[1]) as draft:
+    for k in range(8):
+        (draft / str(k)).write_text(sys.argv[2])
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def content(folder):
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_files_of_a_folder_change_all_at_once(tmp_path):
+    with draft_folder(tmp_path / "here") as draft:
+        (draft / "a").write_text("old")
+        (draft / "b").write_text("old")
+    write_file(tmp_path / "here" / "notes", "mine")
+    (tmp_path / "here").chmod(0o711)
+    (tmp_path / "here" / "link").symlink_to("notes")
+    seen = []
+    with draft_folder(tmp_path / "here") as draft:
+        (draft / "a").write_text("new")
+        (draft / "b").write_text("new")
+        seen.append(content(tmp_path / "here"))
+    assert seen == [{"a": "old", "b": "old", "notes": "mine", "link": "mine"}]
+    assert content(tmp_path / "here") == {"a": "new", "b": "new", "notes": "mine", "link": "mine"}
+    assert (tmp_path / "here" / "link").is_symlink()
+    assert (tmp_path / "here").stat().st_mode & 0o777 == 0o711
+    assert names(tmp_path) == ["here"]
+
+
+def test_a_folder_with_folders_is_filled_file_by_file(tmp_path):
+    write_file(tmp_path / "here" / "deep" / "model", "mine")
+    with draft_folder(tmp_path / "here") as draft:
+        (draft / "a").write_text("new")
+    assert names(tmp_path / "here") == ["a", "deep"]
+    assert (tmp_path / "here" / "deep" / "model").read_text() == "mine"
+
+
+def test_drafts_of_dead_processes_are_cleared_and_those_of_living_ones_are_not(tmp_path):
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", FILL, str(tmp_path / "here"), "x"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    for process in started:
+        assert process.stdout.readline() == "ready\n"
+    started[0].kill()
+    started[0].communicate()
+    assert len(names(tmp_path)) == 2
+    with draft_folder(tmp_path / "here") as draft:
+        (draft / "a").write_text("whole")
+    assert len(names(tmp_path)) == 2  # the folder, and the draft of the one that lives
+    started[1].communicate("")
+    assert sorted(content(tmp_path / "here")) == ["0", "1", "2", "3", "4", "5", "6", "7", "a"]
+    assert names(tmp_path) == ["here"]
+
+
+@pytest.mark.slow
+def test_kills_leave_old_files_or_new_ones(tmp_path):
+    """Killed 200 times at random moments while ten files of a folder are written anew, again and again."""
+    script = (
+        "import sys\nfrom learncast.files import draft_folder\nfor n in range(10**6):\n"
+        "    with draft_folder(sys.argv[1]) as draft:\n"
+        "        for k in range(10):\n            (draft / str(k)).write_text(str(n))\n"
+        "    if n == 0:\n        print('ready', flush=True)\n"
+    )
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path / "here")], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(rng.uniform(0, 0.02))
+        process.kill()
+        process.communicate()
+        found = content(tmp_path / "here")
+        assert sorted(found) == sorted(map(str, range(10)))
+        assert len(set(found.values())) == 1
+    write_file(tmp_path / "other", "")
+    with draft_folder(tmp_path / "here"):
+        pass
+    assert names(tmp_path) == ["here", "other"]

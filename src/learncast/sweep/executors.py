@@ -17,8 +17,7 @@ import time
 import traceback
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
@@ -30,6 +29,7 @@ from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.netcdf import packed
 from learncast.packages import package
 from learncast.sweep.spec import Spec, placed
+from learncast.system import STOPS, held, listen
 from learncast.threads import one_thread_each
 from learncast.validation import count
 
@@ -37,8 +37,6 @@ from learncast.validation import count
 MOST_STILLBORN = 5
 #: Seconds between looks whether workers live.
 _LOOK = 1.0
-#: Signals by which a driver is asked to stop.
-STOPS = (signal.SIGINT, signal.SIGTERM)
 #: How dask and asyncio say that nobody waits for an answer any more.
 _CANCELLED = (asyncio.CancelledError, concurrent.futures.CancelledError)
 #: Seconds after which the workers of a running cluster are counted again.
@@ -311,7 +309,7 @@ class Processes(Executor):
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_labour, args=(theirs, self._payload))
-        with one_thread_each(), _signals_held():
+        with one_thread_each(), held():
             process.start()
         # Ours alone: the pipe must end when the worker does.
         theirs.close()
@@ -342,8 +340,7 @@ def _labour(pipe: Connection, payload: bytes) -> None:
         signal.signal(number, _unheard)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_hearing_again)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    listen()
     threading.Thread(target=_follow_driver, daemon=True).start()
     work: Work = pickle.loads(payload)
     try:
@@ -377,19 +374,6 @@ def _ending(code: int | None) -> str:
     if code is not None and code < 0:
         return f"signal {-code}"
     return f"exit code {code}"
-
-
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    """Processes started inside are born deaf to what stops the driver, until they ignore it themselves."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _client(dask: Any, place: Any) -> Any:

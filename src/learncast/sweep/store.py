@@ -16,12 +16,13 @@ from typing import IO, Any
 import xarray as xr
 
 from learncast.errors import InvalidSpec, SchemaMismatch
-from learncast.files import draft_of, sync, write_file
+from learncast.files import draft_of, write_file
 from learncast.netcdf import read
 from learncast.progress import Progress, silent
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import FORMAT, OPEN, Ledger, Row, TaskStatus
 from learncast.sweep.spec import digest_of
+from learncast.system import lock, sync
 
 #: Where a store or a file is.
 Place = str | os.PathLike[str]
@@ -201,25 +202,11 @@ def _take(file: IO[str], *, patience: float) -> bool:
     begun = time.monotonic()
     while True:
         with contextlib.suppress(OSError):
-            _lock(file)
+            lock(file)
             return True
         if time.monotonic() - begun >= patience:
             return False
         time.sleep(0.02)
-
-
-if os.name == "nt":
-    import msvcrt
-
-    def _lock(file: IO[str]) -> None:
-        # Far beyond the text, which others want to read.
-        file.seek(2**30)
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
-else:
-    import fcntl
-
-    def _lock(file: IO[str]) -> None:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @dataclass(frozen=True)
