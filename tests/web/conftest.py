@@ -114,6 +114,11 @@ class Visit:
         self.page.wait_for_function("() => ![...document.querySelectorAll('.part')].some(p => p.ariaBusy === 'true')")
         return self
 
+    @property
+    def questions(self) -> int:
+        """How often the page has asked for a part."""
+        return len([1 for method, url in self.requests if method == "POST" and not url.endswith("/doing")])
+
     def reading(self, label: str, part: str | None = None) -> float:
         within = f'[data-part="{part}"] ' if part else ""
         return float(self.page.locator(f'{within}[data-reading="{label}"]').first.get_attribute("data-value"))
@@ -137,8 +142,11 @@ class Visit:
 def visit(browser: Any, server: Server, request: pytest.FixtureRequest) -> Iterator[Visit]:
     """A new page; a test may ask for its width and its colours by `visit` parameters."""
     asked = getattr(request, "param", {})
+    touched = asked.get("width", 1280) < 500
     context = browser.new_context(
-        viewport={"width": asked.get("width", 1280), "height": 900},
+        viewport={"width": asked.get("width", 1280), "height": 900 if not touched else 780},
+        has_touch=touched,
+        is_mobile=touched,
         color_scheme=asked.get("colours", "light"),
         accept_downloads=True,
         permissions=["clipboard-read", "clipboard-write"],

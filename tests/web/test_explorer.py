@@ -32,9 +32,16 @@ def portrait(target_strength: float = 1.0, **changes: float):
     )
 
 
+def portrait_to(accuracy: float):
+    target = tasks.integration(steps=50)
+    network = LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128, task=target)
+    options = {"vary": "target_strength", "values": [1.0], "accuracies": [0.5], "learning_rate": 1e-3}
+    return phase_portrait(target, network, accuracy=accuracy, **options)
+
+
 @pytest.mark.parametrize(
     "visit",
-    [{"width": w, "colours": c} for w in (1280, 800) for c in ("light", "dark")],
+    [{"width": w, "colours": c} for w in (1280, 800, 400) for c in ("light", "dark")],
     indirect=True,
     ids=lambda asked: f"{asked['width']}-{asked['colours']}",
 )
@@ -46,9 +53,16 @@ def test_rooms_load_without_complaint(visit, room, request):
     assert visit.page.locator(".note.error").count() == 0
     wide = visit.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide <= 0, "the page is wider than its window"
-    for plot in visit.page.locator(".panel .plot").all():
-        titles = plot.locator(".xtitle, .ytitle").all_text_contents()
-        assert len(titles) == 2, f"an axis of {plot.get_attribute('aria-label')} has no label"
+    assert visit.page.locator("#answer").inner_text().endswith(".")
+    for plot in visit.page.locator(".panel:not(.matrix) .plot").all():
+        if plot.is_visible():
+            titles = plot.locator(".xtitle, .ytitle").all_text_contents()
+            assert len(titles) == 2, f"an axis of {plot.get_attribute('aria-label')} has no label"
+    clipped = """() => [...document.querySelectorAll('.legend li, .readings div, #answer, .look p')].filter(e => {
+        const box = e.getBoundingClientRect();
+        return box.width && (box.right > innerWidth + 1 || e.clientWidth && e.scrollWidth > e.clientWidth + 1);
+    }).map(e => e.textContent)"""
+    assert visit.page.evaluate(clipped) == []
     visit.picture(f"{room}-{request.node.callspec.id}")
     assert visit.complaints == []
     assert all(url.startswith((visit.server.address, "data:", "blob:")) for _, url in visit.requests)
@@ -64,8 +78,9 @@ def test_the_portrait_is_the_library_s(visit):
 def test_dragging_a_slider_moves_the_picture_and_the_last_position_wins(visit):
     visit.open("#curriculum")
     before = np.array(visit.numbers("portrait"))
-    asked = len([1 for method, _ in visit.requests if method == "POST"])
+    asked = visit.questions
     slider = visit.page.locator('[data-key="recurrence"] input[type=range]')
+    slider.scroll_into_view_if_needed()
     box = slider.bounding_box()
     y = box["y"] + box["height"] / 2
     visit.page.mouse.move(box["x"] + box["width"] * 0.92, y)
@@ -79,13 +94,18 @@ def test_dragging_a_slider_moves_the_picture_and_the_last_position_wins(visit):
     after = np.array(visit.numbers("portrait"))
     assert not np.array_equal(before, after)
     np.testing.assert_array_equal(after, portrait(recurrence=recurrence)["speedup_steps"].values.T)
-    # Two parts, forty positions: what a hand passes by while an answer is on its way is not asked for.
-    assert len([1 for method, _ in visit.requests if method == "POST"]) - asked <= 2 * 41
+    # Three parts, forty positions: what a hand passes by while an answer is on its way is not asked for.
+    assert visit.questions - asked <= 3 * 41
     assert visit.complaints == []
 
 
+def address(visit):
+    """What differs from how the room opens."""
+    return dict(pair.split("=") for pair in visit.page.url.partition("?")[2].split("&") if pair)
+
+
 def pinned(visit):
-    visit.open("#curriculum")
+    visit.open("#curriculum?pin_value=none")
     box = visit.plot("portrait").locator(".nsewdrag").first.bounding_box()
     visit.page.mouse.click(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.45)
     visit.page.wait_for_selector('[data-reading="both stages"]')
@@ -94,7 +114,7 @@ def pinned(visit):
 
 def test_a_click_pins_a_curriculum(visit):
     pinned(visit)
-    state = dict(pair.split("=") for pair in visit.page.url.split("?")[1].split("&"))
+    state = address(visit)
     value, stop = float(state["pin_value"]), float(state["pin_accuracy"])
     target = tasks.integration(steps=50)
     network = LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128, task=target)
@@ -182,7 +202,9 @@ def test_the_keyboard_is_enough(visit):
     visit.page.keyboard.press("Escape")
     visit.page.wait_for_function("() => !document.querySelector('[data-reading=\"both stages\"]')")
     # Every control and button can be reached by tab.
-    hidden = "() => [...document.querySelectorAll('button, input, select, nav a')].filter(e => e.tabIndex < 0).length"
+    hidden = (
+        "() => [...document.querySelectorAll('button, input, select, a, .plot')].filter(e => e.tabIndex < 0).length"
+    )
     assert visit.page.evaluate(hidden) == 0
 
 
@@ -262,7 +284,7 @@ def test_a_pin_does_not_become_another_quantity(visit):
     pinned(visit)
     visit.page.select_option("#control-vary", "input_strength")
     visit.settled()
-    assert "pin_value" not in visit.page.url
+    assert address(visit)["pin_value"] == "none"
     assert visit.page.locator('[data-reading="both stages"]').count() == 0
 
 
@@ -278,11 +300,30 @@ def test_a_refused_setting_shows_no_numbers_as_its_own(visit):
     visit.page.fill("#control-recurrence", "9")
     visit.page.keyboard.press("Enter")
     visit.page.wait_for_selector(".part.refused")
+    visit.settled()
     assert visit.page.locator(".note.error:visible").count() == 1
     assert visit.page.locator(".badge:visible").count() == 0
+    # The control itself is marked, with its range and one clause.
+    wrong = visit.page.locator(".control.wrong")
+    assert wrong.get_attribute("data-key") == "recurrence"
+    assert wrong.locator(".why").inner_text() == "recurrence must be a number from 0 to 1.05."
+    assert visit.page.locator("#control-recurrence").get_attribute("aria-invalid") == "true"
     visit.page.fill("#control-recurrence", "0.9")
     visit.settled()
+    visit.page.wait_for_function("() => !document.querySelector('.control.wrong')")
     assert visit.page.locator(".badge:visible").count() >= 1
+
+
+def test_numbers_outside_the_theory_are_grey_and_said_in_plain_words(visit):
+    visit.open("#curriculum?learning_rate=0.05")
+    colour = "selector => getComputedStyle(document.querySelector(selector)).color"
+    faint = visit.page.evaluate(colour, "#introduction")
+    assert visit.page.evaluate(colour, ".part.outside .readings dd") == faint
+    text = visit.page.locator("body").inner_text()
+    assert "never learned" in text
+    assert "lower the learning rate" in text
+    for words in ("strict", "never steps", "of the 0 steps", "NaN", "undefined"):
+        assert words not in text
 
 
 def test_a_start_that_never_learns_is_said_in_red(visit):
@@ -308,8 +349,10 @@ def test_light_and_dark(visit):
     visit.open("#curriculum")
     ground = "() => getComputedStyle(document.body).backgroundColor"
     light = visit.page.evaluate(ground)
+    assert visit.page.locator("#theme").get_attribute("aria-label")
     visit.page.click("#theme")
     assert visit.page.evaluate(ground) != light
+    assert visit.page.locator("#theme").get_attribute("aria-pressed") == "true"
     visit.page.reload()
     visit.settled()
     assert visit.page.evaluate(ground) != light
@@ -321,3 +364,9 @@ def test_when_the_server_is_gone_the_page_says_so(visit):
     visit.page.fill("#control-accuracy", "0.9")
     visit.page.wait_for_selector(".note.error")
     assert "learncast explore" in visit.page.locator(".note.error").first.inner_text()
+    assert visit.page.locator(".part[aria-busy=true]").count() > 0
+    # It asks again by itself, and shows the setting that was asked for.
+    visit.page.unroute("**/api/curriculum/*")
+    visit.settled()
+    visit.page.wait_for_function("() => !document.querySelector('.note.error')")
+    assert visit.reading("direct training") == float(portrait_to(0.9)["direct_descent_steps"])

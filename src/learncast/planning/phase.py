@@ -201,7 +201,7 @@ class PortraitTimes:
         """Descent steps of both stages, (values, accuracies); of a large grid at the best points by the flow alone."""
         grid = np.full(self.total.shape, np.nan)
         flat = np.arange(grid.size) if grid.size <= MOST_COUNTED else self._promising
-        grid.ravel()[flat] = self._counted(flat)
+        grid.ravel()[flat] = self.counted(flat)
         return grid
 
     @property
@@ -211,8 +211,8 @@ class PortraitTimes:
         most = min(BEST_COUNTED, known.size)
         return np.argsort(-known, kind="stable")[:most] if most == known.size else np.argpartition(-known, most)[:most]
 
-    def _counted(self, flat: NDArray[np.intp]) -> FloatArray:
-        """Descent steps of both stages at some points of the grid, side by side."""
+    def counted(self, flat: NDArray[np.intp]) -> FloatArray:
+        """Descent steps of both stages at some points of the grid, by their place in the flattened grid."""
         value, stop = np.unravel_index(flat, self.total.shape)
         cross, power = (p[value, 0] for p in (self.firsts.cross, self.firsts.power))
         first, rate = Problem(cross, power, self.firsts.imbalance), self.ground.learning_rate
@@ -229,7 +229,7 @@ class PortraitTimes:
         """Value and stop that save most steps of descent, and how many; None where nothing is known to be reached."""
         flat = np.sort(self._promising)
         with np.errstate(invalid="ignore"):
-            saved = self.direct_descent - self._counted(flat)
+            saved = self.direct_descent - self.counted(flat)
         known = np.where(np.isnan(saved), -np.inf, saved)
         k = int(known.argmax())
         row, column = np.unravel_index(flat[k], self.total.shape)

@@ -31,7 +31,7 @@ from learncast.limits import readable
 from learncast.packages import package
 from learncast.validation import between
 from learncast.web.panel import csv_of, plain
-from learncast.web.room import Room, complaint
+from learncast.web.room import Room, complaint, wrong_field
 from learncast.web.rooms.curriculum import ROOM as CURRICULUM
 from learncast.web.rooms.prior_knowledge import ROOM as PRIOR_KNOWLEDGE
 from learncast.web.rooms.recurrence import ROOM as RECURRENCE
@@ -96,6 +96,7 @@ def application(window: LearnabilityWindow | None = None, hosts: Sequence[str] =
     for room in everything:
         for part in room.parts:
             add(f"/api/{room.name}/{part}", desk.answering(room, _shown(room, part), "application/json"), "POST")
+        add(f"/api/{room.name}/doing", desk.doing(room), "POST")
         add(f"/api/{room.name}/study", desk.answering(room, room.study, "text/plain; charset=utf-8"), "POST")
         add(f"/api/{room.name}/table", desk.answering(room, _table(room), "text/csv; charset=utf-8"), "POST")
     return app
@@ -107,6 +108,18 @@ class _Desk:
     def __init__(self) -> None:
         self.quick, self.slow = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(1)
         self.present = 0
+
+    def doing(self, room: Room) -> Callable[[Request], Awaitable[Response]]:
+        """A route that says in words what a state has computed, where that takes long."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                state = room.state.model_validate_json(await request.body() or b"{}", strict=True)
+            except ValidationError:
+                return JSONResponse({"doing": ""})
+            return JSONResponse({"doing": room.slow(state) or "computing"})
+
+        return answer
 
     def answering(
         self, room: Room, work: Callable[[Any], str | bytes], kind: str
@@ -127,7 +140,8 @@ class _Desk:
                 finally:
                     self.present -= 1
             except ValidationError as error:
-                return JSONResponse({"error": str(complaint(error, room.state))}, 422)
+                sentence, field = str(complaint(error, room.state)), wrong_field(error, room.state)
+                return JSONResponse({"error": sentence, "field": field}, 422)
             except LearncastError as error:
                 return JSONResponse({"error": str(error)}, 422)
             return Response(text, media_type=kind)
@@ -146,9 +160,16 @@ def _table(room: Room) -> Callable[[Any], str]:
 
 
 def _described(room: Room) -> dict[str, Any]:
-    words = {key: getattr(room, key) for key in ("name", "title", "introduction")}
-    controls = [plain(dataclasses.asdict(control)) for control in room.controls]
-    return {**words, "controls": controls, "parts": list(room.parts)}
+    """A room as the page builds it; what a control is at first is how the room opens."""
+    opening = room.opening
+    return {
+        **{key: getattr(room, key) for key in ("name", "title", "introduction")},
+        "controls": [plain({**dataclasses.asdict(one), "default": opening[one.key]}) for one in room.controls],
+        "parts": list(room.parts),
+        "examples": [plain(dataclasses.asdict(one)) for one in room.examples],
+        "words": [plain(dataclasses.asdict(one)) for one in room.words],
+        "topics": [list(pair) for pair in room.topics.items()],
+    }
 
 
 def _assets() -> dict[str, Path]:

@@ -13,12 +13,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast.assumptions import Assumption, exact
+from learncast.errors import InvalidSpec
 from learncast.trajectory import FORECAST_CLASSES
 
 #: How a trace is drawn; colours and widths are the page's.
 Kind = Literal["line", "steps", "points", "bars", "heat", "band", "contour"]
 #: What a trace stands for, which is what decides its colour and dash.
-Role = Literal["theory", "descent", "data", "target", "zero", "best", "pinned", "null", "threshold"]
+Role = Literal["theory", "descent", "data", "target", "zero", "best", "pinned", "null", "threshold", "differs"]
+
+#: Series with one meaning, and so one colour, in every room; modes come after them, in their order.
+TARGET, FIRST, THIRD, MODES = 0, 1, 2, 3
+#: Moments of a film: so many positions has the page's scrub bar.
+MOMENTS = 201
 
 
 @dataclass(frozen=True)
@@ -32,12 +38,15 @@ class Axis:
     scale : {"linear", "log"}
     span : pair of float, optional
         Where it begins and ends, or what the ends of a colour scale stand for; by default where its traces do.
+    clock : bool
+        Whether it is the time that the view's clock tells: the page marks the moment on it.
     """
 
     label: str
     unit: str = "1"
     scale: Literal["linear", "log"] = "linear"
     span: tuple[float, float] | None = None
+    clock: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,8 @@ class Trace:
         Which of several alike: 0, 1, 2 ...
     legend : bool
         Whether a legend lists it; of several alike one is enough.
+    film : array, optional
+        What `z` (of a heat) or `y` is at each moment of the view's clock, moments first.
     """
 
     kind: Kind
@@ -68,6 +79,17 @@ class Trace:
     z: ArrayLike | None = None
     series: int = 0
     legend: bool = True
+    film: ArrayLike | None = None
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A word at the edge of a picture about what lies beyond it."""
+
+    x: float
+    y: float
+    towards: Literal["left", "right", "up", "down"]
+    words: str
 
 
 @dataclass(frozen=True)
@@ -83,12 +105,15 @@ class Panel:
     traces : tuple of Trace
     z : Axis, optional
         What the colour of a heat measures.
-    shades : tuple of (from, to, words)
+    shades : tuple of (from, to, words, series)
         Stretches of x with a background, such as the stages of a curriculum.
     picks : pair of str, optional
         Keys of the state that a click on the panel sets to its x and y.
     grips : str, optional
         Key of the state (a list of numbers) that dragging the panel's points changes.
+    arrows : tuple of Arrow
+    main : bool
+        Whether it is the picture of its room, which stays in sight.
     """
 
     key: str
@@ -97,9 +122,11 @@ class Panel:
     y: Axis
     traces: tuple[Trace, ...]
     z: Axis | None = None
-    shades: tuple[tuple[float, float, str], ...] = ()
+    shades: tuple[tuple[float, float, str, int], ...] = ()
     picks: tuple[str, str] | None = None
     grips: str | None = None
+    arrows: tuple[Arrow, ...] = ()
+    main: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,13 +141,64 @@ class Note:
 class Reading:
     """One number in words: what it is, its value as a person reads it, its unit.
 
-    ``value`` is the number itself: inf is never, nan is unknown.
+    ``value`` is the number itself: inf is never, nan is unknown. ``film`` is what the words are at each moment.
     """
 
     label: str
     value: float
     unit: str
     words: str
+    film: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The moments of a view's films.
+
+    Attributes
+    ----------
+    key : str
+        Field of the state that says which moment is shown, as a share from 0 to 1 of them.
+    times : (MOMENTS,)
+    unit : str
+    """
+
+    key: str
+    times: ArrayLike
+    unit: str
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A connection of a drawn network; `film` is its weight at each moment."""
+
+    source: str
+    target: str
+    label: str
+    weight: float
+    film: ArrayLike | None = None
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A task and a network, small enough to stand beside the controls.
+
+    Attributes
+    ----------
+    words : str
+        What is drawn, for those who cannot see it.
+    layers : tuple of (name, units)
+        Columns of the network from left to right; units are named ``name 0``, ``name 1``...
+    edges : tuple of Edge
+        Between units; one from a unit to itself is a loop.
+    strengths : tuple of (words, numbers, series)
+        What each task asks of its inputs, as small bars.
+    """
+
+    words: str
+    layers: tuple[tuple[str, int], ...]
+    edges: tuple[Edge, ...]
+    strengths: tuple[tuple[str, ArrayLike, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,7 +221,15 @@ class Validity:
 
 @dataclass(frozen=True)
 class View:
-    """What one part of a room shows for one state."""
+    """What one part of a room shows for one state.
+
+    Attributes
+    ----------
+    answer : str
+        The room's question answered in one sentence, steps of descent first.
+    overlays : mapping
+        From the key of a panel, whichever part shows it, to what is drawn over it.
+    """
 
     panels: tuple[Panel, ...]
     validity: Validity | None = None
@@ -151,6 +237,10 @@ class View:
     notes: tuple[Note, ...] = ()
     words: str = ""
     extras: dict[str, Any] = field(default_factory=dict)
+    answer: str = ""
+    clock: Clock | None = None
+    drawing: Drawing | None = None
+    overlays: dict[str, tuple[Trace, ...]] = field(default_factory=dict)
 
 
 def validity_of(kind: str, assumptions: Iterable[Assumption] = ()) -> Validity:
@@ -175,14 +265,32 @@ def _condition(a: Assumption) -> tuple[str, float, float, bool, str]:
     return a.name.replace("_", " "), float(a.measured), a.allowed, a.holds, said
 
 
+#: What to do on the page about a condition that fails; where there is nothing, it is only said.
+_ADVICE = {
+    "stable_learning_rate": "lower the learning rate",
+    "balanced_weights": "choose balanced layers",
+    "aligned_start": "choose other initial weights",
+}
+
+
 def warnings_of(assumptions: Iterable[Assumption]) -> tuple[Note, ...]:
-    """A warning for each binding condition that fails: what was measured, and what follows."""
+    """A warning for each binding condition that fails: what was measured, what follows, and which control mends it."""
     found = []
     for a in assumptions:
         if a.condition.binding and not a.holds:
             text = f"{a.name.replace('_', ' ')} measures {a.measured:.3g}, more than the {a.allowed:g} allowed"
-            found.append(Note(f"{text}: {a.condition.otherwise}.", "warning"))
+            text = f"Outside the theory, {text}: {a.condition.otherwise}"
+            found.append(Note(f"{text}; {_ADVICE[a.name]}." if a.name in _ADVICE else f"{text}.", "warning"))
     return tuple(found)
+
+
+def refusal(error: InvalidSpec) -> Note:
+    """Why there is no answer to a legal setting; what to do about it in Python is left out."""
+    why = getattr(error, "why", "")
+    return Note(f"{error.required[:1].upper()}{error.required[1:]}, not {error.got}: {why}.", "warning")
+
+
+_PARTS = (Panel, Trace, Axis, Arrow, Note, Reading, Clock, Edge, Drawing, Validity, View)
 
 
 def plain(value: Any) -> Any:
@@ -193,7 +301,7 @@ def plain(value: Any) -> Any:
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:  # most of a view, and it is asked for often
         return value
-    if isinstance(value, Panel | Trace | Axis | Note | Reading | Validity | View):
+    if isinstance(value, _PARTS):
         return {key: plain(item) for key, item in vars(value).items()}
     if isinstance(value, np.ndarray) and value.dtype.kind in "iufb":
         packed = np.ascontiguousarray(value, dtype="<f8")
@@ -235,9 +343,10 @@ def csv_of(views: Mapping[str, View]) -> str:
             text.write(f"# {part}: {reading.label} = {reading.value!r} ({reading.unit})\n")
     writer.writerow(COLUMNS)
     for part, view in views.items():
-        for panel in view.panels:
-            for trace in panel.traces:
-                writer.writerows((part, panel.key, trace.name, *row) for row in _rows(trace))
+        drawn = [(panel.key, trace) for panel in view.panels for trace in panel.traces]
+        drawn += [(key, trace) for key, traces in view.overlays.items() for trace in traces]
+        for key, trace in drawn:
+            writer.writerows((part, key, trace.name, *row) for row in _rows(trace))
     return text.getvalue()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -50,6 +50,8 @@ class Control:
         Values of other controls for which it is shown: ``{"family": ("integration",)}``.
     clears : tuple of str
         Fields that mean something else once this one has changed, and become None.
+    folded : bool
+        Whether its group stays closed until somebody opens it.
     """
 
     key: str
@@ -66,6 +68,48 @@ class Control:
     group: str = ""
     when: Mapping[str, tuple[str, ...]] | None = None
     clears: tuple[str, ...] = ()
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Example:
+    """A setting worth seeing.
+
+    Attributes
+    ----------
+    name : str
+        What a link calls it.
+    look : str
+        What to look at.
+    changes : mapping
+        Fields of the state that differ from how the room opens.
+    """
+
+    name: str
+    look: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word that the page explains where it stands.
+
+    Attributes
+    ----------
+    terms : tuple of str
+        How it is written, in any of the room's texts.
+    meaning : str
+        What it means, in plain words.
+    controls : tuple of str
+        Fields whose controls it speaks of.
+    traces : tuple of str
+        Beginnings of the names of what is drawn for it.
+    """
+
+    terms: tuple[str, ...]
+    meaning: str
+    controls: tuple[str, ...] = ()
+    traces: tuple[str, ...] = ()
 
 
 def control(
@@ -115,7 +159,12 @@ class Room:
     study : callable
         The study file that reproduces a state, as TOML.
     slow : callable
-        Whether a state takes long; such ones wait for each other and hold up no quick one.
+        What is being computed, where a state takes long: such ones wait for each other and hold up no quick one.
+    examples : tuple of Example
+        Settings worth seeing; the first is how the room opens.
+    words : tuple of Word
+    topics : mapping
+        From the name of a part to what a tab calls it: such parts are shown one at a time, by the field ``topic``.
     """
 
     name: str
@@ -124,20 +173,38 @@ class Room:
     state: type[State]
     parts: Mapping[str, Callable[[Any], View]]
     study: Callable[[Any], str]
-    slow: Callable[[Any], bool] = lambda state: False
+    slow: Callable[[Any], str] = lambda state: ""
+    examples: tuple[Example, ...] = ()
+    words: tuple[Word, ...] = ()
+    topics: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def opening(self) -> dict[str, Any]:
+        """The state in which the room opens."""
+        return {**self.state().model_dump(), **(self.examples[0].changes if self.examples else {})}
+
+    def shown(self, example: Example) -> Any:
+        """The state of an example."""
+        return self.state(**{**self.opening, **example.changes})
 
     @property
     def controls(self) -> tuple[Control, ...]:
         """Controls of its state: those under one heading together, in the order of the fields; one value is hidden."""
         found: list[Control] = []
-        for key, field in self.state.model_fields.items():
-            words: Any = field.json_schema_extra
+        for key, one in self.state.model_fields.items():
+            words: Any = one.json_schema_extra
             if words["kind"] == "range" and words["least"] == words["most"]:
                 words = {"label": words["label"], "kind": "hidden"}
             choices = tuple(words.get("choices", {}).items())
-            found.append(Control(key, default=field.default, **{**words, "choices": choices}))
+            found.append(Control(key, default=one.default, **{**words, "choices": choices}))
         groups = [one.group for one in found]
         return tuple(sorted(found, key=lambda one: groups.index(one.group)))
+
+
+def wrong_field(error: ValidationError, state: type[State]) -> str | None:
+    """The field that pydantic complains about first; None where it is the state as a whole."""
+    where = error.errors(include_url=False)[0]["loc"]
+    return str(where[0]) if where and str(where[0]) in state.model_fields else None
 
 
 def complaint(error: ValidationError, state: type[State]) -> InvalidSpec:

@@ -14,7 +14,7 @@ function decoded(name) {
   }
 }
 
-/** The address of a state: its room, and what differs from the defaults. */
+/** The address of a state: its room, and what differs from how the room opens. */
 export function written(room, state) {
   const values = new URLSearchParams();
   for (const control of room.controls) {
@@ -25,7 +25,7 @@ export function written(room, state) {
   return `#${encodeURIComponent(room.name)}${query ? `?${query}` : ""}`;
 }
 
-/** A state from the values of an address; what an address does not name is at its default. */
+/** A state from the values of an address; what an address does not name is as the room opens. */
 export function stateOf(room, values) {
   const state = {};
   for (const control of room.controls) {

@@ -1,5 +1,8 @@
 // The form: a control for every field of a room's state.
 
+import { pretty } from "./panels.js";
+import { node } from "./view.js";
+
 /** Fill the form; `changed(key, value)` is called whenever a control is moved, `left()` when a field is. */
 export function build(form, room, changed, left) {
   form.replaceChildren();
@@ -8,12 +11,8 @@ export function build(form, room, changed, left) {
   for (const control of room.controls) {
     if (control.kind === "hidden") continue;
     if (!groups.has(control.group)) {
-      const group = document.createElement("fieldset");
-      if (control.group) {
-        const legend = document.createElement("legend");
-        legend.textContent = control.group;
-        group.append(legend);
-      }
+      const group = node("details", { className: "group", open: !control.folded });
+      if (control.group) group.append(node("summary", { textContent: control.group }));
       groups.set(control.group, group);
       form.append(group);
     }
@@ -33,11 +32,43 @@ export function show(form, room, state) {
       if (input === document.activeElement && (input.type === "number" || input.type === "text")) continue;
       if (input.type === "checkbox") input.checked = value === true;
       else if (input.type === "range") input.value = position(control, value);
-      else input.value = Array.isArray(value) ? value.join(", ") : typeof value === "number" ? short(value) : value;
+      else input.value = Array.isArray(value) ? value.map(short).join(", ") : typeof value === "number" ? short(value) : value;
     }
     const slider = box.querySelector("input[type=range]");
     if (slider) slider.setAttribute("aria-valuetext", `${short(value)}${unit(control)}`);
   }
+}
+
+/** Mark the control that a refusal names, with what it may be; without one, all are fine again. */
+export function blame(form, room, field) {
+  for (const box of form.querySelectorAll(".control.wrong")) {
+    box.classList.remove("wrong");
+    box.querySelector(".why").remove();
+    for (const input of box.querySelectorAll("input, select")) {
+      input.removeAttribute("aria-invalid");
+      input.removeAttribute("aria-errormessage");
+    }
+  }
+  const control = room.controls.find((one) => one.key === field);
+  const box = control && form.querySelector(`[data-key="${field}"]`);
+  if (!box) return false;
+  box.closest("details").open = true;
+  box.classList.add("wrong");
+  const why = node("p", { className: "why", id: `why-${field}`, textContent: `${control.label} must be ${allowed(control)}.` });
+  box.append(why);
+  for (const input of box.querySelectorAll("input, select")) {
+    input.setAttribute("aria-invalid", "true");
+    input.setAttribute("aria-errormessage", why.id);
+  }
+  return true;
+}
+
+/** What a control may be, in a clause. */
+export function allowed(control) {
+  const range = `${short(control.least)} to ${short(control.most)}${unit(control)}`;
+  if (control.kind === "numbers") return `a list of numbers, each ${range}`;
+  if (control.kind === "choice") return `one of ${control.choices.map(([, words]) => words).join(", ")}`;
+  return control.kind === "range" ? `a number from ${range}` : "on or off";
 }
 
 function applies(control, state) {
@@ -45,22 +76,33 @@ function applies(control, state) {
 }
 
 function built(control, changed) {
-  const box = document.createElement("div");
-  box.className = "control";
+  const box = node("div", { className: "control" });
   box.dataset.key = control.key;
-  const label = document.createElement("label");
-  label.htmlFor = `control-${control.key}`;
+  const label = node("label", { htmlFor: `control-${control.key}` });
   label.append(control.label);
-  if (unit(control)) {
-    const small = document.createElement("small");
-    small.textContent = ` (${control.unit})`;
-    label.append(small);
-  }
-  if (control.help) box.title = control.help;
-  box.append(label);
+  if (unit(control)) label.append(node("small", { textContent: ` (${pretty(control.unit)})` }));
+  const name = node("span", { className: "name" });
+  name.append(label);
+  if (control.help) name.append(...helped(control, box));
+  box.append(name);
   const make = { range: ranged, choice: chosen, toggle: toggled, numbers: listed }[control.kind];
   box.append(...make(control, changed, box));
   return box;
+}
+
+/** A button that opens a control's help: by hand, by touch and by keyboard. */
+function helped(control, box) {
+  const button = node("button", { type: "button", className: "help", textContent: "?" });
+  button.setAttribute("aria-label", `What is ${control.label}?`);
+  button.setAttribute("aria-expanded", "false");
+  const text = node("p", { className: "helping", id: `help-${control.key}`, hidden: true, textContent: control.help });
+  button.setAttribute("aria-controls", text.id);
+  button.addEventListener("click", () => {
+    text.hidden = !text.hidden;
+    button.setAttribute("aria-expanded", String(!text.hidden));
+  });
+  setTimeout(() => box.append(text));
+  return [button];
 }
 
 function ranged(control, changed) {

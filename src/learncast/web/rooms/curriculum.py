@@ -27,7 +27,24 @@ from learncast.study.study_file import to_toml
 from learncast.tasks.families import FAMILIES
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
-from learncast.web.panel import Axis, Note, Panel, Reading, Trace, View, validity_of, warnings_of
+from learncast.web.guide import CURRICULUM, CURRICULUM_WORDS
+from learncast.web.panel import (
+    FIRST,
+    MOMENTS,
+    TARGET,
+    Arrow,
+    Axis,
+    Clock,
+    Drawing,
+    Edge,
+    Note,
+    Panel,
+    Reading,
+    Trace,
+    View,
+    validity_of,
+    warnings_of,
+)
 from learncast.web.room import Room, State, control
 
 #: Keywords whose ReLU responses do not follow from the target's own: each value is measured.
@@ -54,7 +71,21 @@ CORRELATIONS = (-0.95, 0.95)
 STOPS = (0.01, 0.99)
 
 #: First tasks whose responses are measured one by one, where none follows from another.
-MEASURED_COLUMNS = 12
+MEASURED_COLUMNS = 7
+
+#: Points a side of the coarser grid on which descent is compared with the flow, and from where a difference is shown.
+COMPARED, DIFFERENT = 24, 0.05
+
+_UNITS = {"linear": "linear", "relu": "rectified"}
+#: What a first task with less or more of a keyword is.
+_FIRSTS = {
+    "target_strength": ("weaker targets", "stronger targets"),
+    "input_strength": ("weaker inputs", "stronger inputs"),
+    "timescale": ("a shorter memory", "a longer memory"),
+    "correlation": ("less correlated inputs", "more correlated inputs"),
+    "noise_strength": ("quieter inputs", "louder inputs"),
+    "gain": ("a smaller gain", "a larger gain"),
+}
 
 #: The pin, which is a value of what the first task changes.
 _PIN = ("pin_value", "pin_accuracy")
@@ -119,9 +150,10 @@ class CurriculumState(State):
     )
     learning_rate: float = _training(1e-3, "learning rate", (1e-5, 0.1), 0.05, scale="log")
     accuracy: float = _training(0.99, "accuracy to reach", (0.5, 0.999), 0.001, help="Of the target, at the end.")
-    grid: int = control(120, "grid", (10, 200), 10, unit="points a side", group="Picture")
+    grid: int = control(120, "grid", (10, 200), 10, unit="points a side", group="Picture", folded=True)
     pin_value: float | None = control(None, "pinned value", (-1000.0, 1000.0), kind="hidden")
     pin_accuracy: float | None = control(None, "pinned stop", (0.0, 0.999), kind="hidden")
+    time: float = control(0.0, "moment of the course", (0.0, 1.0), kind="hidden")
 
     @property
     def varied(self) -> str:
@@ -177,6 +209,12 @@ class CurriculumState(State):
         if value is None:
             return self.family.replace("_", " ")
         return f"{self.varied.replace('_', ' ')} {value:.4g}"
+
+    def words(self, value: float) -> str:
+        """What a first task with this value is, beside the target."""
+        if value == self.own:
+            return "the target itself"
+        return f"{_FIRSTS[self.varied][value > self.own]} ({value:.3g} beside {self.own:.3g})"
 
     def network(self, target: Task) -> LinearRNN | Activated:
         """The network before training."""
@@ -243,6 +281,11 @@ def study_of(state: CurriculumState, value: float, stop: float) -> str:
 
 def portrait_numbers(state: CurriculumState) -> PortraitTimes:
     """The portrait that the room draws; labelled it is what `learncast.phase_portrait` returns."""
+    return _portrait_numbers(state.model_copy(update={"pin_value": None, "pin_accuracy": None, "time": 0.0}))
+
+
+@lru_cache(maxsize=16)
+def _portrait_numbers(state: CurriculumState) -> PortraitTimes:
     target = state.task()
     network = state.network(target)
     single = isinstance(network, Activated) and state.varied in _MEASURED
@@ -276,11 +319,94 @@ def portrait(state: CurriculumState) -> View:
         Axis(f"first task's {state.varied.replace('_', ' ')}", state.unit, span=state.span),
         Axis("accuracy at which it stops", "1", span=(float(found.stops[0]), float(found.stops[-1]))),
         _traces(state, found, best),
-        z=Axis("steps saved", "steps"),
+        z=Axis("steps saved", "steps", span=_scale(found, best)),
         picks=("pin_value", "pin_accuracy"),
+        arrows=_beyond(found, best),
+        main=True,
     )
-    notes = (*warnings_of(found.assumptions), *_remarks(state, found.speedup))
-    return View((picture,), validity_of(kind, found.assumptions), _readings(state, found, best), notes)
+    return View(
+        (picture,),
+        validity_of(kind, found.assumptions),
+        _readings(state, found, best),
+        (*warnings_of(found.assumptions), *_remarks(state, found.speedup)),
+        answer=_best_answer(state, found, best),
+        drawing=_drawn(state),
+    )
+
+
+def _scale(found: PortraitTimes, best: tuple[int, int, float] | None) -> tuple[float, float]:
+    """Ends of the colours: what can be saved, and as much again that can be lost; a first task may cost far more."""
+    if best is not None and best[2] > 0:
+        return -best[2], best[2]
+    known = np.abs(found.speedup[np.isfinite(found.speedup)])
+    most = float(known.max(initial=0.0)) or 1.0
+    return -most, most
+
+
+def _beyond(found: PortraitTimes, best: tuple[int, int, float] | None) -> tuple[Arrow, ...]:
+    """Where the best lies on the picture's edge, a better one may lie beyond."""
+    if best is None or best[2] <= 0:
+        return ()
+    x, y = float(found.values[best[0]]), float(found.stops[best[1]])
+    words = "the best lies on the edge: more may be saved beyond"
+    if best[0] in (0, len(found.values) - 1):
+        return (Arrow(x, y, "right" if best[0] else "left", words),)
+    if best[1] in (0, len(found.stops) - 1):
+        return (Arrow(x, y, "up" if best[1] else "down", words),)
+    return ()
+
+
+def _best_answer(state: CurriculumState, found: PortraitTimes, best: tuple[int, int, float] | None) -> str:
+    direct = found.direct_descent
+    if best is not None and best[2] == math.inf:
+        value, stop = float(found.values[best[0]]), float(found.stops[best[1]])
+        return f"Only after {state.words(value)}, stopped at {stop:.0%}, is the target learned at all."
+    if not math.isfinite(direct):
+        return "The target is never learned: at this learning rate descent does not settle on it."
+    if best is None or best[2] <= 0:
+        return f"Do not pretrain: nothing in this picture is quicker than the {whole(direct)} steps of direct training."
+    value, stop = float(found.values[best[0]]), float(found.stops[best[1]])
+    return (
+        f"Pretrain on {state.words(value)} until {stop:.0%}: {whole(direct - best[2])} steps in all instead of "
+        f"{whole(direct)}."
+    )
+
+
+@lru_cache(maxsize=64)
+def differences(state: CurriculumState) -> View:
+    """Marks over the portrait where whole steps of descent and the flow tell more than a twentieth apart."""
+    found = portrait_numbers(state)
+    rows, columns = (np.unique(np.linspace(0, n - 1, COMPARED).round().astype(int)) for n in found.total.shape)
+    i, j = (one.ravel() for one in np.meshgrid(rows, columns, indexing="ij"))
+    flow = found.total[i, j]
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(found.counted(i * found.total.shape[1] + j) - flow) > DIFFERENT * flow
+    if not apart.any():
+        return View(())
+    marks = Trace(
+        "points", "differs", "descent and flow differ by more than 5%", found.values[i[apart]], found.stops[j[apart]]
+    )
+    return View((), overlays={"portrait": (marks,)})
+
+
+def _drawn(state: CurriculumState, film: FloatArray | None = None) -> Drawing:
+    """The tasks as what they ask of each input, and the unit that learns; `film` is its input and output weight."""
+    own = [("the target asks", state.task(), TARGET)]
+    if state.pin is not None:
+        own.append((f"the first task, {state.name(state.pin[0])}, asks", state.task(state.pin[0]), FIRST))
+    first, last = (state.initial, state.initial) if film is None else (float(film[-1, 0]), float(film[-1, 1]))
+    films = (None, None) if film is None else (film[:, 0], film[:, 1])
+    silent = f"; {state.hidden_size - 1} more stay silent" if state.hidden_size > 1 else ""
+    return Drawing(
+        f"A recurrent network with one {_UNITS[state.activation]} unit that learns{silent}",
+        (("input", 1), ("unit", 1), ("output", 1)),
+        (
+            Edge("input 0", "unit 0", "input weight", first, films[0]),
+            Edge("unit 0", "unit 0", "recurrence", state.recurrence),
+            Edge("unit 0", "output 0", "output weight", last, films[1]),
+        ),
+        tuple((words, task.cross_covariance.dense()[::-1, 0, 0, 0], series) for words, task, series in own),
+    )
 
 
 def _traces(state: CurriculumState, portrait: PortraitTimes, best: tuple[int, int, float] | None) -> tuple[Trace, ...]:
@@ -340,13 +466,40 @@ def pinned(state: CurriculumState) -> View:
     found, pair = followed(state, *state.pin)
     alone = found.follow([pair.outcomes[-1].stage])
     kind = "exact" if state.activation == "linear" else "response"
+    last = _last(pair, alone)
+    trust = validity_of(kind, pair.assumptions)
     return View(
-        panels=(*_course_panels(pair, alone), _terms_panel(pair)),
-        validity=validity_of(kind, pair.assumptions),
+        panels=(*_course_panels(pair, alone, last), _terms_panel(pair)),
+        validity=trust,
         readings=_pin_readings(pair),
         notes=(*warnings_of(pair.assumptions), *_pin_remarks(pair)),
-        words=found.summary,
+        # Where the theory does not hold, the plan's paragraph would repeat the warnings.
+        words=found.summary if trust.kind != "outside" else "",
+        answer=_pin_answer(state, pair),
+        clock=Clock("time", np.linspace(0.0, last, MOMENTS), "steps"),
+        drawing=_drawn(state, _weights(pair, last)),
     )
+
+
+def _pin_answer(state: CurriculumState, pair: Curriculum) -> str:
+    """What the pinned curriculum is worth, in whole steps; the flow's beside it."""
+    assert state.pin is not None
+    assert pair.direct is not None
+    words, stop = state.words(state.pin[0]), state.pin[1]
+    direct, total = pair.direct.descent_steps, pair.descent_steps
+    first, last = (o.descent_steps for o in pair.outcomes)
+    if not math.isfinite(total) and not math.isfinite(direct):
+        why = "" if math.isinf(pair.direct.flow_steps) else ": at this learning rate descent does not settle"
+        return f"The target is never learned, directly or after {words}{why}."
+    if not math.isfinite(total):
+        alone = f"directly it takes {whole(direct)} steps"
+        return f"Do not pretrain on {words}: after it the target is never learned; {alone}."
+    instead = f"instead of {whole(direct)}" if math.isfinite(direct) else "where directly it is never learned"
+    flow = f" (flow: {shown(pair.flow_steps, 0)} instead of {shown(pair.direct.flow_steps, 0)})"
+    if total >= direct:
+        return f"Do not pretrain on {words} until {stop:.0%}: {whole(total)} steps in all {instead}{flow}."
+    then = "" if last == 0 else f", then on the target for {whole(last)}"
+    return f"Pretrain on {words} for {whole(first)} steps{then}: {whole(total)} {instead} in all{flow}."
 
 
 def followed(state: CurriculumState, value: float, stop: float) -> tuple[Plan, Curriculum]:
@@ -368,24 +521,37 @@ def _planned(state: CurriculumState, ground: ModeGround, stop: float | None) -> 
     return plan_on(ground, terms.over(1), strict=False)
 
 
-def _course_panels(pair: Curriculum, alone: Curriculum) -> tuple[Panel, Panel]:
-    ends = [t for t in (pair.flow_steps, alone.flow_steps) if math.isfinite(t)]
-    last = 1.1 * max(ends, default=1000.0) or 1.0
+def _last(pair: Curriculum, alone: Curriculum) -> float:
+    """Steps up to which the courses are drawn."""
+    ends = [t for way in (pair, alone) for t in (way.flow_steps, way.descent_steps) if math.isfinite(t)]
+    return 1.1 * max(ends, default=1000.0) or 1.0
+
+
+def _weights(pair: Curriculum, last: float) -> FloatArray | None:
+    """Input and output weight of the unit at each moment; None where descent is too long, or has several modes."""
+    if last > MOST_STEPS or len(pair.modes[-1]) != 1:
+        return None
+    steps, states = descent_states(pair, last)
+    at = np.searchsorted(steps, np.linspace(0.0, last, MOMENTS), side="right") - 1
+    return states[at][:, :, 0]
+
+
+def _course_panels(pair: Curriculum, alone: Curriculum, last: float) -> tuple[Panel, Panel]:
     times = np.linspace(0.0, last, _POINTS)
     target = pair.modes[-1]
     strengths, losses = [], []
-    for k, (way, name) in enumerate(((pair, "both stages"), (alone, "target alone"))):
-        flow = way.at(times).dataset
-        strengths.append(Trace("line", "theory", name, times, flow["strength"].values[:, 0], series=k))
-        losses.append(Trace("line", "theory", name, times, flow["target_loss"].values, series=k))
+    for k, way, name in ((FIRST, pair, "both stages"), (TARGET, alone, "target alone")):
         if last <= MOST_STEPS and len(target) == 1:
             steps, strength = descent_of(way, last)
             strengths.append(Trace("steps", "descent", f"{name}, descent", steps, strength, series=k))
             loss = target.loss(strength[:, None])
             losses.append(Trace("steps", "descent", f"{name}, descent", steps, loss, series=k))
+        flow = way.at(times).dataset
+        strengths.append(Trace("line", "theory", f"{name}, flow", times, flow["strength"].values[:, 0], series=k))
+        losses.append(Trace("line", "theory", f"{name}, flow", times, flow["target_loss"].values, series=k))
     best = float(target.optimum[0])
     strengths.append(Trace("line", "target", "the target's optimum", np.array([0.0, last]), np.full(2, best)))
-    x, shades = Axis("training time", "steps", span=(0.0, last)), _stages(pair)
+    x, shades = Axis("training time", "steps", span=(0.0, last), clock=True), _stages(pair)
     return (
         Panel("strength", "What the network computes", x, Axis("effective strength", "target/input"), tuple(strengths),
               shades=shades),
@@ -395,28 +561,35 @@ def _course_panels(pair: Curriculum, alone: Curriculum) -> tuple[Panel, Panel]:
 
 def descent_of(way: Curriculum, last: float) -> tuple[FloatArray, FloatArray]:
     """Some of the steps of a curriculum of one mode up to `last`, and the strength after each."""
+    steps, states = descent_states(way, last)
+    return steps, np.array([float(way.ground.strength(state)[0]) for state in states])
+
+
+def descent_states(way: Curriculum, last: float) -> tuple[FloatArray, FloatArray]:
+    """Some of the steps of a curriculum of one mode up to `last`, and the weights (2, 1) after each."""
     ground, most, begun = way.ground, math.ceil(last), 0
     lengths = [o.descent_steps if math.isfinite(o.descent_steps) else most for o in way.outcomes]
-    steps, strengths = [0.0], [float(ground.strength(ground.start)[0])]
+    steps, states = [0.0], [np.asarray(ground.start)]
     # Beyond the last stage its task goes on.
     stages = zip((*way.places, way.places[-1]), (*lengths, most), way.descent_states, strict=True)
     for place, whole_length, state in stages:
         length = min(int(whole_length), most - begun)
         kept = np.unique(np.linspace(0, length, min(_POINTS, length + 1)).round().astype(int))[1:].tolist()
         steps += [float(begun + stop) for stop in kept]
-        strengths += [float(ground.strength(there[0])[0]) for there in ground.descended(place, [state], kept)]
+        states += [np.asarray(there[0]) for there in ground.descended(place, [state], kept)]
         begun += length
-    return np.array(steps), np.array(strengths)
+    return np.array(steps), np.array(states)
 
 
-def _stages(pair: Curriculum) -> tuple[tuple[float, float, str], ...]:
-    """Stretches of time in which each task is trained, as far as they end."""
+def _stages(pair: Curriculum) -> tuple[tuple[float, float, str, int], ...]:
+    """Stretches of time in which descent trains each task, as far as they end."""
     found, begin = [], 0.0
-    for outcome in pair.outcomes:
-        end = begin + outcome.flow_steps
+    for outcome, series in zip(pair.outcomes, (FIRST, TARGET), strict=True):
+        end = begin + outcome.descent_steps
         if not math.isfinite(end):
             break
-        found.append((begin, end, outcome.stage.task.name))
+        if end > begin:
+            found.append((begin, end, outcome.stage.task.name, series))
         begin = end
     return tuple(found)
 
@@ -455,7 +628,8 @@ def _pin_remarks(pair: Curriculum) -> tuple[Note, ...]:
     notes = [Note(f"{why.sentence[:1].upper()}{why.sentence[1:]}.")]
     if math.isinf(why.closeness):
         notes.append(Note("The first task ends on the target's optimum: that term has no end, and no bar."))
-    if abs(pair.descent_steps - pair.flow_steps) > 0.1 * pair.flow_steps and math.isfinite(pair.flow_steps):
+    apart = abs(pair.descent_steps - pair.flow_steps)
+    if math.isfinite(apart) and apart > 0.1 * pair.flow_steps:
         text = (
             f"Descent at this learning rate takes {whole(pair.descent_steps)} steps where the flow takes "
             f"{shown(pair.flow_steps)}: it ends the first task a little elsewhere, and here a little is much."
@@ -478,6 +652,13 @@ def _study(state: CurriculumState) -> str:
     return study_of(state, state.own if value is None else float(found.values[value]), float(found.stops[stop]))
 
 
+def _slow(state: CurriculumState) -> str:
+    if state.activation == "linear":
+        return ""
+    tasks = 1 + (len(values_measured(state)) if state.varied in _MEASURED else 0) + (state.pin is not None)
+    return f"measuring the responses of rectified units to {tasks} tasks, {TRIALS['relu']:,} trials each"
+
+
 ROOM = Room(
     name="curriculum",
     title="Curriculum",
@@ -486,7 +667,9 @@ ROOM = Room(
         "saved; click to follow one curriculum."
     ),
     state=CurriculumState,
-    parts={"portrait": portrait, "pinned": pinned},
+    parts={"portrait": portrait, "pinned": pinned, "differences": differences},
     study=_study,
-    slow=lambda state: state.activation != "linear",
+    slow=_slow,
+    examples=CURRICULUM,
+    words=CURRICULUM_WORDS,
 )

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from learncast.answers.answer import shown
+from learncast.answers.answer import shown, whole
 from learncast.dynamics.solution import Solution
 from learncast.errors import InvalidSpec
 from learncast.networks.two_layer import TwoLayer
@@ -26,7 +26,25 @@ from learncast.tasks.one_step import static
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS
 from learncast.validation import FloatArray
-from learncast.web.panel import Axis, Note, Panel, Reading, Trace, View, validity_of
+from learncast.web.guide import PRIOR_KNOWLEDGE, PRIOR_KNOWLEDGE_WORDS
+from learncast.web.panel import (
+    FIRST,
+    MODES,
+    MOMENTS,
+    TARGET,
+    Axis,
+    Clock,
+    Drawing,
+    Edge,
+    Note,
+    Panel,
+    Reading,
+    Trace,
+    View,
+    refusal,
+    validity_of,
+    warnings_of,
+)
 from learncast.web.room import Room, State, control
 
 NAMES = ("task A", "task B")
@@ -34,7 +52,9 @@ NAMES = ("task A", "task B")
 POINTS = 120
 #: Losses below this are what rounding leaves of zero.
 ROUNDING = 1e-12
-CLOCK = Axis("training time", STEPS)
+CLOCK = Axis("training time", STEPS, clock=True)
+#: Series of each task, by which it has its colour.
+SERIES = (FIRST, TARGET)
 LOSS = Axis("half mean squared error", "target^2")
 
 _tasks = partial(control, group="The two tasks")
@@ -42,7 +62,7 @@ _strength = partial(_tasks, span=(0.1, 5.0), step=0.05, unit="target/input")
 _angle = partial(_tasks, span=(0.0, 180.0), step=1, unit="degrees")
 _training = partial(control, group="Training")
 _some_training = partial(_training, when={"knowledge": ("steps",)})
-_network = partial(control, group="The network at the start")
+_network = partial(control, group="The network at the start", folded=True)
 _TURNED = "turns each pair of directions in its plane; an odd one out stays"
 _KNOWLEDGE = {"none": "none", "steps": "some steps of training", "converged": "learned to the end"}
 _STARTS = {"balanced": "balanced layers", "random": "independent layers (outside the theory)"}
@@ -74,7 +94,12 @@ class PriorKnowledgeState(State):
     seed: int = _network(4, "Which random start", (0, 99), 1, unit="seed")
     learning_rate: float = _training(0.05, "Learning rate", (1e-3, 0.5), 0.01, unit="1/step", scale="log")
     accuracy: float = _training(0.99, "Counts as learned at", (0.5, 0.999), 0.001, unit="accuracy")
-    time: float = _training(1.0, "Time of the gram matrices", (0.0, 1.0), 0.005, unit="share of training")
+    time: float = control(1.0, "moment of the course", (0.0, 1.0), kind="hidden")
+
+
+#: What moves with the time shown; and for how many moments a drawing of the weights stands still.
+_MOVING = ("input_gram", "output_gram", "network_function", "loss")
+_HELD = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +137,35 @@ class Course:
         """Steps of its own stage until A is learned, until B is, and until B would be without any of A."""
         first, second = (s.time_to(self.accuracy).flow_steps for s in self.found.courses)
         return first, second, self.naive.time_to(self.accuracy).flow_steps
+
+    @cached_property
+    def descent_to_learn(self) -> tuple[float, float, float]:
+        """The same three in whole steps of descent."""
+        ways = (*self.found.courses, self.naive)
+        first, second, naive = (way.time_to(self.accuracy).descent_steps for way in ways)
+        return first, second, naive
+
+    @cached_property
+    def moments(self) -> dict[str, FloatArray]:
+        """What the network is at each moment of the training shown, from the solution of its stage."""
+        clock = np.linspace(0.0, 1.0, MOMENTS)
+        places = [self.moment(float(share)) for share in clock]
+        found: dict[str, list[FloatArray]] = {name: [] for name in _MOVING}
+        for stage, solution in enumerate(self.found.courses):
+            steps = [steps for k, steps in places if k == stage]
+            if steps:
+                at = solution.at(steps)
+                for name in _MOVING:
+                    found[name].append(at[name].values)
+        return {name: np.concatenate(rows) for name, rows in found.items()}
+
+    @cached_property
+    def layers(self) -> tuple[FloatArray, FloatArray]:
+        """Weights of both layers at some of the moments, each held until the next."""
+        places = [self.moment(share) for share in np.linspace(0.0, 1.0, MOMENTS)[::_HELD].tolist()]
+        networks = [self.found.courses[stage].network_at(steps) for stage, steps in places]
+        first, second = (np.array([getattr(one, name) for one in networks]) for name in ("first", "second"))
+        return np.repeat(first, _HELD, axis=0)[:MOMENTS], np.repeat(second, _HELD, axis=0)[:MOMENTS]
 
     @cached_property
     def naive(self) -> Solution:
@@ -220,10 +274,21 @@ def _within_theory(part: Callable[[PriorKnowledgeState, Course], Shown]) -> Call
         try:
             course = course_of(state)
         except InvalidSpec as error:  # a balance that these sizes cannot have: a legal setting without a network
-            return View((), validity_of("outside"), notes=(Note(str(error), "warning"),))
+            return View((), validity_of("outside"), notes=(refusal(error),))
         panels, readings, words = part(state, course)
         validity = validity_of(course.found.forecast_class, course.found.assumptions)
-        return View(panels, validity, readings, _notes(course), words)
+        clock = Clock("time", np.linspace(0.0, float(course.begun[-1]), MOMENTS), STEPS)
+        first = part.__name__ == "learning"
+        return View(
+            panels,
+            validity,
+            readings,
+            _notes(course),
+            words,
+            answer=_answer(course) if first else "",
+            clock=clock,
+            drawing=_drawn(state, course) if first else None,
+        )
 
     return view
 
@@ -237,25 +302,25 @@ def learning(state: PriorKnowledgeState, course: Course) -> Shown:
 @_within_theory
 def grams(state: PriorKnowledgeState, course: Course) -> Shown:
     """The network's gram matrices and its map at one moment, beside the map that the task in training asks for."""
-    stage, steps = course.moment(state.time)
-    solution = course.found.courses[stage]
-    now = solution.at([steps])
-    task = NAMES[stage]
-    wanted = [pooled_statistics(o.stage.task, 0.0)[0].T for o in course.found.outcomes]
+    film, k = course.moments, round(state.time * (MOMENTS - 1))
+    stages = [course.moment(share)[0] for share in np.linspace(0.0, 1.0, MOMENTS).tolist()]
+    wanted = np.array([pooled_statistics(o.stage.task, 0.0)[0].T for o in course.found.outcomes])
     pictures = (
-        ("input_gram", "Input gram matrix, W1'W1", "input", "input", now["input_gram"].values[0]),
-        ("output_gram", "Output gram matrix, W2 W2'", "output", "output", now["output_gram"].values[0]),
-        ("network_function", "Network function, W2 W1", "output", "input", now["network_function"].values[0]),
-        ("wanted", f"What {task} asks for", "output", "input", wanted[stage]),
+        ("network_function", "Network function, W2 W1", "output", "input", film["network_function"]),
+        ("wanted", "What the task in training asks for", "output", "input", wanted[stages]),
+        ("input_gram", "Input gram matrix, W1'W1", "input", "input", film["input_gram"]),
+        ("output_gram", "Output gram matrix, W2 W2'", "output", "output", film["output_gram"]),
     )
-    elapsed = float(course.begun[stage] + steps)
+    elapsed = np.linspace(0.0, float(course.begun[-1]), MOMENTS)
+    times = tuple(f"{time:.4g}, in the stage of {NAMES[stage]}" for time, stage in zip(elapsed, stages, strict=True))
+    losses = tuple(_loss_words(loss) for loss in film["loss"])
     readings = (
-        Reading("time", elapsed, STEPS, f"{elapsed:.4g}, in the stage of {task}"),
-        _loss_reading(f"loss of {task}", now["loss"].values[0]),
+        Reading("time", float(elapsed[k]), STEPS, times[k], times),
+        Reading("loss of the task in training", float(film["loss"][k]), LOSS.unit, losses[k], losses),
     )
     # One scale for all moments, so that colours can be compared while the time is moved.
-    largest = max(float(np.abs(one).max()) for one in wanted)
-    return tuple(_matrix(*picture, largest=largest) for picture in pictures), readings, ""
+    largest = float(np.abs(wanted).max())
+    return tuple(_matrix(*picture, now=k, largest=largest) for picture in pictures), readings, ""
 
 
 @_within_theory
@@ -279,14 +344,14 @@ def forgetting(state: PriorKnowledgeState, course: Course) -> Shown:
 def _losses(state: PriorKnowledgeState, course: Course) -> Panel:
     curves = course.curves
     clock, losses = curves["time"].values, curves["loss"].values
-    traces = [Trace("line", "theory", f"loss of {name}", clock, losses[:, k], series=k) for k, name in enumerate(NAMES)]
+    traces = [
+        Trace("line", "data", f"loss of {name}", clock, losses[:, k], series=SERIES[k]) for k, name in enumerate(NAMES)
+    ]
     if course.trained[0] > 0:
         after = clock[POINTS:]
         naive = course.naive.at(after - after[0])["loss"].values
-        traces.append(Trace("line", "null", "task B unprepared", after, naive, series=2))
-    now = state.time * float(course.begun[-1])
-    traces.append(Trace("line", "pinned", "time shown below", np.array([now, now]), np.array([0.0, losses.max()])))
-    return Panel("losses", "Loss of both tasks", CLOCK, LOSS, tuple(traces), shades=_stages(course))
+        traces.append(Trace("line", "null", "task B unprepared", after, naive, series=TARGET))
+    return Panel("losses", "Loss of both tasks", CLOCK, LOSS, tuple(traces), shades=_stages(course), main=True)
 
 
 def _strengths(course: Course) -> Panel:
@@ -300,25 +365,30 @@ def _strengths(course: Course) -> Panel:
             label = f"{name}, mode {k}"
             ends = np.array([clock[0], clock[-1]])
             # The shades tell the tasks apart, the dashes what is asked for.
-            alone = not any(trace.series == k for trace in traces)
-            traces.append(Trace("line", "theory", label, clock, strength[:, k], series=k, legend=alone))
+            alone = not any(trace.series == MODES + k for trace in traces)
+            traces.append(Trace("line", "data", label, clock, strength[:, k], series=MODES + k, legend=alone))
             asked = f"{label}, asked for"
-            traces.append(Trace("line", "target", asked, ends, np.full(2, best), series=k, legend=len(traces) == 1))
+            traces.append(
+                Trace("line", "target", asked, ends, np.full(2, best), series=MODES + k, legend=len(traces) == 1)
+            )
     axis = Axis("strength of the mode", "target/input")
     return Panel("strengths", "Modes of the task in training", CLOCK, axis, tuple(traces), shades=_stages(course))
 
 
-def _stages(course: Course) -> tuple[tuple[float, float, str], ...]:
+def _stages(course: Course) -> tuple[tuple[float, float, str, int], ...]:
     begun = course.begun.tolist()
     return tuple(
-        (begun[k], begun[k + 1], f"training {name}") for k, name in enumerate(NAMES) if begun[k + 1] > begun[k]
+        (begun[k], begun[k + 1], f"training {name}", SERIES[k])
+        for k, name in enumerate(NAMES)
+        if begun[k + 1] > begun[k]
     )
 
 
-def _matrix(key: str, title: str, rows: str, columns: str, values: FloatArray, *, largest: float) -> Panel:
-    height, width = values.shape
+def _matrix(key: str, title: str, rows: str, columns: str, values: FloatArray, *, now: int, largest: float) -> Panel:
+    """A matrix at each moment (moments, rows, columns), with that of this moment."""
+    _, height, width = values.shape
     x, y = tuple(f"{columns} {k}" for k in range(width)), tuple(f"{rows} {k}" for k in range(height))
-    heat = Trace("heat", "theory", title, x, y, np.array(values, dtype=float))
+    heat = Trace("heat", "theory", title, x, y, np.array(values[now], dtype=float), film=values)
     unit = "target/input" if rows != columns else "1"
     end = max(largest, float(np.abs(values).max()))
     colour = Axis("value", unit, span=(-end, end))
@@ -331,31 +401,80 @@ def _table(key: str, title: str, rows: tuple[str, ...], values: FloatArray, colo
 
 
 def _readings(course: Course) -> tuple[Reading, ...]:
-    first, second, naive = course.steps_to_learn
+    flows = course.steps_to_learn
     loss, change = course.found.losses().values, course.found.forgetting.values
     stay = course.trained[0]
-    late = f", beyond its stage of {stay:.4g}" if math.isfinite(first) and first > stay else ""
+    late = f", beyond its stage of {stay:.4g}" if math.isfinite(flows[0]) and flows[0] > stay else ""
+    labels = ("task A is learned in", "task B is learned in", "task B without prior knowledge")
     return (
-        Reading("task A is learned in", first, STEPS, shown(first) + late),
-        Reading("task B is learned in", second, STEPS, shown(second)),
-        Reading("task B without prior knowledge", naive, STEPS, shown(naive)),
+        *(
+            Reading(label, steps, "steps", whole(steps) + more)
+            for label, steps, more in zip(labels, course.descent_to_learn, (late, "", ""), strict=True)
+        ),
         _loss_reading("forgotten of task A", change[1, 0]),
         _loss_reading("final loss of task A", loss[-1, 0]),
         _loss_reading("final loss of task B", loss[-1, 1]),
+        *(
+            Reading(f"{label}, by the flow", steps, "steps", shown(steps))
+            for label, steps in zip(labels, flows, strict=True)
+        ),
     )
 
 
 def _loss_reading(label: str, value: float) -> Reading:
+    return Reading(label, float(value), LOSS.unit, _loss_words(value))
+
+
+def _loss_words(value: float) -> str:
     """A loss for people; what rounding leaves of zero is zero."""
-    return Reading(label, float(value), LOSS.unit, f"{0.0 if abs(value) < ROUNDING else value:.4g}")
+    return f"{0.0 if abs(value) < ROUNDING else value:.3g}"
 
 
 def _notes(course: Course) -> tuple[Note, ...]:
-    broken = [a for a in course.found.assumptions if a.condition.binding and not a.holds]
     return (
         *(Note(f"{remark[:1].upper()}{remark[1:]}.", "error") for remark in course.remarks),
-        *(Note(f"Outside the theory: {a.condition.otherwise}; {a.condition.remedy}.", "warning") for a in broken),
+        *warnings_of(course.found.assumptions),
     )
+
+
+def _answer(course: Course) -> str:
+    """What knowing task A is worth to task B, in whole steps, and what it costs."""
+    _, second, naive = course.descent_to_learn
+    flows = course.steps_to_learn
+    flow = f" (flow: {shown(flows[1], 0)} instead of {shown(flows[2], 0)})"
+    if course.trained[0] == 0:
+        return f"Without prior knowledge task B is learned in {_steps(second)}."
+    forgotten = float(course.found.forgetting.values[1, 0])
+    lost = (
+        f"; {_loss_words(forgotten)} of task A's loss comes back" if forgotten > ROUNDING else "; nothing is forgotten"
+    )
+    if not math.isfinite(second):
+        beside = "" if not math.isfinite(naive) else f"; without it B takes {_steps(naive)}"
+        return f"After task A this network never learns task B{beside}."
+    if not math.isfinite(naive):
+        return f"After task A, task B is learned in {_steps(second)}; without it never{lost}."
+    compared = "instead of" if second < naive else "where without it it takes"
+    return f"After task A, task B is learned in {_steps(second)} {compared} {whole(naive)}{lost}{flow}."
+
+
+def _steps(number: float) -> str:
+    return f"{whole(number)} {'step' if number == 1 else 'steps'}" if math.isfinite(number) else "no number of steps"
+
+
+def _drawn(state: PriorKnowledgeState, course: Course) -> Drawing:
+    """Both layers, at each moment."""
+    into, out = course.layers
+    edges = [
+        Edge(f"input {i}", f"hidden {h}", "W1", float(into[-1, h, i]), into[:, h, i])
+        for h in range(into.shape[1])
+        for i in range(into.shape[2])
+    ] + [
+        Edge(f"hidden {h}", f"output {o}", "W2", float(out[-1, o, h]), out[:, o, h])
+        for o in range(out.shape[1])
+        for h in range(out.shape[2])
+    ]
+    words = f"A two-layer linear network of {state.hidden_size} hidden units"
+    return Drawing(words, (("input", state.size), ("hidden", state.hidden_size), ("output", state.size)), tuple(edges))
 
 
 ROOM = Room(
@@ -368,4 +487,6 @@ ROOM = Room(
     state=PriorKnowledgeState,
     parts={"learning": learning, "grams": grams, "forgetting": forgetting},
     study=study_of,
+    examples=PRIOR_KNOWLEDGE,
+    words=PRIOR_KNOWLEDGE_WORDS,
 )

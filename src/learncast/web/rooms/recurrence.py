@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import AfterValidator, Field
 
-from learncast.answers.answer import shown
+from learncast.answers.answer import shown, whole
 from learncast.assumptions import Assumption, stable_learning_rate
+from learncast.dynamics.descent import descend
 from learncast.dynamics.recurrent_mode import ModeTrajectory, mode_trajectory
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.recurrence.long_run import ModeStart, weights_at
@@ -29,14 +30,34 @@ from learncast.recurrence.stability import (
 from learncast.recurrence.tradeoff import Transition, change_of_kind, loss_terms, zero_recurrence_warning
 from learncast.study.study_file import to_toml
 from learncast.tasks.task import Task
-from learncast.trajectory import STEPS
+from learncast.trajectory import STEPS, Status
 from learncast.validation import FloatArray
-from learncast.web.panel import Axis, Note, Panel, Reading, Role, Trace, View, validity_of
+from learncast.web.guide import RECURRENCE as EXAMPLES
+from learncast.web.guide import RECURRENCE_WORDS
+from learncast.web.panel import (
+    MODES,
+    MOMENTS,
+    TARGET,
+    Axis,
+    Clock,
+    Drawing,
+    Edge,
+    Note,
+    Panel,
+    Reading,
+    Role,
+    Trace,
+    View,
+    validity_of,
+    warnings_of,
+)
 from learncast.web.room import Room, State, control
 
 #: What a point of the series may be, and the size below which it is 0: nobody drags more finely.
 LARGEST, SMALLEST = 5.0, 1e-6
 MOST_LAGS = 40
+#: Steps of descent that are counted one by one.
+MOST_COUNTED = 2_000
 
 Strength = Annotated[
     float, Field(ge=-LARGEST, le=LARGEST), AfterValidator(lambda value: value if abs(value) >= SMALLEST else 0.0)
@@ -55,8 +76,10 @@ WEIGHT = Axis("weight of the past", "of the drawn series", span=(0.0, 2.0))
 SILENT = Note("This series asks for nothing: every recurrence does equally well. Drag a point away from 0.", "warning")
 
 _task = partial(control, group="The task")
-_start = partial(control, group="The network at the start")
-_order = partial(control, group="Order of learning")
+_start = partial(control, group="The network at the start", folded=True)
+_order = partial(control, group="Order of learning", folded=True)
+#: What a tab calls each part beside the fit.
+TOPICS = {"order": "What is learned first", "stability": "Longer trials", "transition": "When remembering pays"}
 _AGE = "covariance of the target with the input so many steps before it; drag the points"
 _BEYOND = {"silent": "do not count", "held": "count like the oldest", "repeated": "begin again"}
 
@@ -84,6 +107,8 @@ class RecurrenceState(State):
     modes: int = _order(2, "Modes", (1, 2), 1, unit="modes", help="the series, and a weaker and earlier copy")
     ratio: float = _order(0.6, "Second mode against the first", (0.1, 1.0), 0.01)
     shift: int = _order(0, "Second mode comes earlier by", (0, 10), 1, unit="lags")
+    topic: Literal["order", "stability", "transition"] = control("order", "shown below", kind="hidden")
+    time: float = control(1.0, "moment of the training shown", (0.0, 1.0), kind="hidden")
 
 
 def presets(series: tuple[float, ...]) -> dict[str, list[float]]:
@@ -134,12 +159,20 @@ def mode_series(state: RecurrenceState) -> tuple[tuple[float, ...], ...]:
     return tuple(found)
 
 
+def _alone(series: tuple[float, ...]) -> Task:
+    """A mode as a task of its own: white inputs, and a target that they determine."""
+    s = np.array(series)
+    return Task(np.eye(len(s))[:, None, :, None], s[::-1, None, None], [[float(s @ s)]], name="drawn series")
+
+
+def _unit(series: tuple[float, ...], recurrence: float, initial: float) -> LinearRNN:
+    return LinearRNN.aligned(recurrence=recurrence, initial=initial, hidden_size=1, task=_alone(series))
+
+
 @lru_cache(maxsize=256)
 def start_of(series: tuple[float, ...], recurrence: float, initial: float) -> ModeStart:
     """Weights of a mode before training, the output weight's sign as an aligned network has it."""
-    s = np.array(series)
-    task = Task(np.eye(len(s))[:, None, :, None], s[::-1, None, None], [[float(s @ s)]], name="drawn series")
-    network = LinearRNN.aligned(recurrence=recurrence, initial=initial, hidden_size=1, task=task)
+    network = _unit(series, recurrence, initial)
     return ModeStart(float(network.input_weights[0, 0]), recurrence, float(network.output_weights[0, 0]))
 
 
@@ -161,16 +194,26 @@ def fit(state: RecurrenceState) -> View:
     s, found = np.array(state.series), fit_of(state.series)
     lags, best = np.arange(len(s)), found.best
     reach = max(1.5, 1.25 * float(np.abs(s).max()))
+    film = answered(state)
+    now = round(state.time * (MOMENTS - 1))
     series = Panel(
         "series",
         "Drag the points: what the target asks for",
         LAG,
         Axis(STRENGTH.label, STRENGTH.unit, span=(max(-reach, -LARGEST), min(reach, LARGEST))),
         (
-            Trace("points", "data", "series s", lags, s),
+            Trace("points", "data", "series s", lags, s, series=TARGET),
             Trace("line", "best", f"best exponential, {_geometric(best)}", lags, _response(best, len(s))),
+            *(
+                Trace(
+                    "line", "descent", "what the network answers at this moment", lags, one[now], series=MODES, film=one
+                )
+                for one in (film,)
+                if one is not None
+            ),
         ),
         grips="series",
+        main=True,
     )
     readings = (
         *_best_readings(best),
@@ -183,6 +226,79 @@ def fit(state: RecurrenceState) -> View:
         _notes(state),
         _sentence(state),
         {"presets": presets(state.series)},
+        answer=_answer(state, best),
+        clock=None if film is None else Clock("time", np.linspace(0.0, state.steps, MOMENTS), "steps"),
+        drawing=_drawn(state),
+    )
+
+
+def answered(state: RecurrenceState) -> FloatArray | None:
+    """What the first mode answers to each lag at each moment of the training shown, (moments, lags)."""
+    modes = learned_modes(state)
+    if not modes or not any(state.series):
+        return None
+    path, lags = modes[0].path, np.arange(len(state.series), dtype=float)
+    at = np.searchsorted(CLOCK, np.linspace(0.0, 1.0, MOMENTS))
+    with np.errstate(over="ignore", invalid="ignore"):
+        strength = (path.input * path.output)[at, None]
+        return _within(strength * path.recurrence[at, None] ** lags, HIGHEST)
+
+
+def _answer(state: RecurrenceState, best: Optimum) -> str:
+    """The best recurrence, and after how many steps half is learned."""
+    if not any(state.series):
+        return "This target asks for nothing."
+    if not math.isfinite(best.recurrence):
+        return "No finite recurrence is best: only the oldest input counts, and one unit cannot wait."
+    words = f"Keep {best.recurrence:.3g} of the activity at each step ({best.stability}): "
+    left = (
+        f"{best.unexplained:.0%} of the target stays unexplained" if best.unexplained > 5e-5 else "nothing is left over"
+    )
+    counted = halved_by_descent(state.series, state)
+    if math.isfinite(counted):
+        flow = learned_modes(state)[0].half / state.learning_rate
+        return f"{words}{left}; half is learned after {counted:.0f} steps (flow: {flow:.0f})."
+    return f"{words}{left}; half is not learned within {state.steps:.0f} steps."
+
+
+def halved_by_descent(series: tuple[float, ...], state: RecurrenceState) -> float:
+    """Whole steps of descent until a mode's loss is half of its first; nan where that is later than is counted."""
+    return _halved(series, state.recurrence, state.initial, state.learning_rate, min(int(state.steps), MOST_COUNTED))
+
+
+@lru_cache(maxsize=256)
+def _halved(series: tuple[float, ...], recurrence: float, initial: float, learning_rate: float, most: int) -> float:
+    mode = _learned(series, recurrence, initial, most * learning_rate)
+    # Where the flow is far from half, or never comes there, descent need not be tried.
+    if not mode.half <= most * learning_rate:
+        return math.nan
+    found = descend(
+        _alone(series),
+        _unit(series, recurrence, initial),
+        learning_rate=learning_rate,
+        excess_loss=0.5 * float(mode.path.loss[0]),
+        learn=("input", "recurrent", "output"),
+        most_steps=most,
+    )
+    return float(found.steps) if found.status is Status.ok else math.nan
+
+
+def _drawn(state: RecurrenceState) -> Drawing:
+    modes = learned_modes(state)
+    if not modes:
+        return Drawing("A task that asks for nothing", (), (), (("the target asks", np.array(state.series), TARGET),))
+    path = modes[0].path
+    at = np.searchsorted(CLOCK, np.linspace(0.0, 1.0, MOMENTS))
+    edges = (
+        Edge("input 0", "unit 0", "input weight", float(path.input[at[-1]]), path.input[at]),
+        Edge("unit 0", "unit 0", "recurrence b", float(path.recurrence[at[-1]]), path.recurrence[at]),
+        Edge("unit 0", "output 0", "output weight", float(path.output[at[-1]]), path.output[at]),
+    )
+    return Drawing(
+        "A recurrent network of one linear unit whose recurrence learns too",
+        (("input", 1), ("unit", 1), ("output", 1)),
+        edges,
+        (("the target asks", np.array(state.series), TARGET),),
     )
 
 
@@ -197,10 +313,10 @@ def stability(state: RecurrenceState) -> View:
         LAG,
         STRENGTH,
         (
-            Trace("points", "data", "series s", lags, continued(state, lags)),
+            Trace("points", "data", "series s", lags, continued(state, lags), series=TARGET),
             Trace("line", "best", f"response, {_geometric(best)}", lags, _response(best, longest)),
         ),
-        shades=((0.0, float(trained - 1), "trained on"),),
+        shades=((0.0, float(trained - 1), "trained on", TARGET),),
     )
     if not math.isfinite(best.recurrence):
         return View((answers,), validity_of("exact"), _best_readings(best), _notes(state))
@@ -333,7 +449,7 @@ def _reading(label: str, value: float, unit: str, *, more: str = "", none: str =
 def _number(value: float) -> str:
     if math.isinf(value):
         return "without bound" if value > 0 else "without bound, negative"
-    return f"{0.0 if abs(value) < 1e-12 else value:.5g}"
+    return f"{0.0 if abs(value) < 1e-12 else value:.4g}"
 
 
 def _notes(state: RecurrenceState) -> tuple[Note, ...]:
@@ -376,11 +492,12 @@ def _within(values: FloatArray, span: float) -> FloatArray:
     return np.where(np.abs(values) <= span, values, np.nan)
 
 
+TRAINING = Axis("training time", STEPS, clock=True)
 #: Initial recurrences at which the half-loss times of a frozen recurrence are drawn.
 STARTS = np.linspace(-0.99, 0.99, 100)
 #: Times at which learning is looked at, as shares of the last: evenly, and closer and closer towards the start, where
 #: a mode that learns soon does all it does.
-CLOCK = np.unique(np.concatenate([np.linspace(0.0, 1.0, 121), np.geomspace(1e-7, 1.0, 240)]))
+CLOCK = np.unique(np.concatenate([np.linspace(0.0, 1.0, MOMENTS), np.geomspace(1e-7, 1.0, 240)]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -451,26 +568,26 @@ def order(state: RecurrenceState) -> View:
     if not modes:
         return View((), validity_of("integrated"), notes=tuple(notes))
     condition = rate_condition(modes, state.learning_rate)
-    if not condition.holds:
-        text = f"Outside the theory: {condition.condition.otherwise}; {condition.condition.remedy}."
-        notes.append(Note(text, "warning"))
+    notes += warnings_of((condition,))
     notes += [
         Note(f"The weights of mode {k} run away before the last step shown.", "error")
         for k, mode in enumerate(modes)
         if str(mode.path.status) != "ok"
     ]
     panels = (_curves(modes, state), _recurrences(modes, state), _times(modes, state))
-    return View(panels, validity_of("integrated", (condition,)), _readings(modes, state), tuple(notes), _words(modes))
+    trust = validity_of("integrated", (condition,))
+    clock = Clock("time", np.linspace(0.0, state.steps, MOMENTS), "steps")
+    return View(panels, trust, _readings(modes, state), tuple(notes), _words(modes), clock=clock)
 
 
 def _curves(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> Panel:
     traces = tuple(
-        Trace("line", "theory", f"mode {k}", m.path.times / state.learning_rate, m.share, series=k)
+        Trace("line", "data", f"mode {k}", m.path.times / state.learning_rate, m.share, series=MODES + k)
         for k, m in enumerate(modes)
     )
     half = Trace("line", "threshold", "half", np.array([0.0, state.steps]), np.full(2, 0.5))
     axis = Axis("loss, of the first", "1")
-    return Panel("learning", "Learning curves, recurrence learned", Axis("training time", STEPS), axis, (*traces, half))
+    return Panel("learning", "Learning curves, recurrence learned", TRAINING, axis, (*traces, half))
 
 
 def _recurrences(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> Panel:
@@ -478,12 +595,12 @@ def _recurrences(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> Pane
     for k, m in enumerate(modes):
         best = fit_of(m.series).best.recurrence
         clock = m.path.times / state.learning_rate
-        traces.append(Trace("line", "theory", f"mode {k}", clock, m.path.recurrence, series=k))
+        traces.append(Trace("line", "data", f"mode {k}", clock, m.path.recurrence, series=MODES + k))
         if math.isfinite(best) and abs(best) <= 10:
             ends = np.array([0.0, state.steps])
-            traces.append(Trace("line", "target", f"mode {k}, best", ends, np.full(2, best), series=k))
+            traces.append(Trace("line", "target", f"mode {k}, best", ends, np.full(2, best), series=MODES + k))
     axis = Axis("recurrence b", "1/step")
-    return Panel("recurrence", "The recurrence while it learns", Axis("training time", STEPS), axis, tuple(traces))
+    return Panel("recurrence", "The recurrence while it learns", TRAINING, axis, tuple(traces))
 
 
 def _times(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> Panel:
@@ -493,10 +610,10 @@ def _times(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> Panel:
         starts: dict[str, Any] = {**m.start._asdict(), "recurrence": STARTS}
         steps = half_loss_time(m.series, **starts, learn_recurrence=False, learning_rate=state.learning_rate).steps
         drawn = np.where(np.isfinite(steps) & (steps > 0), steps, np.nan)
-        traces.append(Trace("line", "theory", f"mode {k}, frozen", STARTS, drawn, series=k))
+        traces.append(Trace("line", "data", f"mode {k}, frozen", STARTS, drawn, series=MODES + k))
         if math.isfinite(m.half) and m.half > 0:
             now = np.array([state.recurrence]), np.array([m.half / state.learning_rate])
-            traces.append(Trace("points", "pinned", f"mode {k}, learned", *now, series=k))
+            traces.append(Trace("points", "pinned", f"mode {k}, learned", *now, series=MODES + k))
     return Panel(
         "half_loss",
         "Steps to half the loss, by the recurrence at the start",
@@ -511,7 +628,10 @@ def _readings(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> tuple[R
     for k, m in enumerate(modes):
         learned, frozen = m.half / state.learning_rate, m.half_frozen / state.learning_rate
         words = shown(learned) if not math.isnan(learned) else f"not within {state.steps:.6g} steps"
+        counted = halved_by_descent(m.series, state)
+        told = "not counted" if math.isnan(counted) else whole(counted)
         found += [
+            Reading(f"mode {k} halves its loss, b learned, by descent", counted, "steps", told),
             Reading(f"mode {k} halves its loss, b learned", learned, STEPS, words),
             Reading(f"mode {k} halves its loss, b frozen", frozen, STEPS, shown(frozen)),
         ]
@@ -539,4 +659,7 @@ ROOM = Room(
     state=RecurrenceState,
     parts={"fit": fit, "stability": stability, "transition": transition, "order": order},
     study=study_of,
+    examples=EXAMPLES,
+    words=RECURRENCE_WORDS,
+    topics=TOPICS,
 )

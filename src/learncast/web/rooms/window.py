@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,20 @@ import xarray as xr
 from pydantic import create_model
 
 from learncast.validation import FloatArray
-from learncast.web.panel import Axis, Note, Panel, Reading, Trace, View, validity_of, warnings_of
+from learncast.web.guide import WINDOW_WORDS, window_examples
+from learncast.web.panel import (
+    MODES,
+    TARGET,
+    THIRD,
+    Axis,
+    Note,
+    Panel,
+    Reading,
+    Trace,
+    View,
+    validity_of,
+    warnings_of,
+)
 from learncast.web.room import Room, State, control
 
 if TYPE_CHECKING:
@@ -19,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Numbers of sequences at which the curve is drawn.
 _POINTS = 240
+
+_SAMPLED = "This is a sample, a small gated network; `learncast explore --window DIR/window.nc` shows your own."
 
 _NOISES = {"per_lag": "against the noise of its lag", "total": "against all gradient noise"}
 
@@ -33,11 +49,16 @@ _threshold = partial(
 _layer = partial(control, 0, "layer", step=1.0, group="Model", help="Recurrent layer, the lowest first.")
 
 
+#: The window that the room shows where no other is open; how many sequences it was diagnosed on, and at what threshold.
+SAMPLE = Path(__file__).parents[1] / "sample" / "window.nc"
+SAMPLE_SEQUENCES, SAMPLE_THRESHOLD = 512.0, 5.424028632761561
+
+
 class WindowState(State):
     """What the controls of the window room say."""
 
-    sample_size: float = _sample_size(1000.0)
-    threshold: float = _threshold(0.1)
+    sample_size: float = _sample_size(SAMPLE_SEQUENCES)
+    threshold: float = _threshold(SAMPLE_THRESHOLD)
     layer: int = _layer(span=(0, 0))
 
     @property
@@ -52,19 +73,32 @@ def window_room(window: LearnabilityWindow | None) -> Room:
     Parameters
     ----------
     window : LearnabilityWindow, optional
-        As named on the command line; nothing else is ever loaded.
+        As named on the command line; the sample where there is none.
     """
+    state = WindowState if window is None else _state_of(window)
+    opening = state()
     return Room(
         name="window",
         title="Window",
         introduction=(
             "How far back can a trained recurrent model learn, and from how many sequences? Move the number of "
             "sequences and the signal-to-noise ratio that a lag must reach."
+            + ("" if window is not None else f" {_SAMPLED}")
         ),
-        state=WindowState if window is None else _state_of(window),
+        state=state,
         parts={"window": lru_cache(maxsize=64)(partial(_shown, window))},
         study=partial(_study, window),
+        examples=window_examples(opening.sample_size, opening.threshold),
+        words=WINDOW_WORDS,
     )
+
+
+@lru_cache(maxsize=1)
+def sample() -> LearnabilityWindow:
+    """The window of a small gated network on a task with two lags; its study lies beside it."""
+    from learncast.learnability.learnability_window import LearnabilityWindow
+
+    return LearnabilityWindow.load(SAMPLE)
 
 
 def windows_at(layer: xr.Dataset, sequences: Any, threshold: float, *, noise: str = "per_lag") -> Window:
@@ -107,21 +141,28 @@ def _state_of(window: LearnabilityWindow) -> type[WindowState]:
 
 
 def _shown(window: LearnabilityWindow | None, state: WindowState) -> View:
-    if window is None:
-        text = (
-            "No window is open. Diagnose a model with `learncast window STUDY --out DIR`, then look at it here with "
-            "`learncast explore --window DIR/window.nc`."
-        )
-        return View((), notes=(Note(text),))
+    window = window or sample()
     layer = window.dataset.sel(layer=state.layer)
     conditions = window.validity(state.layer)
     return View(
-        panels=(_envelope(layer, state), _curve(layer, state), _time_scales(layer)),
+        panels=(_curve(layer, state), _envelope(layer, state), _time_scales(layer)),
         validity=validity_of("measured", conditions),
         readings=_readings(layer, state),
         notes=(*warnings_of(conditions), *_remarks(layer, state)),
         words=f"As it was diagnosed: {window.summary(state.layer)}",
+        answer=_answer(layer, state),
     )
+
+
+def _answer(layer: xr.Dataset, state: WindowState) -> str:
+    own = windows_at(layer, state.number, state.threshold)
+    longest, gapless = float(own.any_lag), float(own.contiguous)
+    sequences = f"{state.number:,} {'sequence' if state.number == 1 else 'sequences'}"
+    if not longest > 0:
+        return f"From {sequences} no lag can be told from noise."
+    gaps = "" if gapless == longest else f", though not at every lag (without gaps: {_lag(gapless)})"
+    more = "at least " if state.number > int(layer["sequences"]) else ""
+    return f"From {sequences} this model can learn {more}{longest:.0f} steps back{gaps}."
 
 
 def _envelope(layer: xr.Dataset, state: WindowState) -> Panel:
@@ -132,7 +173,7 @@ def _envelope(layer: xr.Dataset, state: WindowState) -> Panel:
         needed = envelope * state.threshold / _ratio(layer, state.number, "per_lag")
     traces = (
         Trace("line", "data", "with the optimiser", lag, _above(envelope)),
-        Trace("line", "data", "gates at the learning rate", lag, _above(layer["envelope_gate"].values), series=1),
+        Trace("line", "data", "gates at the learning rate", lag, _above(layer["envelope_gate"].values), series=MODES),
         Trace("points", "data", "signal told from 0", lag[told], _above(envelope[told])),
         Trace("line", "theory", f"fit: {layer['decay_kind'].values}", lag, _above(layer["envelope_fit"].values)),
         Trace("line", "threshold", "needed with these sequences", lag[told], _above(needed[told])),
@@ -153,7 +194,7 @@ def _curve(layer: xr.Dataset, state: WindowState) -> Panel:
     grid = np.unique(np.concatenate([np.geomspace(*ends, _POINTS), sizes]))
     traces = [
         Trace("steps", "data", name, grid, windows_at(layer, grid, state.threshold, noise=noise).any_lag, series=k)
-        for k, (noise, name) in enumerate(_NOISES.items())
+        for k, (noise, name) in zip((TARGET, MODES), _NOISES.items(), strict=True)
     ]
     gapless = windows_at(layer, grid, state.threshold).contiguous
     null = layer["null_window"].max("noise").values
@@ -165,10 +206,11 @@ def _curve(layer: xr.Dataset, state: WindowState) -> Panel:
         (
             Trace("band", "null", "data without signal (95%)", sizes, np.zeros(len(sizes)), null),
             *traces,
-            Trace("steps", "data", "the first, without gaps", grid, gapless, series=2),
+            Trace("steps", "data", "the first, without gaps", grid, gapless, series=MODES + 1),
             Trace("line", "threshold", "chosen", np.full(2, float(state.number)), np.array([0.0, 1.05 * longest])),
         ),
-        shades=((diagnosed, float(grid[-1]), "more than were diagnosed"),) if grid[-1] > diagnosed else (),
+        shades=((diagnosed, float(grid[-1]), "more than were diagnosed", THIRD),) if grid[-1] > diagnosed else (),
+        main=True,
     )
 
 
@@ -221,8 +263,7 @@ def _remarks(layer: xr.Dataset, state: WindowState) -> tuple[Note, ...]:
 def _study(window: LearnabilityWindow | None, state: WindowState) -> str:
     """What is known of how the file was made; it does not hold the study itself."""
     lines = ["# learncast window STUDY.toml --out DIR", f"# explorer, window: {state.model_dump_json()}"]
-    if window is None:
-        return "\n".join([*lines, "# No window is open.", ""])
+    window = window or sample()
     origin, attributes = window.provenance, window.dataset.attrs
     versions = ", ".join(f"{name} {number}" for name, number in origin.versions.items())
     lines += [

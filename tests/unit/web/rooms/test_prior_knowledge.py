@@ -15,8 +15,8 @@ from learncast import TwoLayer, forgetting, solve
 from learncast.answers.forget import forgotten
 from learncast.study import Study
 from learncast.tasks import static
-from learncast.web.panel import View, plain
-from learncast.web.rooms.prior_knowledge import ROOM, PriorKnowledgeState, starting_network, two_tasks
+from learncast.web.panel import MOMENTS, View, plain
+from learncast.web.rooms.prior_knowledge import ROOM, PriorKnowledgeState, course_of, starting_network, two_tasks
 
 DEFAULT = PriorKnowledgeState()
 RANGES = [c for c in ROOM.controls if c.kind == "range"]
@@ -103,11 +103,11 @@ def test_numbers_are_those_of_the_python_interface():
     then = solve(second, learned.network_at(math.inf), learning_rate=0.05)
     naive = solve(second, network, learning_rate=0.05)
     for view in (views["learning"], views["forgetting"]):
-        assert reading(view, "task A is learned in") == pytest.approx(learned.time_to(0.99).flow_steps, rel=1e-9)
-        assert reading(view, "task B is learned in") == pytest.approx(then.time_to(0.99).flow_steps, rel=1e-9)
-        assert reading(view, "task B without prior knowledge") == pytest.approx(
-            naive.time_to(0.99).flow_steps, rel=1e-9
-        )
+        labels = ("task A is learned in", "task B is learned in", "task B without prior knowledge")
+        for label, way in zip(labels, (learned, then, naive), strict=True):
+            times = way.time_to(0.99)
+            assert reading(view, label) == times.descent_steps
+            assert reading(view, f"{label}, by the flow") == pytest.approx(times.flow_steps, rel=1e-9)
         assert reading(view, "forgotten of task A") == pytest.approx(loss[2, 0] - loss[1, 0], rel=1e-9)
     assert views["learning"].validity.kind == "exact"
     assert not views["learning"].notes
@@ -178,7 +178,7 @@ def test_the_time_slider_goes_from_the_start_to_the_end():
     last = ROOM.parts["grams"](DEFAULT)
     curves = panel(ROOM.parts["learning"](DEFAULT), "losses")
     assert reading(last, "time") == curves.traces[0].x[-1]
-    assert reading(last, "loss of task B") == pytest.approx(curves.traces[1].y[-1], rel=1e-9)
+    assert reading(last, "loss of the task in training") == pytest.approx(curves.traces[1].y[-1], rel=1e-9)
     np.testing.assert_allclose(panel(last, "wanted").traces[0].z, described_tasks(DEFAULT)[1], atol=1e-14)
 
 
@@ -192,10 +192,10 @@ def test_strengths_approach_what_is_asked_for():
 
 def test_stages_are_shaded_only_where_there_are_any():
     both = panel(ROOM.parts["learning"](DEFAULT), "losses").shades
-    assert [words for *_, words in both] == ["training task A", "training task B"]
+    assert [shade[2] for shade in both] == ["training task A", "training task B"]
     assert both[0][1] == both[1][0]
     none = ROOM.parts["learning"](DEFAULT.model_copy(update={"knowledge": "none"}))
-    assert [words for *_, words in panel(none, "losses").shades] == ["training task B"]
+    assert [shade[2] for shade in panel(none, "losses").shades] == ["training task B"]
     assert reading(none, "task B is learned in") == reading(none, "task B without prior knowledge")
 
 
@@ -293,8 +293,8 @@ def between(control) -> st.SearchStrategy:
         return st.sampled_from([key for key, _ in control.choices])
     if control.key in WHOLE:
         return st.integers(int(control.least), int(control.most))
-    ends = st.sampled_from([control.least, control.most])
-    return st.one_of(ends, st.floats(control.least, control.most))
+    least, most = (0.0, 1.0) if control.key == "time" else (control.least, control.most)
+    return st.one_of(st.sampled_from([least, most]), st.floats(least, most))
 
 
 STATES = st.fixed_dictionaries({c.key: between(c) for c in ROOM.controls})
@@ -325,10 +325,10 @@ def check_state(values):
 @pytest.mark.parametrize("changes", [{}, {"start_scale": 0.5}, {"accuracy": 0.999}], ids=str)
 def test_what_is_drawn_reaches_what_is_said_to_be_learned(changes):
     view = ROOM.parts["learning"](PriorKnowledgeState(**changes))
-    (_, first, _), (begin, end, _) = panel(view, "losses").shades
-    assert first >= reading(view, "task A is learned in")
-    assert end - begin >= reading(view, "task B is learned in")
-    assert end - begin >= reading(view, "task B without prior knowledge")
+    (_, first, *_), (begin, end, *_) = panel(view, "losses").shades
+    assert first >= reading(view, "task A is learned in, by the flow")
+    assert end - begin >= reading(view, "task B is learned in, by the flow")
+    assert end - begin >= reading(view, "task B without prior knowledge, by the flow")
 
 
 def test_unbalanced_layers_are_integrated():
@@ -336,3 +336,29 @@ def test_unbalanced_layers_are_integrated():
     view = ROOM.parts["forgetting"](state)
     assert view.validity.kind == "integrated"
     assert not any(note.tone == "warning" for note in view.notes)
+
+
+def test_films_are_the_solutions_at_each_moment():
+    course = course_of(DEFAULT)
+    view = ROOM.parts["grams"](DEFAULT)
+    times = view.clock.times
+    assert len(times) == MOMENTS
+    for k in (0, 40, 100, 160, MOMENTS - 1):
+        stage = int(times[k] > course.begun[1])
+        now = course.found.courses[stage].at([times[k] - course.begun[stage]])
+        for name in ("input_gram", "output_gram", "network_function"):
+            # The moment is a share of the whole, found again by a subtraction.
+            np.testing.assert_allclose(panel(view, name).traces[0].film[k], now[name].values[0], atol=1e-9)
+    weights = ROOM.parts["learning"](DEFAULT).drawing
+    into = np.array([[e.film[100] for e in weights.edges if e.source == f"input {i}"] for i in range(3)]).T
+    out = np.array([[e.film[100] for e in weights.edges if e.target == f"output {o}"] for o in range(3)])
+    np.testing.assert_allclose(out @ into, panel(view, "network_function").traces[0].film[100], atol=1e-9)
+
+
+def test_answers_are_sentences_about_descent():
+    def answer(**changes):
+        return ROOM.parts["learning"](PriorKnowledgeState(**changes)).answer
+
+    assert answer().startswith("After task A, task B is learned in 40 steps instead of 181; 1.02 of task A's loss")
+    assert "never learns task B; without it B takes 113 steps" in answer(input_angle=0.0, output_angle=180.0)
+    assert answer(knowledge="none") == "Without prior knowledge task B is learned in 181 steps."

@@ -20,12 +20,12 @@ from learncast.recurrence.stability import best_recurrence, least_hidden_size
 from learncast.study import Study
 from learncast.web.panel import View, plain
 from learncast.web.room import complaint
-from learncast.web.rooms.recurrence import ROOM, WEIGHTS, RecurrenceState, presets, turn_of, weighed
+from learncast.web.rooms.recurrence import ROOM, WEIGHTS, RecurrenceState, learned_modes, presets, turn_of, weighed
 
 DEFAULT = RecurrenceState()
 PRESETS = {name: tuple(series) for name, series in presets(DEFAULT.series).items()}
 WHOLE = ("modes", "shift")
-SLIDERS = [c for c in ROOM.controls if c.kind != "numbers"]
+SLIDERS = [c for c in ROOM.controls if c.kind not in ("numbers", "hidden")]
 EXTREMES = [
     (c.key, int(value) if c.key in WHOLE else value)
     for c in SLIDERS
@@ -289,7 +289,8 @@ def test_learning_is_that_of_an_integrated_flow():
 def test_a_mode_that_is_late_is_not_said_to_be_never():
     view = ROOM.parts["order"](RecurrenceState(steps=20.0))
     assert math.isnan(reading(view, "mode 0 halves its loss, b learned"))
-    assert "not within 20 steps" in next(r.words for r in view.readings if "b learned" in r.label)
+    assert "not within 20 steps" in next(r.words for r in view.readings if r.label.endswith("b learned"))
+    assert math.isnan(reading(view, "mode 0 halves its loss, b learned, by descent"))
     never = ROOM.parts["order"](RecurrenceState(series=PRESETS["oscillating"]))
     assert reading(never, "mode 0 halves its loss, b learned") == math.inf
 
@@ -352,6 +353,8 @@ def between(control) -> st.SearchStrategy:
         return st.lists(strength, min_size=2, max_size=40)
     if control.kind == "choice":
         return st.sampled_from([key for key, _ in control.choices])
+    if control.key in ("topic", "time"):
+        return st.just(control.default)
     if control.key in WHOLE:
         return st.integers(int(control.least), int(control.most))
     return st.one_of(st.sampled_from([control.least, control.most]), st.floats(control.least, control.most))
@@ -370,3 +373,33 @@ def test_a_series_that_is_none_is_said_with_what_may_be(series):
     with pytest.raises(ValidationError) as caught:
         RecurrenceState.model_validate({"series": series})
     assert "series may be 2 to 40 numbers, each -5 to 5" in str(complaint(caught.value, RecurrenceState))
+
+
+def test_half_is_counted_in_steps_of_descent():
+    """Beside a plain loop over the three weights of one mode."""
+    state = RecurrenceState()
+    s, rate = np.array(state.series), state.learning_rate
+    lags = np.arange(len(s))
+
+    def loss(a, b, c):
+        return 0.5 * np.square(s - a * c * b**lags).sum()
+
+    weights = np.array([0.1, 0.5, 0.1])
+    first, steps = loss(*weights), 0
+    while loss(*weights) > 0.5 * first:
+        a, b, c = weights
+        gap = a * c * b**lags - s
+        powers = lags * b ** np.maximum(lags - 1, 0)
+        weights -= rate * np.array([(gap * c * b**lags).sum(), (gap * a * c * powers).sum(), (gap * a * b**lags).sum()])
+        steps += 1
+    assert reading(ROOM.parts["order"](state), "mode 0 halves its loss, b learned, by descent") == steps
+    assert f"half is learned after {steps} steps" in ROOM.parts["fit"](state).answer
+
+
+def test_the_film_ends_where_training_does():
+    view = ROOM.parts["fit"](RecurrenceState())
+    film = next(t for t in view.panels[0].traces if t.film is not None).film
+    a, b, c = learned_modes(RecurrenceState())[0].last
+    assert film.shape == (len(view.clock.times), 10)
+    np.testing.assert_array_equal(film[-1], a * c * b ** np.arange(10.0))
+    np.testing.assert_allclose(film[0], 0.01 * 0.5 ** np.arange(10), rtol=1e-12)

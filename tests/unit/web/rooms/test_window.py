@@ -10,6 +10,7 @@ from learncast.learnability.learnability_window import LearnabilityWindow
 from learncast.study import WindowStudy
 from learncast.trajectory import FORECAST_CLASSES
 from learncast.web.panel import csv_of
+from learncast.web.rooms import window as window_module
 from learncast.web.rooms.window import window_room, windows_at
 
 STUDY = """
@@ -136,9 +137,22 @@ def test_study_is_what_is_known_of_the_file(window, room):
     assert "sample_sizes: [4, 64, 160, 4096, 65536]" in text
 
 
-def test_without_a_file_the_room_says_how_to_open_one():
+def test_without_a_file_the_room_shows_a_sample():
     room = window_room(None)
-    view = room.parts["window"](room.state())
-    assert not view.panels
-    assert "learncast explore --window" in view.notes[0].text
-    assert room.study(room.state()).startswith("# learncast window")
+    state = room.state()
+    view = room.parts["window"](state)
+    assert "learncast explore --window" in room.introduction
+    assert room.study(state).startswith("# learncast window")
+    found = window_module.sample()
+    assert (state.sample_size, state.threshold) == (found.sequences, float(found.dataset["threshold"].isel(layer=0)))
+    own = windows_at(found.dataset.sel(layer=0), state.number, state.threshold)
+    assert view.readings[0].value == own.any_lag
+    assert view.answer == f"From 512 sequences this model can learn {own.any_lag:.0f} steps back."
+
+
+@pytest.mark.slow
+def test_the_sample_is_made_by_the_study_beside_it():
+    made = rehearsed_window(WindowStudy.load(window_module.SAMPLE.parent / "study.toml")).window
+    kept = window_module.sample()
+    np.testing.assert_allclose(made.dataset["envelope"], kept.dataset["envelope"], rtol=1e-3)
+    assert made.provenance.spec_hash == kept.provenance.spec_hash
