@@ -106,11 +106,14 @@ def _forecast(place: int, kind: str, rule: str, seed: int) -> dict[str, Any]:
     seconds = time.process_time() - begun
     names = ["no pretraining", *(f"{c.name} to {s:.0%}" for c in candidates for s in training.STOPS)]
     scores = advice["score"].sel(plan=names).values
+    # The target itself with its optimiser restarted was not trained here.
+    allowed = advice.dataset.where(advice["within_cap"] & np.isfinite(advice["score"]), drop=True)["plan"].values
+    ranked = [names.index(str(name)) for name in allowed if name in names]
     closed = closed_form(model, target, candidates, rate, ACCURACY)
     return {
         "scores": [_number(v) for v in scores],
-        "recommended": names.index(advice.recommended),
-        "shortlist": [names.index(name) for name in advice.shortlist],
+        "recommended": ranked[0] if ranked else 0,
+        "shortlist": ranked[:3] or [0],
         "closed": [_number(v) for v in closed],
         "thumb": rule_of_thumb(candidates),
         "class": advice.forecast_class,

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-import math
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from learncast.advice.race import Race
+from learncast.advice.request import Request
 from learncast.assumptions import Assumption, Condition
 from learncast.errors import InvalidSpec
-from learncast.simulate.goals import LossBelow
+from learncast.progress import Progress, silent
+from learncast.simulate.run import TrainingRun
 from learncast.simulate.sources import Source
+from learncast.simulate.stopping import Rule
+from learncast.simulate.trainer import silent_log, train
 from learncast.trajectory import FORECAST_CLASSES, Result
 from learncast.validation import one_of
 
 #: Name of the plan without pretraining.
 DIRECT = "no pretraining"
+
+
+def plan_name(task: str, stop: float, *, restart: bool = False) -> str:
+    """Name of the plan that begins with a task and leaves it at an accuracy."""
+    return f"{task} itself to {stop:.0%}, optimiser restarted" if restart else f"{task} to {stop:.0%}"
+
+
 #: What may be promised.
 PROMISES = {
     "surrogate": FORECAST_CLASSES["surrogate"],
@@ -24,6 +37,14 @@ PROMISES = {
 
 #: What advice assumes.
 CONDITIONS = {
+    "linear_decides": Condition(
+        0.25,
+        "a linear map of the inputs must decide as well as the goal asks (measured: share of the way from chance to "
+        "the goal that the best one falls short by)",
+        "the answer is a product or another bend of the inputs, which second-order statistics do not show: the ranking "
+        "says nothing about the decision",
+        "go by a pilot race, which is run to the goal itself",
+    ),
     "linear_at_start": Condition(
         0.25,
         "none: near its start the model should answer like its linear surrogate (measured: share of the answers' "
@@ -45,6 +66,20 @@ CONDITIONS = {
         "rankings agree with training only weakly there, and so do two trainings with each other",
         "use tanh or a gated layer, an adaptive optimiser, or ask for a pilot race",
     ),
+    "squared_loss": Condition(
+        0.0,
+        "none: the surrogate descends half the squared error, every step and output counted alike (measured: 1 for "
+        "another loss or other weights)",
+        "the model is trained on another loss than its surrogate",
+        "take the order of the plans for a shortlist, and ask for a pilot race",
+        binding=False,
+    ),
+    "fresh_optimizer": Condition(
+        0.0,
+        "the surrogate's stages start with a fresh optimiser (measured: 1 where an adaptive one is kept)",
+        "much of what a first stage saves is the fresh start of an adaptive optimiser, which a kept one does not have",
+        "reset the optimiser between stages, or ask for a pilot race, which keeps it",
+    ),
 }
 
 
@@ -65,13 +100,16 @@ class Advice(Result):
         ``score`` (predicted time relative to training directly, which is 1), ``rank``, and ``within_cap`` (whether it
         may be recommended). With a pilot race also its steps.
     provenance : Provenance
-    sources : dict
-        Trials of each task by name, as given; empty after `load`.
+    request : Request or None
+        What was asked; None after `load`.
+    plans : dict of str to tuple of (task, rule)
+        What each plan trains on and by which rule it goes on; empty after `load`.
     """
 
     kind = "advice"
 
-    sources: dict[str, Source] = field(default_factory=dict, repr=False)
+    request: Request | None = field(default=None, repr=False)
+    plans: dict[str, tuple[tuple[str, Rule], ...]] = field(default_factory=dict, repr=False)
 
     @property
     def recommended(self) -> str:
@@ -120,25 +158,65 @@ class Advice(Result):
         attrs = {**own, **of_race, "recommended": race.winner or self.recommended}
         return replace(self, dataset=self.dataset.merge(race.dataset).assign_attrs(attrs))
 
-    def stages(self, plan: str | None = None) -> list[tuple[Source, LossBelow]]:
+    def stages(self, plan: str | None = None) -> list[tuple[Source, Rule]]:
         """The stages of a plan (the recommended one by default) for `learncast.simulate.train`.
 
-        Each is a pair of trials and the loss of the real model at which it ends.
+        Each is a pair of trials and the rule by which it ends.
         """
         plans = tuple(map(str, self.dataset["plan"].values))
         name = one_of("the plan", self.recommended if plan is None else plan, plans, why="only these were compared")
-        if not self.sources:
+        asked = self._asked("stages need the trials that the advice was about")
+        sources = {source.name: source for source in asked.sources}
+        return [(sources[task], rule) for task, rule in self.plans[name]]
+
+    def train(
+        self,
+        plan: str | None = None,
+        *,
+        most_steps: int = 20_000,
+        record: tuple[str, ...] = ("loss", "goal"),
+        every: int = 10,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 1000,
+        log: Callable[[str], object] = silent_log,
+        writer: Any = None,
+        progress: Progress = silent,
+    ) -> TrainingRun:
+        """Carry a plan out on the model: a copy of it is trained, stage by stage, as was asked.
+
+        Parameters
+        ----------
+        plan : str, optional
+            The recommended one by default; ``"no pretraining"`` trains directly.
+        most_steps : int
+            Where a stage is given up that does not reach its goal.
+        record, every
+            What is recorded, and steps between records, as of `simulate.Training`.
+        checkpoint, checkpoint_every, log, writer, progress
+            As of `simulate.train`: going on after a stop, a sentence at every switch, scalars for TensorBoard.
+
+        Returns
+        -------
+        TrainingRun
+            `module` is the trained model.
+        """
+        asked, stages = (
+            self._asked("training needs the model and the trials that the advice was about"),
+            self.stages(plan),
+        )
+        training = asked.trained_as(most_steps=most_steps, record=record, every=every)
+        options: dict[str, Any] = {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
+        return train(list(stages), asked.model, training, log=log, writer=writer, progress=progress, **options)
+
+    def _asked(self, required: str) -> Request:
+        if self.request is None:
             raise InvalidSpec(
-                required="stages need the trials that the advice was about",
+                required=required,
                 got="advice that was loaded from a file",
                 why="a file keeps the ranking and not the trials",
                 remedy="ask for advice again, or build the stages yourself from the task and stop of the plan",
             )
-        row = self.dataset.sel(plan=name)
-        target = (self.sources[str(self.dataset.attrs["target"])], LossBelow(float(self.dataset.attrs["target_loss"])))
-        if math.isnan(float(row["stop"])):
-            return [target]
-        return [(self.sources[str(row["task"].item())], LossBelow(float(row["stop_loss"]))), target]
+        return self.request
 
     @property
     def summary(self) -> str:
@@ -149,15 +227,18 @@ class Advice(Result):
             reason = "no pretraining won the race" if self.pilot else "no pretraining is forecast to be sooner"
             said = f"Train on {target} directly: {reason}."
         else:
+            again = f"on with {target}, the optimiser restarted" if row["task"].item() == target else f"on {target}"
             said = (
                 f"Train on {row['task'].item()} until {float(row['stop']):.0%} of what it can lose is lost "
-                f"(loss {float(row['stop_loss']):.3g}), then on {target}: forecast {float(row['score']):.2f} of the "
-                "time of training directly."
+                f"(loss {float(row['stop_loss']):.3g}), then {again}: forecast {float(row['score']):.2f} of the time "
+                "of training directly."
             )
         others = ", ".join(name for name in self.shortlist if name != self.recommended)
         parts = [said, f"Also on the shortlist: {others}." if others else ""]
         pilot = self.pilot
         parts.append(pilot.summary if pilot is not None else "A pilot race of the shortlist would tell them apart.")
+        between = "Every stage starts with a fresh optimiser." if a["optimizer_between_stages"] == "reset" else ""
+        parts.append(between)
         parts.append(f"Class {self.forecast_class} ({a['kind']} trained by {a['optimizer']}): no step counts.")
         return " ".join(part for part in (*parts, *self.warnings) if part)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,11 @@ import torch
 import xarray as xr
 from torch import nn
 
-from learncast.advice.advice import CONDITIONS, DIRECT, PROMISES, Advice
-from learncast.advice.moments import Moments, MomentStack
-from learncast.advice.race import LOOK, Runner, held_out_loss, run_race
+from learncast.advice.advice import CONDITIONS, DIRECT, PROMISES, Advice, plan_name
+from learncast.advice.moments import Moments, MomentStack, Rows
+from learncast.advice.race import run_race
+from learncast.advice.request import Request
+from learncast.advice.runner import LOOK
 from learncast.advice.surrogate import (
     BatchSlopes,
     LinearSurrogate,
@@ -28,16 +30,19 @@ from learncast.advice.surrogate import (
     stacked,
     written_out,
 )
-from learncast.advice.update_rule import UpdateRule
 from learncast.errors import InvalidSpec
 from learncast.progress import Progress, silent, within
 from learncast.simulate.borrowed import at_rest
+from learncast.simulate.goals import DecisionAccuracy, LossBelow
+from learncast.simulate.losses import Answered
 from learncast.simulate.run import training_provenance
 from learncast.simulate.sources import Batch, Source, checked_trials
+from learncast.simulate.stopping import Rule
+from learncast.simulate.training import Training
 from learncast.tasks.recorded.streams import batches_of, from_batches
 from learncast.tasks.task import Task
 from learncast.trajectory import described, spec_hash
-from learncast.validation import FloatArray, between, count, positive
+from learncast.validation import FloatArray, between, count
 
 #: Plans on the shortlist.
 SHORTLIST = 3
@@ -46,8 +51,8 @@ SHORTLIST = 3
 RACE_SHARE = 30
 #: Trials drawn from a sampler to learn its statistics.
 SAMPLED = 4000
-#: Names that say nothing about the task.
-_NAMELESS = ("recorded", "DataLoader", "<lambda>", "function", "partial")
+#: Numbers of written-out trials from which moments are summed: more trials would cost more than they tell.
+WRITTEN = 2**26
 
 
 def advise(
@@ -55,13 +60,19 @@ def advise(
     target: Any,
     candidates: Any,
     *,
+    goal: Any = None,
+    accuracy: float = 0.95,
     optimizer: Any = "adam",
     learning_rate: float | None = None,
-    accuracy: float = 0.95,
-    loss: float | None = None,
+    batch: int | None = 256,
+    loss: Any = "half_squared_error",
+    clip: float | None = None,
+    schedule: Any = None,
+    weight_decay: float | None = None,
+    reset_optimizer: bool = True,
+    training: Training | None = None,
     stops: Sequence[float] = (0.5, 0.8, 0.95),
     cap: float = 0.8,
-    batch: int | None = 256,
     pilot: bool = False,
     seeds: int = 3,
     budget: int | None = None,
@@ -80,24 +91,31 @@ def advise(
     ----------
     model : nn.Module
         nn.RNN, nn.GRU or nn.LSTM with a linear readout, before training. It is not changed.
-    target : Task, pair (inputs, targets), function of (trials, rng), DataLoader or Dataset
+    target : Task, environment, pair (inputs, targets), function of (trials, rng), DataLoader or Dataset
+        Labels, masks and layouts are said with `simulate.trials`.
     candidates : list of such, or mapping from names to such
         Tasks that could be trained first.
+    goal : Goal or float, optional
+        When the target counts as learned: `DecisionAccuracy`, `LossBelow` or `Measured` of `learncast.simulate`; a
+        number is a loss. Without it
+    accuracy : float
+        says at which share of its loss it does.
     optimizer : str, torch optimiser, its class, or a function from parameters to one
     learning_rate : float, optional
         With a name or a class; an optimiser that exists has its own.
-    accuracy : float
-        At which the target counts as learned; or
-    loss : float, optional
-        the loss at which it does: half the squared error, summed over outputs and readout steps.
+    batch : int or None
+        Trials per step; None for all recorded trials or a loader's own batches.
+    loss, clip, schedule, weight_decay, reset_optimizer
+        As of `simulate.Training`: what is made small and how; `reset_optimizer` says whether every stage starts with a
+        fresh optimiser, as by default, or goes on with the one before.
+    training : Training, optional
+        Says all of these from optimizer on, and the seed.
     stops : sequence of float
         Accuracies at which pretraining may end.
     cap : float
         Later stops are ranked and not recommended: their forecast is less sure, and they cost more when wrong.
-    batch : int or None
-        Trials per step; None for all recorded trials or a loader's own batches.
     pilot : bool
-        Whether to race the shortlist, and no pretraining, on the real model.
+        Whether to race the shortlist, and no pretraining, on the real model to the goal.
     seeds, budget : int
         Most seeds of that race, and the gradient steps it may take altogether.
     most_steps : int
@@ -111,32 +129,61 @@ def advise(
     """
     ends = _checked_stops(stops, cap)
     count("most_steps", most_steps, why="it bounds the descent")
+    settings = {
+        "loss": loss,
+        "clip": clip,
+        "schedule": schedule,
+        "weight_decay": weight_decay,
+        "reset_optimizer": reset_optimizer,
+    }
+    request = Request.of(
+        model,
+        target,
+        candidates,
+        goal=goal,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        batch=batch,
+        seed=seed,
+        training=training,
+        **({} if training is not None else settings),
+    )
     surrogate = linear_surrogate(model)
-    rule = UpdateRule.of(optimizer, learning_rate, model)
-    pool = TrialPool.of(target, candidates, surrogate, seed=seed)
-    for member in pool.members:
-        member.source.check(batch)
-    goal, losses = _goals(model, surrogate, pool, ends, accuracy, loss)
-    forecaster = Forecaster(surrogate, pool, rule, batch, goal, most_steps, seed)
+    pool = TrialPool.of(request, surrogate)
+    request.check_fit()
+    rule = request.rule
+    share = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the share of loss that remains")
+    goal_loss, losses = _goals(request, surrogate, pool, ends, share)
+    forecaster = Forecaster(surrogate, pool, request, goal_loss, most_steps)
     direct = forecaster.direct()
     usual = 10_000 if math.isinf(direct) else max(200, RACE_SHARE * math.ceil(direct))
     steps = usual if budget is None else count("budget", budget, why="it counts gradient steps")
-    estimate = forecaster.cost(direct, len(ends)) + (_race_cost(model, pool, rule, batch, steps) if pilot else "")
+    estimate = forecaster.cost(direct, len(ends)) + (_race_cost(request, steps) if pilot else "")
     echo(estimate)
     total = forecaster.plans(ends, direct, progress=within(progress, 0, 2 if pilot else 1))
     dataset = _table(pool, np.array([direct, *total.ravel()]), ends, losses, cap)
     kept = dataset["plan"].values[dataset["within_cap"].values & np.isfinite(dataset["score"].values)]
     shortlist = [str(name) for name in kept[:SHORTLIST]] or [DIRECT]
     measured = {
+        "linear_decides": _undecided(request, pool.target),
         "linear_at_start": _bent(model, surrogate, pool.target),
         "surrogate_learns_target": float(math.isinf(direct)),
         "smooth_descent": float(surrogate.kind == "relu" and not rule.adaptive),
+        "squared_loss": float(not request.loss.squared or bool(request.loss.steps or request.loss.outputs)),
+        "fresh_optimizer": float(rule.adaptive and not request.training.reset_optimizer),
     }
     failed = {name: CONDITIONS[name] for name, value in measured.items() if value > CONDITIONS[name].allowed}
     forecast_class = "outside" if any(condition.binding for condition in failed.values()) else "surrogate"
+    first = sorted(failed.items(), key=lambda item: not item[1].binding)
+    warnings = [f"{name}: {one.otherwise}; {one.remedy}." for name, one in first]
     dataset.attrs = {
         "target": pool.target.name,
         "target_loss": losses[0],
+        "goal": "" if request.goal is None else request.goal.words,
+        "chance": request.chance(),
+        "loss": repr(request.loss),
+        "loss_meaning": request.loss.meaning,
+        "optimizer_between_stages": "reset" if request.training.reset_optimizer else "kept",
         "kind": surrogate.kind,
         "optimizer": rule.name,
         "learning_rate": rule.learning_rate,
@@ -144,22 +191,43 @@ def advise(
         "shortlist": "\n".join(shortlist),
         "forecast_class": forecast_class,
         "promise": PROMISES[forecast_class],
-        "warnings": "\n".join(f"{name}: {one.otherwise}; {one.remedy}." for name, one in failed.items()),
+        "warnings": "\n".join([*warnings, *request.remarks]),
         "cost_estimate": estimate,
         **{f"validity_{name}": value for name, value in measured.items()},
     }
     weights = (value.numpy() for value in surrogate.parameters.values())
-    digest = spec_hash(*(one.task.hash for one in pool.members), *weights, rule.name, rule.learning_rate)
-    advice = Advice(dataset, training_provenance(digest, seed), {one.name: one.source for one in pool.members})
+    digest = spec_hash(*(one.source.hash for one in pool.members), *weights, rule.name, rule.learning_rate)
+    advice = Advice(
+        dataset, training_provenance(digest, request.training.seed), request, _plans(request, pool, ends, losses)
+    )
     if pilot and shortlist != [DIRECT]:
-        plans = {
-            name: [(source, goal.tolerance) for source, goal in advice.stages(name)]
-            for name in dict.fromkeys([*shortlist, DIRECT])
-        }
-        report = within(progress, 1, 2)
-        advice = advice.raced(run_race(model, plans, rule, batch=batch, budget=steps, seeds=seeds, progress=report))
+        plans = {name: advice.stages(name) for name in dict.fromkeys([*shortlist, DIRECT])}
+        race = run_race(
+            model,
+            plans,
+            rule,
+            budget=steps,
+            seeds=seeds,
+            training=request.training,
+            progress=within(progress, 1, 2),
+        )
+        advice = advice.raced(race)
     progress(1.0)
     return advice
+
+
+def _plans(
+    request: Request, pool: TrialPool, stops: Sequence[float], losses: Sequence[float]
+) -> dict[str, tuple[tuple[str, Rule], ...]]:
+    """Tasks and rules of every plan: the first stage ends at a loss, the last at the goal."""
+    loss = request.loss
+    last = (pool.target.name, request.goal if request.goal is not None else LossBelow(losses[0], loss))
+    plans: dict[str, tuple[tuple[str, Rule], ...]] = {DIRECT: (last,)}
+    firsts = [(one.name, stop) for one in pool.first for stop in stops]
+    for (name, stop), at in zip(firsts, losses[1:], strict=True):
+        first: tuple[str, Rule] = (name, LossBelow(at, loss))
+        plans[plan_name(name, stop, restart=name == pool.target.name)] = (first, last)
+    return plans
 
 
 def _checked_stops(stops: Sequence[float], cap: float) -> tuple[float, ...]:
@@ -176,33 +244,58 @@ def _checked_stops(stops: Sequence[float], cap: float) -> tuple[float, ...]:
 
 
 def _goals(
-    model: nn.Module,
-    surrogate: LinearSurrogate,
-    pool: TrialPool,
-    stops: Sequence[float],
-    accuracy: float,
-    loss: float | None,
+    request: Request, surrogate: LinearSurrogate, pool: TrialPool, stops: Sequence[float], share: float
 ) -> tuple[float, list[float]]:
     """Loss at which the surrogate has learned the target, and losses of the model where each plan's first stage ends.
 
-    The first of these is that of the target itself; the others go through the stops of each candidate in turn.
+    The first of these is that of the target itself; the others go through the stops of each first task in turn. Of a
+    loss that is no squared error the least is unknown: a share of all of it is lost.
     """
-    share = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the share of loss that remains")
-    own = copy.deepcopy(model)
+    squared, factor = request.loss.squared, _factor(request)
     least, start = pool.target.moments.least, start_loss(surrogate, pool.target)
-    goal, last = (remaining(began, least, share) for began in (start, held_out_loss(own, pool.target.source)))
-    if loss is not None:
-        goal = last = positive("loss", loss, why="no sampled loss falls to nothing")
-        if not least < goal < start:
-            raise InvalidSpec(
-                required=f"loss must lie between {least:.4g}, the least of any linear map, and {start:.4g}, where the "
-                "model starts",
-                got=f"{goal:g}",
-                why="the surrogate learns the target when its loss falls to it",
-                remedy="choose a loss between them, or an accuracy",
-            )
-    began = [(held_out_loss(own, one.source), one.moments.least) for one in pool.candidates]
-    return goal, [last, *(remaining(*pair, stop) for pair in began for stop in stops)]
+    goal = remaining(start, least, share)
+
+    def at(member: Member, accuracy: float) -> float:
+        floor = factor * member.moments.least if squared else 0.0
+        return remaining(request.measured(request.loss, member.source), floor, accuracy)
+
+    last, asked = at(pool.target, share), request.goal
+    if isinstance(asked, LossBelow):
+        last = asked.tolerance
+        if squared and asked.loss == request.loss:
+            goal = asked.tolerance / factor
+            if not least < goal < start:
+                raise InvalidSpec(
+                    required=f"the loss to reach must lie between {factor * least:.4g}, the least of any linear map, "
+                    f"and {factor * start:.4g}, where the model starts",
+                    got=f"{asked.tolerance:g}",
+                    why="the surrogate learns the target when its loss falls to it",
+                    remedy="choose a loss between them, or an accuracy",
+                )
+    return goal, [last, *(at(one, stop) for one in pool.first for stop in stops)]
+
+
+def _factor(request: Request) -> float:
+    """By what half the squared error is multiplied in the loss that is trained on; 1 for one that is another."""
+    if not request.loss.squared:
+        return 1.0
+    x, y, w = request.held_out(request.target)
+    with at_rest(request.model):
+        return request.loss.factor(Answered.of(request.model(x), y, w))
+
+
+def _undecided(request: Request, target: Member) -> float:
+    """By how much the best linear map falls short of the goal on the way from chance; 0 where it gets there."""
+    goal = request.goal
+    if not isinstance(goal, DecisionAccuracy):
+        return 0.0
+    trials = request.held_out(target.source)
+    x, y, _ = in_numbers(trials, target.moments.best.shape[0])
+    rows, wanted = written_out(x.double(), y.double(), target.moments.lags)
+    answers = rows @ torch.from_numpy(target.moments.best).T
+    reached = goal.measure(answers.reshape(y.shape), trials.targets, trials.weights)
+    chance = request.chance()
+    return max(0.0, (goal.accuracy - reached) / max(goal.accuracy - chance, 1e-9)) if wanted.numel() else 0.0
 
 
 def _table(
@@ -214,8 +307,9 @@ def _table(
     unit = direct if math.isfinite(direct) else float(np.min(steps))
     scores = steps / unit if math.isfinite(unit) and unit > 0 else np.full(len(steps), np.inf)
     order = np.argsort(scores, kind="stable")
-    pairs = [(one.name, stop) for one in pool.candidates for stop in stops]
-    names = np.array([DIRECT, *(f"{name} to {stop:.0%}" for name, stop in pairs)])
+    pairs = [(one.name, stop) for one in pool.first for stop in stops]
+    own = pool.target.name
+    names = np.array([DIRECT, *(plan_name(name, stop, restart=name == own) for name, stop in pairs)])
     ends = np.array([math.nan, *(stop for _, stop in pairs)])
     variables = {
         "task": (np.array(["", *(name for name, _ in pairs)]), "task trained first", "1"),
@@ -244,8 +338,8 @@ def _bent(model: nn.Module, surrogate: LinearSurrogate, target: Member) -> float
     return float((real - rows @ filters.T).pow(2).mean().sqrt()) / size if size > 0 else 0.0
 
 
-def _race_cost(model: nn.Module, pool: TrialPool, rule: UpdateRule, batch: int | None, steps: int) -> str:
-    runner = Runner(model, [(pool.target.source, -math.inf)], rule, batch, 0)
+def _race_cost(request: Request, steps: int) -> str:
+    runner = request.runner([(request.target, None)])
     seconds = []
     for _ in range(2):
         begun = time.perf_counter()
@@ -266,10 +360,9 @@ class Forecaster:
     ----------
     surrogate : LinearSurrogate
     pool : TrialPool
-    rule : UpdateRule
-    batch : int or None
-        Trials of a batch. They matter to an adaptive optimiser, which divides by the size of noisy gradients; others
-        follow exact slopes, because what noise adds to their steps cancels on average.
+    request : Request
+        Its batches matter to an adaptive optimiser, which divides by the size of noisy gradients; others follow exact
+        slopes, because what noise adds to their steps cancels on average.
     goal : float
         Loss of the surrogate at which the target counts as learned.
     most_steps : int
@@ -278,11 +371,9 @@ class Forecaster:
 
     surrogate: LinearSurrogate
     pool: TrialPool
-    rule: UpdateRule
-    batch: int | None
+    request: Request
     goal: float
     most_steps: int
-    seed: int
 
     def direct(self) -> float:
         """Steps of the surrogate on the target alone."""
@@ -293,7 +384,7 @@ class Forecaster:
 
     def cost(self, direct: float, stops: int) -> str:
         """What the forecast of all plans will cost, in words, from a few timed steps."""
-        members = self.pool.candidates
+        members = self.pool.first
         steps = direct if math.isfinite(direct) else float(self.most_steps)
         plans, seconds = len(members) * stops, 0.0
         for group, copies in ((members, len(members)), ([self.pool.target], plans)):
@@ -304,7 +395,7 @@ class Forecaster:
 
     def plans(self, stops: Sequence[float], direct: float, *, progress: Progress = silent) -> FloatArray:
         """Steps of the plans of every candidate at every stop, (candidates, stops); infinite for one given up."""
-        members = self.pool.candidates
+        members = self.pool.first
         patience = PATIENCE * direct if math.isfinite(direct) else float(self.most_steps)
         starts = [(start_loss(self.surrogate, one), one.moments.least) for one in members]
         first = self._run(
@@ -336,10 +427,19 @@ class Forecaster:
     ) -> Passages:
         moments = MomentStack.of([one.moments for one in members])
         batches = None
-        if self.rule.adaptive:
-            batches = BatchSlopes([one.source for one in members], self.batch, (self.seed, key), moments.lags)
+        training, rule = self.request.training, self.request.rule
+        if rule.adaptive:
+            sources = [one.source for one in members]
+            batches = BatchSlopes(sources, training.batch, (training.seed, key), moments.lags)
         return descend_surrogate(
-            self.surrogate, start, moments, goals, optimizer=self.rule.made, batches=batches, **options
+            self.surrogate,
+            start,
+            moments,
+            goals,
+            optimizer=rule.made,
+            batches=batches,
+            scale=_factor(self.request),
+            **options,
         )
 
 
@@ -362,124 +462,139 @@ class Member:
 
     Attributes
     ----------
-    name : str
     source : Source
         Where batches come from.
-    task : Task
-        Its second-order statistics.
     moments : Moments
         What the surrogate learns from.
     """
 
-    name: str
     source: Source
-    task: Task
     moments: Moments
+
+    @property
+    def name(self) -> str:
+        """What the task is called."""
+        return self.source.name
 
 
 @dataclass(frozen=True, eq=False)
 class TrialPool:
-    """A target and the candidates that may be trained before it."""
+    """A target and the tasks that may be trained before it.
+
+    Attributes
+    ----------
+    target : Member
+    candidates : tuple of Member
+    restarts : bool
+        Whether the target itself may come first: with an optimiser that remembers, a fresh one after it is no direct
+        training.
+    """
 
     target: Member
     candidates: tuple[Member, ...]
+    restarts: bool
 
     @property
     def members(self) -> tuple[Member, ...]:
         """All of them, the target first."""
         return (self.target, *self.candidates)
 
+    @property
+    def first(self) -> tuple[Member, ...]:
+        """What may be trained first."""
+        return (*self.candidates, self.target) if self.restarts else self.candidates
+
     @classmethod
-    def of(cls, target: Any, candidates: Any, surrogate: LinearSurrogate, *, seed: int = 0) -> TrialPool:
-        """Read the target and the candidates, and check that the model can be trained on each of them.
-
-        Parameters
-        ----------
-        target : Task, pair of arrays, function of (trials, rng), DataLoader or Dataset
-        candidates : mapping from names to such, or a sequence of such
-        surrogate : LinearSurrogate
-            Of the model.
-        seed : int
-            Of the trials drawn from samplers.
-        """
-        named = _named(candidates)
-        first = _member(target, "target", surrogate, seed)
-        members: list[Member] = []
-        taken = {first.name}
-        for place, (name, source) in enumerate(named):
-            one = _member(source, name or f"candidate {place + 1}", surrogate, seed, given=name is not None)
-            if one.task.hash == first.task.hash:
-                raise InvalidSpec(
-                    required="candidates must differ from the target",
-                    got=f"{one.name!r} (number {place + 1}), which has the target's own statistics",
-                    why="to train on the target first is to train directly",
-                    remedy="leave it out",
-                )
-            label, again = one.name, 2
-            while label in taken:
-                label, again = f"{one.name} ({again})", again + 1
-            taken.add(label)
-            members.append(replace(one, name=label))
-        return cls(first, tuple(members))
+    def of(cls, request: Request, surrogate: LinearSurrogate) -> TrialPool:
+        """Collect the moments of all trials, and check that the model can be trained on each of them."""
+        target, *others = (_member(source, surrogate, request.training.seed) for source in request.sources)
+        return cls(target, tuple(others), request.training.reset_optimizer and request.rule.remembers)
 
 
-def _named(candidates: Any) -> list[tuple[str | None, Any]]:
-    if isinstance(candidates, str | bytes) or not isinstance(candidates, Mapping | Sequence) or not candidates:
-        raise InvalidSpec(
-            required="candidates must be a list of tasks, or a mapping from names to tasks, at least one candidate",
-            got=type(candidates).__name__ if candidates else "none",
-            why="advice compares pretraining on each of them with none",
-            remedy="put them in a list, a single one too",
-        )
-    if isinstance(candidates, Mapping):
-        return [(str(name), source) for name, source in candidates.items()]
-    return [(None, source) for source in candidates]
+def _member(trials: Source, surrogate: LinearSurrogate, seed: int) -> Member:
+    affine = surrogate.has_biases
+    if trials.task is not None and trials.passes is None and trials.draw == trials.task.sample:
+        _check_fit(trials.name, trials.task, surrogate)
+        return Member(trials, Moments.of(trials.task, affine=affine))
+    parts = _batches(trials, seed)
+    first = next(parts)
+    _check_steps(trials.name, first.inputs)
+    if first.weights is None and first.targets_are_numbers:
+        task, means = _statistics(trials, chain([first], parts))
+        _check_fit(trials.name, task, surrogate)
+        return Member(trials, Moments.of(task, means=means, affine=affine))
+    _check_labelled(trials.name, first, surrogate)
+    return Member(trials, _written_moments(chain([first], parts), surrogate))
 
 
-def _member(source: Any, name: str, surrogate: LinearSurrogate, seed: int, *, given: bool = False) -> Member:
-    trials = Source.of(source)
-    if not given and trials.name not in _NAMELESS:
-        name = trials.name
-    task, means = _statistics(source, trials, name, seed, surrogate.outputs)
-    _check_fit(name, task, surrogate)
-    return Member(name, trials, task, Moments.of(task, means=means, affine=surrogate.has_biases))
-
-
-def _statistics(
-    source: Any, trials: Source, name: str, seed: int, outputs: int
-) -> tuple[Task, tuple[FloatArray, FloatArray] | None]:
-    """A task's statistics and, where trials tell them, the means."""
-    if trials.task is not None:
-        return trials.task, None
-    if trials.passes is not None:
-        sums: list[Any] = [0, 0.0, 0.0]
-
-        def watched() -> Iterator[tuple[FloatArray, FloatArray]]:
-            for k, batch in enumerate(batches_of(source)):
-                found = checked_trials(batch, f"batch {k} of {name!r}", batch_first=trials.batch_first)
-                x, y, _ = _numbers(found, outputs)
-                _check_steps(name, x)
-                sums[:] = (old + new for old, new in zip(sums, (len(x), x.sum(0), y.sum(0)), strict=True))
-                yield x, y
-
-        task = from_batches(watched(), name=name)
-        return task, (sums[1] / sums[0], np.atleast_2d(sums[2] / sums[0]))
+def _batches(trials: Source, seed: int) -> Iterator[Batch]:
+    """The trials that tell the statistics: all that were recorded, a loader's, or a sample."""
     if trials.data is not None:
-        x, y, w = _numbers(trials.data, outputs)
+        yield trials.data
+    elif trials.passes is None:
+        yield trials.drawn(SAMPLED if trials.task is None else SAMPLED // 8, np.random.default_rng(seed))
     else:
-        x, y, w = _numbers(trials.drawn(SAMPLED, np.random.default_rng(seed)), outputs)
-    _check_steps(name, x)
-    if w is None:
-        return Task.from_samples(x, y, name=name), (x.mean(0), np.atleast_2d(y.mean(0)))
-    return Task.from_samples(x, y, name=name, mask=w), None
+        source, given = trials.passes.source, 0
+        for k, batch in enumerate(batches_of(source)):
+            found = checked_trials(batch, f"batch {k} of {trials.name!r}", batch_first=trials.batch_first)
+            given += len(found.inputs)
+            yield found
+            if hasattr(source, "__next__") and given >= SAMPLED:
+                return  # it may have no end
 
 
-def _numbers(batch: Batch, outputs: int) -> tuple[FloatArray, FloatArray, Any]:
-    """Inputs and targets as numbers, labels one-hot and 0 where they do not count, and which readouts count."""
-    x, y, w = in_numbers(batch.tensors(torch.float64), outputs)
-    counted = None if w is None else w.amax(2).numpy() > 0
-    wanted = y if w is None else y * (w.amax(2, keepdim=True) > 0).reshape(*y.shape[:-1], 1)
-    return x.numpy(), wanted.numpy(), counted
+def _statistics(trials: Source, parts: Iterable[Batch]) -> tuple[Task, tuple[FloatArray, FloatArray]]:
+    """A task's statistics and the means."""
+    sums: list[Any] = [0, 0.0, 0.0]
+
+    def watched() -> Iterator[tuple[FloatArray, FloatArray]]:
+        for x, y, _ in parts:
+            _check_steps(trials.name, x)
+            sums[:] = (old + new for old, new in zip(sums, (len(x), x.sum(0), y.sum(0)), strict=True))
+            yield x, y
+
+    if trials.passes is not None:
+        task = from_batches(watched(), name=trials.name)
+    else:
+        x, y = next(watched())
+        task = Task.from_samples(x, y, name=trials.name)
+    return task, (sums[1] / sums[0], np.atleast_2d(sums[2] / sums[0]))
+
+
+def _written_moments(parts: Iterable[Batch], surrogate: LinearSurrogate) -> Moments:
+    """The moments of trials with labels or masks, summed over the readouts that count."""
+    found = [in_numbers(batch.tensors(torch.float64), surrogate.outputs) for batch in parts]
+    lags, inputs = max(x.shape[1] for x, _, _ in found), surrogate.inputs
+    readouts = lags if found[0][1].ndim == 3 else 1
+    most = max(200, WRITTEN // (readouts * lags * (inputs + 1)))
+    total = 0
+
+    def rows() -> Iterator[Rows]:
+        nonlocal total
+        for x, y, w in found:
+            for k in range(0, len(x), 64):
+                if total >= most:
+                    return
+                part = slice(k, k + 64)
+                written, wanted = written_out(x[part], y[part], lags)
+                total += len(x[part])
+                weights = None if w is None else w[part].reshape(len(wanted), -1).numpy()
+                yield written.numpy(), wanted.numpy(), weights
+
+    pieces = list(rows())
+    return Moments.of_rows(pieces, trials=total, lags=lags, inputs=inputs, affine=surrogate.has_biases)
+
+
+def _check_labelled(name: str, trials: Batch, surrogate: LinearSurrogate) -> None:
+    """Refuse trials with labels or masks that the model does not answer."""
+    if trials.inputs.shape[2] != surrogate.inputs or trials.every_step != surrogate.every_step:
+        raise InvalidSpec(
+            required=f"{name!r} must have the model's {surrogate.inputs} inputs, with targets "
+            f"{_when('every_step' if surrogate.every_step else 'end')}",
+            got=f"{trials.inputs.shape[2]} inputs, with targets {_when('every_step' if trials.every_step else 'end')}",
+            why="the model is trained on it as it is",
+            remedy="match channels and readout to the model, or leave it out",
+        )
 
 
 def _check_steps(name: str, x: FloatArray) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,9 @@ from learncast.errors import InvalidSpec
 from learncast.tasks.covariance import check_room
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
+
+#: Variables, targets and weights of some readouts.
+Rows = tuple[FloatArray, FloatArray, FloatArray | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,8 @@ class Moments:
         Half the mean squared target.
     least : float
         Loss of the best linear map with an offset.
+    best : (outputs, variables)
+        That map.
     """
 
     square: FloatArray
@@ -40,6 +45,7 @@ class Moments:
     least: float
     lags: int
     inputs: int
+    best: FloatArray
 
     @classmethod
     def of(cls, task: Task, *, means: tuple[FloatArray, FloatArray] | None = None, affine: bool = True) -> Moments:
@@ -77,10 +83,35 @@ class Moments:
             square[reach, :n, reach, n] += mean_x[r::-1, :, None]
             cross[:, reach, n] += mean_y[place][:, None]
         flat, B = square.reshape(lags * (n + 1), -1), cross.reshape(m, -1)
-        used = np.ones(len(flat), dtype=bool) if affine else np.tile(np.arange(n + 1) < n, lags)
-        best = np.linalg.lstsq(flat[np.ix_(used, used)], B[:, used].T, rcond=None)[0]
-        least = max(statistics.constant - 0.5 * float(np.sum(B[:, used].T * best)), 0.0)
-        return cls(flat, B, float(statistics.constant), least, lags, n)
+        return cls._solved(flat, B, float(statistics.constant), lags, n, affine=affine)
+
+    @classmethod
+    def of_rows(cls, parts: Iterable[Rows], *, trials: int, lags: int, inputs: int, affine: bool = True) -> Moments:
+        """Sum the moments of trials written out (rows, variables), with targets and weights (rows, outputs).
+
+        A readout whose outputs count differently has the weight of the largest: the moments know one input for all.
+        """
+        size = lags * (inputs + 1)
+        check_room(size**2, "the moments of trials", f"{lags} steps of {inputs} inputs", "use shorter trials")
+        square, cross, constant = np.zeros((size, size)), np.zeros(0), 0.0
+        for rows, wanted, weights in parts:
+            w = np.ones((len(rows), 1)) if weights is None else weights.max(1, keepdims=True)
+            square += (rows * w).T @ rows
+            cross = (cross if cross.size else 0.0) + (wanted * w).T @ rows
+            constant += 0.5 * float((w * wanted**2).sum())
+        return cls._solved(square / trials, cross / trials, constant / trials, lags, inputs, affine=affine)
+
+    @classmethod
+    def _solved(
+        cls, square: FloatArray, cross: FloatArray, constant: float, lags: int, inputs: int, *, affine: bool
+    ) -> Moments:
+        """The moments with the best map and its loss."""
+        used = np.ones(len(square), dtype=bool) if affine else np.tile(np.arange(inputs + 1) < inputs, lags)
+        best = np.linalg.lstsq(square[np.ix_(used, used)], cross[:, used].T, rcond=None)[0]
+        least = max(constant - 0.5 * float(np.sum(cross[:, used].T * best)), 0.0)
+        whole = np.zeros_like(cross)
+        whole[:, used] = best.T
+        return cls(square, cross, constant, least, lags, inputs, whole)
 
 
 @dataclass(frozen=True, eq=False)

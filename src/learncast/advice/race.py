@@ -6,31 +6,30 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from scipy.stats import t as student
 from torch import nn
 
+from learncast.advice.runner import LOOK, Runner
 from learncast.advice.update_rule import UpdateRule
 from learncast.errors import InvalidSpec
 from learncast.progress import Progress, silent
-from learncast.simulate.borrowed import own_randomness
-from learncast.simulate.learner import judged
-from learncast.simulate.losses import HalfSquaredError
+from learncast.simulate.goals import Goal
 from learncast.simulate.sources import Source
+from learncast.simulate.training import Training
 from learncast.trajectory import STEPS, described
 from learncast.validation import FloatArray, count
 
-#: Steps between two looks at the loss, and held-out trials on which it is judged.
-LOOK, JUDGED = 5, 500
 #: Once a plan has arrived the others go on to this multiple of its steps, then they are cut off.
 SLACK = 1.5
 #: Confidence at which a race is decided.
 SURE = 0.95
 
-#: What is trained one after another: trials, and the loss at which each stage ends.
-Stages = Sequence[tuple[Source, float]]
+#: What is trained one after another: trials, and the goal at which each stage ends; a number is a loss.
+Stages = Sequence[tuple[Source, Any]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,9 +93,10 @@ def run_race(
     plans: Mapping[str, Stages],
     rule: UpdateRule,
     *,
-    batch: int | None,
+    batch: int | None = None,
     budget: int,
     seeds: int = 3,
+    training: Training | None = None,
     progress: Progress = silent,
 ) -> Race:
     """Train copies of a model by each plan, and halve the field after every seed.
@@ -110,15 +110,16 @@ def run_race(
     model : nn.Module
         The start of every run; copied.
     plans : mapping from names to stages
-        Of trials and the loss at which to go on, the target last.
+        Of trials and the goal (a number is a loss) at which to go on, the target last.
     rule : UpdateRule
-        Made afresh for every stage.
     batch : int or None
-        Trials per step.
+        Trials per step, where no training says it.
     budget : int
         Gradient steps of all plans and seeds together.
     seeds : int
         Most seeds.
+    training : Training, optional
+        Loss, batch, clipping, schedule, and whether stages reset the optimiser.
     progress : callable
         Called with the share of the budget used.
     """
@@ -130,11 +131,14 @@ def run_race(
             remedy="give more plans, or train the one there is",
         )
     left = count("budget", budget, why="it counts steps")
+    settings = training or Training(rule.learning_rate, batch=batch)
+    read = {name: [_stage(stage) for stage in stages] for name, stages in plans.items()}
     lanes: list[str] = list(plans)
     found: list[Round] = []
     for seed in range(count("seeds", seeds, why="each is a repetition")):
-        runners = {name: Runner(model, plans[name], rule, batch, seed) for name in lanes}
+        runners = {name: Runner(copy.deepcopy(model), read[name], rule, settings.with_(seed=seed)) for name in lanes}
         steps, cut, left = _round(runners, left, lambda rest: progress(1 - rest / budget))
+        _check_finite(runners)
         if not np.isfinite(list(steps.values())).any():
             break  # the budget ended before anyone arrived
         found.append((steps, cut))
@@ -176,60 +180,28 @@ def _round(runners: dict[str, Runner], left: int, report: Callable[[int], None])
         for name in running:
             runners[name].advance(LOOK)
             if runners[name].finished:
-                steps[name], arrived = float(now), min(arrived, now)
+                steps[name] = float(runners[name].taken)
+                arrived = min(arrived, steps[name])
         running = [name for name in running if not (runners[name].finished or runners[name].lost)]
         report(left)
     return steps, float(max(now, LOOK)), left
 
 
-class Runner:
-    """A copy of the model on its way through one plan."""
-
-    def __init__(self, model: nn.Module, stages: Stages, rule: UpdateRule, batch: int | None, seed: int) -> None:
-        self.module = copy.deepcopy(model).train()
-        self.dtype = next(self.module.parameters()).dtype
-        self.stages, self.rule, self.batch, self.seed = stages, rule, batch, seed
-        self.stage, self.step, self.lost = 0, 0, False
-        self._begin()
-        self._judge()
-
-    @property
-    def finished(self) -> bool:
-        """Whether the last stage has ended."""
-        return self.stage == len(self.stages)
-
-    def advance(self, steps: int) -> None:
-        """Take some steps, then judge."""
-        source = self.stages[self.stage][0]
-        with own_randomness(self.seed * 1_000_003 + self.step):  # of dropout
-            for _ in range(steps):
-                x, y, w = source.batch(self.batch, (self.seed, self.stage), self.step, self.dtype)
-                self.optimizer.zero_grad(set_to_none=True)
-                HalfSquaredError()(self.module(x), y, w).backward()  # type: ignore[no-untyped-call]
-                self.optimizer.step()
-                self.step += 1
-        self._judge()
-
-    def _judge(self) -> None:
-        """Go on to the next stage when this one has ended; several may end at once."""
-        while not self.finished and not self.lost:
-            source, goal = self.stages[self.stage]
-            loss = held_out_loss(self.module, source)
-            self.lost = not math.isfinite(loss)
-            if not loss <= goal:
-                return
-            self.stage += 1
-            self._begin()
-
-    def _begin(self) -> None:
-        learning = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
-        self.optimizer = self.rule.made(learning)
+def _stage(stage: tuple[Source, Any]) -> tuple[Source, Any]:
+    source, rule = stage
+    return source, Goal.read(rule) if isinstance(rule, float) else rule
 
 
-def held_out_loss(module: nn.Module, source: Source) -> float:
-    """Loss on held-out trials, judged without training."""
-    trials = source.held_out(JUDGED, (0, 0), next(module.parameters()).dtype)
-    return judged(module, HalfSquaredError(), *trials.rows(slice(0, JUDGED)))  # recorded trials come all of them
+def _check_finite(runners: dict[str, Runner]) -> None:
+    """Refuse a race in which no plan can be trained at all."""
+    if all(runner.lost for runner in runners.values()):
+        name, first = min(runners.items(), key=lambda item: item[1].taken)
+        raise InvalidSpec(
+            required="the loss of some plan must stay a number while it is trained",
+            got=f"NaN or infinity in every plan, first in {name!r} at step {first.taken}",
+            why="there is nothing to compare",
+            remedy="lower the learning rate, or clip gradients with clip=1.0",
+        )
 
 
 def _times(found: list[Round], name: str) -> FloatArray:

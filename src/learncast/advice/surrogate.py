@@ -385,6 +385,7 @@ def descend_surrogate(
     optimizer: Make,
     limits: FloatArray | float,
     batches: BatchSlopes | None = None,
+    scale: float = 1.0,
     progress: Progress = silent,
 ) -> Passages:
     """Descend until every copy has passed its goals, in the model's parameters.
@@ -403,6 +404,8 @@ def descend_surrogate(
         Steps after which each copy is given up.
     batches : BatchSlopes, optional
         Slopes of batches; exact ones, from the moments, unless given.
+    scale : float
+        By what the slope of half the squared error is multiplied.
     progress : callable, optional
         Called with the number of steps taken.
     """
@@ -424,7 +427,8 @@ def descend_surrogate(
         if not on.any():
             break
         rule.zero_grad(set_to_none=True)
-        filters.backward(slope if batches is None else batches.at(filters.detach(), step))  # type: ignore[no-untyped-call]
+        found = slope if batches is None else batches.at(filters.detach(), step)
+        filters.backward(scale * found)  # type: ignore[no-untyped-call]
         rule.step()
         if on.sum() < len(alive):
             alive, index = alive[on], torch.from_numpy(np.flatnonzero(on))

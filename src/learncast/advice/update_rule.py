@@ -35,14 +35,19 @@ class UpdateRule:
         That of its first group of parameters.
     made : callable
         From parameters under the model's names to a fresh optimiser.
+    remembers : bool
+        Whether it keeps something of past gradients, so that a fresh one is another.
     """
 
     name: str
     learning_rate: float
     made: Make
+    remembers: bool = True
 
     @classmethod
-    def of(cls, optimizer: Any, learning_rate: float | None, model: nn.Module) -> UpdateRule:
+    def of(
+        cls, optimizer: Any, learning_rate: float | None, model: nn.Module, *, weight_decay: float | None = None
+    ) -> UpdateRule:
         """Read an optimiser.
 
         Parameters
@@ -54,11 +59,13 @@ class UpdateRule:
             Needed for a name or a class; an optimiser that exists has its own.
         model : nn.Module
             Whose parameters an optimiser that exists was made for.
+        weight_decay : float, optional
+            With a name.
         """
         if isinstance(optimizer, torch.optim.Optimizer):
             made = _again(optimizer, learning_rate, model)
         else:
-            make = _maker(optimizer, learning_rate)
+            make = _maker(optimizer, learning_rate, weight_decay)
 
             def made(parameters: Mapping[str, Tensor]) -> torch.optim.Optimizer:
                 return make(list(parameters.values()))
@@ -72,7 +79,8 @@ class UpdateRule:
                 why="all plans are computed at once, stacked, and must not see each other",
                 remedy="ask for advice with the nearest of these",
             )
-        return cls(kind.lower(), float(example.param_groups[0]["lr"]), made)
+        remembers = kind != "SGD" or any(group["momentum"] for group in example.param_groups)
+        return cls(kind.lower(), float(example.param_groups[0]["lr"]), made, remembers)
 
     @property
     def adaptive(self) -> bool:
@@ -80,11 +88,11 @@ class UpdateRule:
         return self.name != "sgd"
 
 
-def _maker(optimizer: Any, learning_rate: float | None) -> Callable[..., torch.optim.Optimizer]:
+def _maker(optimizer: Any, learning_rate: float | None, decay: float | None) -> Callable[..., torch.optim.Optimizer]:
     """From a list of parameters to an optimiser."""
     if isinstance(optimizer, str):
         name = one_of("optimizer", ALIASES.get(optimizer, optimizer), tuple(OPTIMIZERS), why="these are known")
-        return Training(_rate(optimizer, learning_rate), optimizer=name).made_optimizer
+        return Training(_rate(optimizer, learning_rate), optimizer=name, weight_decay=decay).made_optimizer
     if inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer):
         kind: Any = optimizer
         return partial(kind, lr=_rate(optimizer.__name__, learning_rate))

@@ -243,6 +243,12 @@ class Source:
         found: Batch = self._tensors_of[dtype]
         return found
 
+    @property
+    def repeats(self) -> bool:
+        """Whether this is a loader that gives the same trials at every pass."""
+        data = None if self.passes is None else getattr(self.passes.source, "dataset", None)
+        return data is not None and is_dataset(data)
+
     def split(self, held_out: float | int | tuple[Any, ...]) -> Source:
         """The same with some trials set aside to judge by."""
         if isinstance(held_out, tuple):
@@ -298,7 +304,7 @@ class Passes:
     """
 
     def __init__(self, source: Any, batch_first: bool = True) -> None:
-        self._source, self._given, self._passes, self._first = source, 0, 1, batch_first
+        self.source, self._given, self._passes, self._first = source, 0, 1, batch_first
         self._batches = batches_of(source)
         self._held: list[Batch] = []
 
@@ -306,7 +312,7 @@ class Passes:
         """The next batch, if need be of a new pass."""
         batch = self._rest_of_pass()
         if batch is None:
-            self._batches, self._passes = batches_of(self._source), self._passes + 1
+            self._batches, self._passes = batches_of(self.source), self._passes + 1
             batch = self._rest_of_pass()
         if batch is None:
             raise InvalidSpec(

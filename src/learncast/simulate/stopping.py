@@ -85,6 +85,12 @@ class Learned:
                 remedy="lower the goal to stop sooner",
             )
 
+    @property
+    def words(self) -> str:
+        """The rule in a few words."""
+        after = "" if self.times == 1 else f", and on to {self.times:g} times its steps"
+        return f"{self.goal.words}{after}"
+
 
 Rule = Accuracy | Goal | Learned | Plateau
 

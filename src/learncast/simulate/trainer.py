@@ -7,7 +7,7 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,10 @@ from learncast.validation import FloatArray, count, one_or_each
 REPORT = 64
 
 
+def silent_log(text: str) -> None:
+    """Say nothing."""
+
+
 def train(
     source: Any,
     network: Network | nn.Module,
@@ -46,6 +50,8 @@ def train(
     optima: Sequence[Any] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 1000,
+    log: Callable[[str], object] = silent_log,
+    writer: Any = None,
     progress: Progress = silent,
 ) -> TrainingRun:
     """Train a network on trials, by backpropagation through time.
@@ -65,6 +71,10 @@ def train(
     checkpoint : path, optional
         A safetensors file written every `checkpoint_every` steps. When it holds a state of this very run, training
         goes on from there, and ends as if it had never stopped.
+    log : callable
+        Called with a sentence when a stage begins and when it has ended, e.g. `print`.
+    writer : object with add_scalar(name, value, step), optional
+        Such as TensorBoard's SummaryWriter: it is given what is recorded, and the stage.
     progress : callable
         Called with the share of steps done; of a stage that ends by a rule, with the share of `most_steps`.
 
@@ -80,12 +90,19 @@ def train(
             why="it says how the network is trained",
             remedy="use learncast.simulate.Training(learning_rate=..., ...)",
         )
+    if writer is not None and not callable(getattr(writer, "add_scalar", None)):
+        raise InvalidSpec(
+            required="writer must have a method add_scalar(name, value, step)",
+            got=type(writer).__name__,
+            why="it is given what is recorded along the run",
+            remedy="use torch.utils.tensorboard.SummaryWriter, or an object of your own",
+        )
     legs = _legs(source, training, optima)
     for leg in legs:
         leg.source.check(training.batch, replayed=checkpoint is not None)
     with own_threads(training.threads):
         learner = Learner(network, [leg.source for leg in legs], training)
-        run = _Loop(learner, legs, checkpoint, checkpoint_every, progress).run()
+        run = _Loop(learner, legs, checkpoint, checkpoint_every, progress, log, writer).run()
     progress(1.0)
     return run
 
@@ -173,10 +190,17 @@ class _Loop:
     """One run, from its start or from a checkpoint."""
 
     def __init__(
-        self, learner: Learner, legs: list[Leg], path: str | os.PathLike[str] | None, every: int, progress: Progress
+        self,
+        learner: Learner,
+        legs: list[Leg],
+        path: str | os.PathLike[str] | None,
+        every: int,
+        progress: Progress,
+        log: Callable[[str], object] = silent_log,
+        writer: Any = None,
     ) -> None:
         self.learner, self.legs, self.training = learner, legs, learner.training
-        self.path, self.progress = path, progress
+        self.path, self.progress, self.log, self.writer = path, progress, log, writer
         self.every = count("checkpoint_every", every, why="it counts steps")
         self.updates = Updates(learner.module, self.training)
         self.history = History(learner.modes, self.training.record)
@@ -195,12 +219,35 @@ class _Loop:
                 self.watch = _watch(rule)
                 if self.stage and self.training.reset_optimizer:
                     self.updates.begin()
+            self.log(self._begun(resumed))
             resumed = False
             self.status = self._train_stage(goal) if goal.status is Status.ok else goal.status
+            self.log(self._ended())
             self.stage, self.step = self.stage + 1, 0
         if self.path is not None:
             self._save()
         return self._packed()
+
+    def _begun(self, resumed: bool) -> str:
+        """The stage that begins, in a sentence."""
+        leg, number = self.legs[self.stage], f"stage {self.stage + 1} of {len(self.legs)}"
+        until = f"for {leg.limit} steps" if leg.rule is None else f"until {getattr(leg.rule, 'words', leg.rule)}"
+        again = f", taken up at step {self.step}" if resumed else ""
+        optimizer = ""
+        if self.stage and not resumed:
+            optimizer = f", optimiser {'reset' if self.training.reset_optimizer else 'kept'}"
+        return f"{number}: {leg.source.name} {until}{again}{optimizer}"
+
+    def _ended(self) -> str:
+        """How the stage ended, in a sentence."""
+        found = f"stage {self.stage + 1} ended after {self.step} steps ({self.status.name})"
+        reached = self.watch.latest if isinstance(self.watch, GoalWatch) else np.nan
+        return found if np.isnan(reached) else f"{found}, at {reached:.4g}"
+
+    def _write(self, step: int, loss: float, goal: float) -> None:
+        for name, value in (("loss", loss), ("goal", goal), ("stage", float(self.stage))):
+            if not np.isnan(value):
+                self.writer.add_scalar(name, value, step)
 
     def _goal(self) -> Aim:
         """The goal of the stage, found once: a first pass is not repeated after a stop."""
@@ -270,6 +317,8 @@ class _Loop:
                 loss = judge() if wants_loss else np.nan
                 reached = self.watch.latest if isinstance(self.watch, GoalWatch) else np.nan
                 self.history.add(begun + self.step, self.stage, loss, np.nan, strength, reached)
+                if self.writer is not None:
+                    self._write(begun + self.step, loss, reached)
             if ended:
                 return Status.ok if met or rule is None else Status.not_learned
             batch_loss = self._step(source)

@@ -11,7 +11,7 @@ from torch import nn
 
 import learncast as lc
 from learncast import simulate, tasks
-from learncast.advice.advice import DIRECT, Advice
+from learncast.advice.advice import CONDITIONS, DIRECT, Advice
 from learncast.advice.adviser import remaining
 from learncast.advice.race import run_race
 from learncast.advice.update_rule import UpdateRule
@@ -97,7 +97,7 @@ def test_advice_says_what_it_is(advice):
     assert "no step counts" in advice.summary
     assert "\n" not in advice.summary
     assert "stronger sum" in repr(advice)
-    assert {v.name for v in advice.validity} == {"linear_at_start", "surrogate_learns_target", "smooth_descent"}
+    assert {v.name for v in advice.validity} == set(CONDITIONS)
     assert not [name for name in advice.dataset.data_vars if "steps" in name]
 
 
@@ -174,9 +174,11 @@ def test_names_are_told_apart():
 
 def test_loss_may_be_given_instead_of_an_accuracy():
     start = TARGET.target_power / 2
-    found = advised(loss=0.1 * start)
+    found = advised(goal=0.1 * start)
     assert float(found.dataset.attrs["target_loss"]) == 0.1 * start
     with pytest.raises(InvalidSpec, match="the least of any linear map"):
+        advised(goal=10.0)
+    with pytest.raises(InvalidSpec, match=r"LossBelow\(10\.0\)"):
         advised(loss=10.0)
 
 
