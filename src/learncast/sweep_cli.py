@@ -20,7 +20,7 @@ from learncast.errors import AssumptionViolated, InvalidSpec, LearncastError
 from learncast.progress import duration
 
 if TYPE_CHECKING:
-    from learncast.sweep import Summary, Sweep
+    from learncast.sweep import Failure, Summary, Sweep
     from learncast.sweep.executors import Executor
 
 sweep_app = typer.Typer(
@@ -31,6 +31,8 @@ StoreFolder = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of th
 Workers = Annotated[int | None, typer.Option("--workers", help="Tasks at a time; one for each processor by default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
+#: Failed cells that are listed.
+LISTED = 10
 #: Seconds between lines of progress where there is no terminal.
 QUIET = 60.0
 
@@ -92,7 +94,8 @@ def exit_unless_done(made: Summary, store: Path, what: str, *, stopped: str) -> 
         print(f"learncast: {stopped}", file=sys.stderr)
         raise typer.Exit(130)
     if made.failed:
-        print(f"learncast: {made.failed} {what} failed; see `learncast sweep status {store}`", file=sys.stderr)
+        ended = f"finished, {made.failed} {what} failed" if not made.missing else f"{made.failed} {what} failed"
+        print(f"learncast: {ended}; see `learncast sweep status {store}`\n{_failed_cells(store)}", file=sys.stderr)
         raise typer.Exit(1)
     if made.missing:
         print(f"learncast: {made.missing:,} {what} were not begun in time; {stopped}", file=sys.stderr)
@@ -198,13 +201,42 @@ def status(
     if as_json:
         print(json.dumps({**dataclasses.asdict(found), "failures": [dataclasses.asdict(one) for one in failed]}))
         return
-    state = "running" if found.driven else ("complete" if found.done == found.total else "stopped")
+    ended = {0: "complete", found.failed: f"finished, {found.failed:,} failed"}
+    state = "running" if found.driven else ended.get(found.total - found.done, "stopped")
     print(f"{store}: {state}; {found.done:,} of {found.total:,} tasks done, {found.failed:,} failed")
     print(
         f"{found.cells:,} cells, {found.copies:,} of them copies; {found.seconds:,.1f} s computed, {_size(found.bytes)}"
     )
     for one in failed:
-        print(f"\nfailed: {', '.join(f'{key} = {value}' for key, value in one.cell.items())}\n{one.error.strip()}")
+        print(f"\nfailed: {_told(one)}\n{one.error.strip()}")
+    if found.failed:
+        print(f"\n{_failed_cells(store)}")
+
+
+def _told(failure: Failure) -> str:
+    return ", ".join(f"{key} = {value}" for key, value in failure.cell.items())
+
+
+def _failed_cells(store: Path) -> str:
+    """Cells that failed, each with the last line of what it raised, and how to try them again."""
+    from itertools import islice
+
+    from learncast.sweep import failures
+
+    rows = list(islice(failures(store), LISTED + 1))
+    lines = [f"  {_told(one)}: {(one.error.strip().splitlines() or ['no reason'])[-1]}" for one in rows[:LISTED]]
+    more = ["  ..."] if len(rows) > LISTED else []
+    retry = f"Try them again with `learncast sweep resume {store} --retry`."
+    return "\n".join(["Failed:", *lines, *more, retry])
+
+
+@command(sweep_app)
+def rebuild(store: StoreFolder) -> None:
+    """Make a damaged or lost ledger anew, from the study and the result files."""
+    from learncast.sweep import rebuild as make
+
+    found = make(store)
+    print(f"{store}: {found.done:,} of {found.total:,} results entered; `learncast sweep resume {store}` goes on.")
 
 
 @command(sweep_app)
@@ -302,18 +334,19 @@ def _size(number: float) -> str:
 @contextmanager
 def watching() -> Iterator[Callable[[Summary], None]]:
     """A bar with the time left on a terminal, a line a minute elsewhere, both on stderr."""
-    told: list[bool] = []
+    told: list[str] = [""]
 
-    def stopping(summary: Summary) -> None:
-        if summary.interrupted and not told:
-            told.append(True)
-            print("learncast: finishing what runs; again to stop now", file=sys.stderr, flush=True)
+    def notices(summary: Summary) -> None:
+        words = "finishing what runs; again to stop now" if summary.interrupted else summary.trouble
+        if words and words not in told:
+            told.append(words)
+            print(f"learncast: {words}", file=sys.stderr, flush=True)
 
     if not sys.stderr.isatty():
         line = _line_a_minute()
 
         def both(summary: Summary) -> None:
-            stopping(summary)
+            notices(summary)
             line(summary)
 
         yield both
@@ -326,7 +359,7 @@ def watching() -> Iterator[Callable[[Summary], None]]:
         lines: list[Any] = []
 
         def show(summary: Summary) -> None:
-            stopping(summary)
+            notices(summary)
             if not lines:
                 lines.append(bar.add_task("sweeping", total=summary.total, completed=summary.done))
             failed = f", {summary.failed} failed" if summary.failed else ""

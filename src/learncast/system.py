@@ -18,6 +18,7 @@ from typing import IO, Any
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
 WINDOWS = os.name == "nt"
+PLATFORM = str(sys.platform)
 #: Seconds for which a file that another program has open is tried again; Windows does not replace it meanwhile.
 PATIENCE = 2.0
 #: Byte that is locked on Windows, where nobody could read a locked one: far beyond the text.
@@ -56,9 +57,9 @@ def exchange(one: Path, other: Path) -> bool:
     names = os.fsencode(one), os.fsencode(other)
     with contextlib.suppress(OSError, AttributeError):
         system: Any = ctypes.CDLL(None, use_errno=True)
-        if sys.platform.startswith("linux"):
+        if PLATFORM.startswith("linux"):
             return bool(system.renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], EXCHANGE) == 0)
-        if sys.platform == "darwin":
+        if PLATFORM == "darwin":
             return bool(system.renamex_np(*names, SWAP) == 0)
     return False
 

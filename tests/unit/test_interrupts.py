@@ -24,7 +24,7 @@ QUESTIONS = {
     "explore": ["--no-browser"],
     "version": [],
 }
-SWEEPS = {name: [STUDY] for name in ("run", "resume", "status", "verify", "gather", "prune")}
+SWEEPS = {name: [STUDY] for name in ("run", "resume", "status", "rebuild", "verify", "gather", "prune")}
 
 
 def test_every_command_is_asked():
@@ -45,7 +45,7 @@ def test_an_interrupted_command_says_so_in_one_line(words, monkeypatch):
         "learncast.web.app.explored",
         "learncast.sweep.studies.sweep_of",
         "learncast.sweep.sweeping.stored_sweep",
-        *(f"learncast.sweep.{name}" for name in ("status", "verify", "gather", "prune")),
+        *(f"learncast.sweep.{name}" for name in ("status", "rebuild", "verify", "gather", "prune")),
     ):
         monkeypatch.setattr(place, interrupted)
     if words == ["version"]:

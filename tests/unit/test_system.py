@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -110,7 +111,7 @@ def test_folders_change_places_at_once_or_it_is_said(tmp_path, monkeypatch):
         assert (tmp_path / "a" / "b").exists()
         assert (tmp_path / "b" / "a").exists()
     assert not system.exchange(tmp_path / "a", tmp_path / "missing")
-    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(system, "PLATFORM", "win32")
     assert not system.exchange(tmp_path / "a", tmp_path / "b")
 
 
@@ -119,7 +120,7 @@ def test_signals_wait_where_the_system_lets_them(monkeypatch):
     before = signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
     try:
         with system.held():
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
             assert heard == []
         assert heard == [True]
         monkeypatch.delattr(signal, "pthread_sigmask")

@@ -6,7 +6,7 @@ from learncast.sweep.grid import Axis, Grid
 from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.spec import Spec
 from learncast.sweep.store import Damage, Failure, StoreStatus, failures, prune, status, verify
-from learncast.sweep.sweeping import Sweep, resume, run
+from learncast.sweep.sweeping import Sweep, rebuild, resume, run
 
 __all__ = [
     "Axis",
@@ -21,6 +21,7 @@ __all__ = [
     "failures",
     "gather",
     "prune",
+    "rebuild",
     "resume",
     "run",
     "status",

@@ -46,6 +46,8 @@ class Summary:
         Whether it was asked to stop before the end.
     seconds : float
         Since this run began.
+    trouble : str
+        What keeps tasks waiting, in words; empty where nothing does.
     """
 
     total: int
@@ -54,6 +56,7 @@ class Summary:
     computed: int = 0
     interrupted: bool = False
     seconds: float = 0.0
+    trouble: str = ""
 
     @property
     def missing(self) -> int:
@@ -170,7 +173,8 @@ class Driver:
                 outcomes = self._collected() + (self.executor.withdraw() if self._stopping else [])
                 if outcomes:
                     queue.again.extend(self._enter(outcomes))
-                self.summary = replace(self.summary, seconds=time.monotonic() - self._begun)
+                seconds = time.monotonic() - self._begun
+                self.summary = replace(self.summary, seconds=seconds, trouble=self.executor.trouble)
                 self.watcher(self.summary)
 
     def _hand_out(self, queue: _Queue) -> None:

@@ -41,6 +41,8 @@ _LOOK = 1.0
 _CANCELLED = (asyncio.CancelledError, concurrent.futures.CancelledError)
 #: Seconds after which the workers of a running cluster are counted again.
 _RECOUNT = 2.0
+#: Seconds without any worker after which that is said.
+NOBODY = 30.0
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,8 @@ class Executor(Protocol):
     workers: int
     #: Seconds of work that are worth handing out at a time; 0 where handing out costs next to nothing.
     batch_seconds: float
+    #: What keeps tasks waiting, in words.
+    trouble: str = ""
 
     def start(self, work: Work) -> None:
         """Get ready to compute jobs of this work."""
@@ -405,7 +409,7 @@ class Cluster(Executor):
         self.scheduler = scheduler
         self.workers = 1 if workers is None else count("workers", workers, why="somebody must compute")
         self._asked = workers
-        self._counted = -math.inf
+        self._counted, self._since = -math.inf, math.inf
         self._client: Any = None
         self._cluster: Any = None
         self._payload = b""
@@ -415,9 +419,10 @@ class Cluster(Executor):
         dask = _distributed()
         self._payload = pickled(work)
         if self.scheduler is None:
-            # Loopback, and no page: whoever reaches a scheduler can run code on its workers.
+            # Loopback, on any port: whoever reaches a scheduler can run code on its workers.
+            own = "127.0.0.1"
             self._cluster = dask.LocalCluster(
-                n_workers=self._asked, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, silence_logs=50
+                n_workers=self._asked, threads_per_worker=1, host=own, dashboard_address=f"{own}:0", silence_logs=50
             )
         try:
             place = self._cluster if self._cluster is not None else self.scheduler
@@ -438,6 +443,18 @@ class Cluster(Executor):
             self.workers = max(1, sum(self._client.nthreads().values()))
         return max(0, self.workers - len(self._running))
 
+    def _check_workers(self) -> None:
+        """Notice that what was handed out finds nobody to take it; a batch system may yet start workers."""
+        if self._client.nthreads():
+            self._since, self.trouble = math.inf, ""
+        elif self._since == math.inf:
+            self._since = time.monotonic()
+        elif time.monotonic() - self._since > NOBODY:
+            self.trouble = (
+                f"the dask scheduler {self.scheduler or ''} has had no workers for {NOBODY:.0f} s, and tasks wait: "
+                "start `dask worker` with its address, and see whether it is reached (names, firewalls, certificates)"
+            )
+
     def submit(self, jobs: Sequence[Job]) -> None:
         # A key of its own: dask must not take the result of an earlier attempt for this one's. The work goes along
         # with every batch, for what is scattered is lost with the last worker that holds it.
@@ -450,6 +467,7 @@ class Cluster(Executor):
             return []
         with self._client.as_current(), contextlib.suppress(TimeoutError, *_CANCELLED):
             _distributed().wait(list(self._running), timeout=seconds, return_when="FIRST_COMPLETED")
+        self._check_workers()
         if self._client.status != "running":
             raise InvalidSpec(
                 required="the dask scheduler must go on running",

@@ -224,7 +224,7 @@ def _readable(path: Path) -> Iterator[None]:
             required=f"{path} must be a ledger that can be read",
             got=f"{error}",
             why="it says what became of each task",
-            remedy="check who may read it, or restore it; result files alone do not say which task they belong to",
+            remedy="check who may read it, restore it, or make it anew with `learncast sweep rebuild`",
         ) from error
 
 

@@ -79,6 +79,12 @@ class Store:
         whole = hashlib.sha256(content).hexdigest() == row.sha256
         return (content, "") if whole else (b"", "has other content than was written")
 
+    def set_apart(self, path: Path) -> None:
+        """Move a damaged file to quarantine, if it is there."""
+        if path.exists():
+            self.quarantine.mkdir(exist_ok=True)
+            os.replace(path, self.quarantine / path.name)
+
     def result(self, row: Row) -> xr.Dataset:
         """A result, opened only if it is what was written: HDF5 is not made for files that somebody else changed."""
         content, wrong = self.examined(row)
@@ -102,12 +108,29 @@ class Store:
         with self.ledger() as ledger:
             return ledger.meta("study") is not None
 
+    def files(self) -> Iterator[Path]:
+        """Every file under results that is named as a result is."""
+        return (path for path in self.results.glob("*/*.nc") if path == self.path(path.stem))
+
+    def _lost(self) -> InvalidSpec | None:
+        """What to say where the ledger knows no study and results are there: it was emptied, or taken away."""
+        if next(self.files(), None) is None:
+            return None
+        return InvalidSpec(
+            required=f"the ledger of {self.folder} must know the results beside it",
+            got="a ledger without a study",
+            why="it is damaged: it says which task each result belongs to",
+            remedy=f"restore it, or make it anew from the files with `learncast sweep rebuild {self.folder}`",
+        )
+
     def study(self) -> dict[str, Any]:
         """What was swept, as `begin` was told."""
+        if not (self.folder / "ledger.sqlite").is_file() and (lost := self._lost()):
+            raise lost
         with self.ledger() as ledger:
             stored, kind = ledger.meta("study"), ledger.meta("format")
         if stored is None or kind != FORMAT:
-            raise InvalidSpec(
+            raise (None if kind and stored else self._lost()) or InvalidSpec(
                 required=f"{self.folder} must hold a sweep of the format {FORMAT}",
                 got=repr(kind),
                 why="its ledger would be misread",
@@ -122,9 +145,10 @@ class Store:
         """
         with self.ledger(write=True) as ledger:
             stored = ledger.meta("study")
+            if stored is None and (lost := self._lost()):
+                raise lost
             if stored is None:
-                text = json.dumps(study, sort_keys=True, ensure_ascii=False)
-                ledger.fill(tasks, {"study": text, "fingerprint": digest_of(study)})
+                ledger.fill(tasks, described(study))
             elif ledger.meta("fingerprint") != digest_of(study):
                 raise changed(self.folder, json.loads(stored), study)
         page = self.folder / "study.json"
@@ -157,6 +181,11 @@ class Store:
                 return not _take(file, patience=0.0)
         except OSError:
             return False
+
+
+def described(study: dict[str, Any]) -> dict[str, str]:
+    """A study as a ledger keeps it."""
+    return {"study": json.dumps(study, sort_keys=True, ensure_ascii=False), "fingerprint": digest_of(study)}
 
 
 def differences(stored: Any, given: Any, key: str = "") -> list[str]:
@@ -281,6 +310,8 @@ class Damage:
 def verify(store: Place, *, progress: Progress = silent) -> list[Damage]:
     """Read every result again; damaged files go to quarantine and their tasks are open again.
 
+    Of a store that cannot be written to, such as an archive, they are told and stay where they are.
+
     Returns
     -------
     list of Damage
@@ -288,21 +319,28 @@ def verify(store: Place, *, progress: Progress = silent) -> list[Damage]:
     """
     place = Store(store)
     place.study()
+    if not os.access(place.folder, os.W_OK):  # an archive: nobody drives it
+        with place.ledger() as ledger:
+            return [Damage(row.digest, what) for row, what in _damaged(place, ledger, progress)]
     found: list[Damage] = []
     with place.locked(), place.ledger(write=True) as ledger:
-        total, changes = max(ledger.totals()[TaskStatus.done].tasks, 1), []
-        for k, row in enumerate(ledger.rows(TaskStatus.done)):
-            _, what = place.examined(row)
-            if what:
-                found.append(Damage(row.digest, what))
-                path = place.path(row.digest)
-                if path.exists():
-                    place.quarantine.mkdir(exist_ok=True)
-                    os.replace(path, place.quarantine / path.name)
-                changes.append({"position": row.position, **OPEN, "seconds": None, "bytes": None, "sha256": None})
-            progress((k + 1) / total)
+        changes = []
+        for row, what in _damaged(place, ledger, progress):
+            found.append(Damage(row.digest, what))
+            place.set_apart(place.path(row.digest))
+            changes.append({"position": row.position, **OPEN, "seconds": None, "bytes": None, "sha256": None})
         ledger.record(changes)
     return found
+
+
+def _damaged(place: Store, ledger: Ledger, progress: Progress) -> Iterator[tuple[Row, str]]:
+    """Finished tasks whose file is not what was written, and what is wrong with it."""
+    total = max(ledger.totals()[TaskStatus.done].tasks, 1)
+    for k, row in enumerate(ledger.rows(TaskStatus.done)):
+        _, what = place.examined(row)
+        if what:
+            yield row, what
+        progress((k + 1) / total)
 
 
 def prune(store: Place, *, dry_run: bool = False) -> list[Path]:

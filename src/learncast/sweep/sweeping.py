@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
 import inspect
+import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,13 +18,15 @@ from typing import Any
 import numpy as np
 
 from learncast import __version__
-from learncast.errors import InvalidSpec
+from learncast.errors import InvalidSpec, LearncastError
+from learncast.files import draft_of
+from learncast.netcdf import read
 from learncast.sweep.driver import Driver, Summary
 from learncast.sweep.executors import Cluster, Executor, Fate, InProcess, Job, Outcome, Processes, Work
 from learncast.sweep.grid import Grid
-from learncast.sweep.ledger import TaskStatus
+from learncast.sweep.ledger import Ledger, Row, TaskStatus
 from learncast.sweep.spec import Spec, canonical, digest_of, file_hashes, placed
-from learncast.sweep.store import Place, Store
+from learncast.sweep.store import Place, Store, StoreStatus, described, status
 from learncast.validation import one_of
 
 Function = Callable[[Spec], Any]
@@ -181,9 +186,66 @@ def carry_out(sweep: Sweep, store: Place, executor: Executor, *, retry: bool = F
         ) from error
 
 
+def rebuild(store: Place) -> StoreStatus:
+    """Make the ledger of a store anew, from its study and its results, where it was damaged or lost.
+
+    A result that can be read is entered under the task that its name is the hash of; one that cannot goes to
+    quarantine. How long each took, and what had failed, is not known any more.
+    """
+    place = Store(store)
+    page, ledger = place.folder / "study.json", place.folder / "ledger.sqlite"
+    whole = False
+    with contextlib.suppress(LearncastError):
+        whole = bool(place.study())
+    if whole:
+        raise InvalidSpec(
+            required=f"the ledger of {place.folder} must be damaged or lost",
+            got="one that can be read",
+            why="it knows more than could be found out again: times and failures",
+            remedy="check the results with `learncast sweep verify`",
+        )
+    study: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        study = json.loads(page.read_text(encoding="utf-8"))
+    if not study or study.pop("fingerprint", "") != digest_of(study):
+        raise InvalidSpec(
+            required=f"{page} must be the study that the sweep was begun with",
+            got="a file that is missing or was changed",
+            why="it says which tasks there are",
+            remedy="restore it, or run the sweep anew into another folder",
+        )
+    with place.locked(), draft_of(ledger, sole=True) as draft:
+        draft.unlink(missing_ok=True)
+        with Ledger(draft, write=True) as made:
+            made.fill(_sweep_of(study).tasks(), described(study))
+            with Ledger(draft) as reader:
+                made.record(filter(None, (_found_again(place, row) for row in reader.rows(TaskStatus.missing))))
+        for journal in place.folder.glob("ledger.sqlite-*"):
+            journal.unlink()
+    return status(store)
+
+
+def _found_again(place: Store, row: Row) -> dict[str, object] | None:
+    """What to enter of a task whose result is there; what cannot be read is set apart."""
+    path = place.path(row.digest)
+    if not path.is_file():
+        return None
+    content = path.read_bytes()
+    try:
+        read(content)
+    except (LearncastError, OSError, ValueError, KeyError, RuntimeError):
+        place.set_apart(path)
+        return None
+    written = {"seconds": 0.0, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return {"position": row.position, "attempts": 1, "status": TaskStatus.done.code, **written}
+
+
 def stored_sweep(store: Place) -> Sweep:
     """What a store's sweep computes, its function looked up by name."""
-    study = Store(store).study()
+    return _sweep_of(Store(store).study())
+
+
+def _sweep_of(study: dict[str, Any]) -> Sweep:
     module, _, name = study["function"].partition(":")
     try:
         found: Any = import_module(module) if module != "__main__" else None

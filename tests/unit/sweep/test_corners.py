@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import sqlite3
 import sys
 import time
@@ -12,12 +13,14 @@ import time
 import numpy as np
 import pytest
 import xarray as xr
+from typer.testing import CliRunner
 
 from learncast import sweep
+from learncast.cli import app
 from learncast.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
 from learncast.netcdf import packed, read
 from learncast.sweep import ledger
-from learncast.sweep.executors import Fate, InProcess, Outcome, as_dataset
+from learncast.sweep.executors import Cluster, Fate, InProcess, Outcome, as_dataset
 from learncast.sweep.grid import Grid
 
 
@@ -342,3 +345,116 @@ def test_a_sweep_that_is_out_of_time_begins_nothing_more_and_goes_on_when_asked_
     assert alone(slow, grid, tmp_path / "store").complete
     with pytest.raises(InvalidSpec, match="seconds must be a positive number"):
         alone(slow, {"number": [1, 2]}, tmp_path / "other", seconds=0)
+
+
+# --- damaged and finished stores --------------------------------------------------------------------------------------
+
+
+def squared(spec):
+    if spec["number"] in spec.get("bad", []):
+        raise ValueError(f"no square of {spec['number']}")
+    return {"value": spec["number"] ** 2, "noise": spec.rng().normal()}
+
+
+def swept(store, **keywords):
+    return alone(squared, {"number": list(range(6))}, store, **keywords)
+
+
+@pytest.mark.parametrize("damage", ["emptied", "gone", "noise"])
+def test_a_lost_ledger_is_called_so_and_made_anew_from_the_results(tmp_path, damage):
+    store = tmp_path / "store"
+    swept(store)
+    whole = {path: path.read_bytes() for path in (store / "results").rglob("*.nc")}
+    found = sweep.gather(store)
+    bad = sorted(whole)[0]
+    bad.write_bytes(whole[bad][:100])
+    place = store / "ledger.sqlite"
+    for path in store.glob("ledger.sqlite*"):
+        path.unlink()
+    if damage == "emptied":
+        sqlite3.connect(place).close()
+        place.touch()
+    elif damage == "noise":
+        place.write_bytes(os.urandom(5000))
+    for asked in (sweep.status, sweep.verify, swept):
+        with pytest.raises((InvalidSpec, SchemaMismatch), match="sweep rebuild"):
+            asked(store)
+    made = sweep.rebuild(store)
+    assert (made.done, made.missing, made.failed) == (5, 1, 0)
+    assert [path.name for path in (store / "quarantine").iterdir()] == [bad.name]
+    assert sweep.verify(store) == []
+    assert swept(store).computed == 1
+    assert {path: path.read_bytes() for path in (store / "results").rglob("*.nc")} == whole
+    xr.testing.assert_identical(sweep.gather(store), found)
+    with pytest.raises(InvalidSpec, match="must be damaged or lost"):
+        sweep.rebuild(store)
+
+
+def test_a_ledger_is_not_made_for_another_study(tmp_path):
+    swept(tmp_path / "store")
+    for path in (tmp_path / "store").glob("ledger.sqlite*"):
+        path.unlink()
+    page = tmp_path / "store" / "study.json"
+    page.write_text(page.read_text().replace('"base": {}', '"base": {"bad": [1]}'))
+    with pytest.raises(InvalidSpec, match="that the sweep was begun with"):
+        sweep.rebuild(tmp_path / "store")
+    page.unlink()
+    with pytest.raises(InvalidSpec, match="missing or was changed"):
+        sweep.rebuild(tmp_path / "store")
+
+
+def test_an_archive_is_verified_without_a_change(tmp_path, monkeypatch):
+    store = tmp_path / "store"
+    swept(store)
+    bad = next((store / "results").rglob("*.nc"))
+    bad.write_bytes(b"")
+    kept = [path for path in store.rglob("*") if path.is_file()]
+    before = {path: path.read_bytes() for path in kept}
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr("learncast.sweep.store.Store.locked", None)
+    assert [one.digest for one in sweep.verify(store)] == [bad.stem]
+    assert {path: path.read_bytes() for path in kept} == before
+
+
+def test_a_sweep_that_failed_in_part_says_which_cells_and_how_to_try_them_again(tmp_path):
+    swept(tmp_path / "store", base={"bad": [2, 4]})
+    found = CliRunner().invoke(app, ["sweep", "status", str(tmp_path / "store"), "--errors", "0"])
+    assert "finished, 2 failed" in found.output
+    assert "number = 2: ValueError: no square of 2" in found.output
+    assert f"sweep resume {tmp_path / 'store'} --retry" in found.output
+    assert "Traceback" not in found.output
+
+
+class Empty:
+    """A scheduler that has no workers."""
+
+    status = "running"
+
+    def nthreads(self):
+        return {}
+
+
+def test_a_scheduler_without_workers_is_said_after_a_while(monkeypatch):
+    found = Cluster("tcp://nowhere:1")
+    found._client = Empty()
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    for clock[0] in (1.0, 20.0):
+        found._check_workers()
+        assert found.trouble == ""
+    clock[0] = 40.0
+    found._check_workers()
+    assert "has had no workers for 30 s" in found.trouble
+    Empty.nthreads = lambda self: {"tcp://a": 1}
+    found._check_workers()
+    assert found.trouble == ""
+
+
+@pytest.mark.slow
+def test_a_local_cluster_takes_any_free_port(tmp_path):
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("0.0.0.0", 8787))
+        taken.listen()
+        made = sweep.run(squared, {"number": [1, 2]}, store=tmp_path / "store", executor=Cluster(workers=1))
+    assert made.complete
