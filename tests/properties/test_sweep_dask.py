@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -21,13 +22,17 @@ import dask
 
 from learncast.sweep.executors import Cluster
 
+#: Who shows a certificate.
+WHO = ("scheduler", "worker", "client")
+
 
 class BatchSystem:
     """A dask scheduler with workers, all processes of their own on the loopback; a dead worker is replaced."""
 
-    def __init__(self, witness, workers: int) -> None:
+    def __init__(self, witness, workers: int, *, protocol: str = "tcp", settings: dict[str, str] | None = None) -> None:
         self.folder: Path = witness.folder
-        self._environment = {**witness.environment(), "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
+        quiet = {"DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
+        self._environment, self._protocol = {**witness.environment(), **quiet, **(settings or {})}, protocol
         self._one_at_a_time = threading.Lock()
         self._book = self.folder / "scheduler.json"
         self._scheduler = self._start("scheduler", "--port", "0")
@@ -54,7 +59,7 @@ class BatchSystem:
         command = [sys.executable, "-m", f"distributed.cli.dask_{kind}", "--scheduler-file", str(self._book)]
         with (self.folder / f"{kind}.log").open("ab") as log:
             return subprocess.Popen(
-                [*command, "--host", "127.0.0.1", "--no-dashboard", *words],
+                [*command, "--host", "127.0.0.1", "--protocol", self._protocol, "--no-dashboard", *words],
                 env=self._environment,
                 stdout=log,
                 stderr=log,
@@ -164,3 +169,31 @@ def test_an_address_that_is_none_is_said(tmp_path):
 def nothing(spec):
     """A number."""
     return 1.0
+
+
+@pytest.mark.slow
+def test_a_scheduler_behind_certificates_is_reached_with_them_alone(witness):
+    """Certificates made here, as the how-to on scale says; dask reads where they are from its own settings."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificates of this test, and is not there")
+    key, certificate = witness.folder / "key.pem", witness.folder / "cert.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    subprocess.run([*words, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    tls = {"ca-file": str(certificate), **{who: {"cert": str(certificate), "key": str(key)} for who in WHO}}
+    places = {f"distributed.comm.tls.{who}": place for who, place in tls.items()}
+    settings = {"DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True", "DASK_DISTRIBUTED__COMM__TLS": repr(tls)}
+    system, grid = BatchSystem(witness, 1, protocol="tls", settings=settings), {"centre": list(range(5))}
+    base = {"pause": 0.0}
+    try:
+        assert system.address.startswith("tls://")
+        expected, store = witness.undisturbed(grid, base), witness.folder / "store"
+        with pytest.raises(InvalidSpec, match="scheduler must answer at tls://"):
+            sweep.run(
+                witness.function, grid, base=base, store=witness.folder / "refused", executor=Cluster(system.address)
+            )
+        with dask.config.set({**places, "distributed.comm.require-encryption": True}):
+            made = sweep.run(witness.function, grid, base=base, store=store, executor=Cluster(system.address))
+    finally:
+        system.end()
+    assert made.complete
+    assert witness.results(store) == expected

@@ -428,12 +428,13 @@ class Cluster(Executor):
             place = self._cluster if self._cluster is not None else self.scheduler
             # Not the default one: a client that failed would stay that for whatever else uses dask in this process.
             self._client = _client(dask, place)
-        except (OSError, ValueError) as error:  # nobody there, or no address at all
+        except (OSError, ValueError, TypeError) as error:  # nobody there, no address at all, or no certificates
             raise InvalidSpec(
                 required=f"a dask scheduler must answer at {self.scheduler}",
                 got=str(error),
                 why="it hands out the tasks",
-                remedy="start `dask scheduler` and `dask worker`, and give its address like tcp://host:8786",
+                remedy="start `dask scheduler` and `dask worker`, and give its address like tcp://host:8786; "
+                "behind TLS, give dask its certificates too (distributed.comm.tls)",
             ) from error
 
     def idle(self) -> int:
@@ -467,7 +468,6 @@ class Cluster(Executor):
             return []
         with self._client.as_current(), contextlib.suppress(TimeoutError, *_CANCELLED):
             _distributed().wait(list(self._running), timeout=seconds, return_when="FIRST_COMPLETED")
-        self._check_workers()
         if self._client.status != "running":
             raise InvalidSpec(
                 required="the dask scheduler must go on running",
@@ -478,6 +478,9 @@ class Cluster(Executor):
         found: list[Outcome] = []
         for future in [future for future in self._running if future.done()]:
             found += _returned(future, self._running.pop(future))
+        if not found:
+            with contextlib.suppress(OSError):  # the scheduler is gone, which the next wait says
+                self._check_workers()
         return found
 
     def withdraw(self) -> list[Outcome]:
