@@ -1,0 +1,133 @@
+"""Killed and interrupted at random moments, every command that writes leaves all old files or all new ones."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import learncast as lc
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+#: Moments at which each command is stopped by each signal.
+MOMENTS = 20
+
+
+def command(*words: str | Path) -> list[str]:
+    return [sys.executable, "-m", "learncast", *map(str, words)]
+
+
+def studies(folder: Path) -> tuple[Path, Path]:
+    """Two versions of one study, whose files can be told apart by what they say."""
+    text = (EXAMPLES / "two_integration_tasks.toml").read_text(encoding="utf-8")
+    found = folder / "old.toml", folder / "new.toml"
+    for path, accuracy in zip(found, ("0.9", "0.95"), strict=True):
+        lines = [f"accuracy = {accuracy}" if line.startswith("accuracy") else line for line in text.splitlines()]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return found
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def stopped(call: list[str], number: signal.Signals, after: float) -> tuple[int, str]:
+    """Start, stop after so many seconds, and wait."""
+    process = subprocess.Popen(
+        call,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # A shell's background jobs are born deaf to the key, and so are their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        with_time = time.monotonic() + after
+        while process.poll() is None and time.monotonic() < with_time:
+            time.sleep(0.005)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    return process.returncode, errors
+
+
+def whole_or_old(folder: Path, ask: Callable[[Path], list[str]], *, moments: int) -> None:
+    """Stop a question whose answer replaces another one's, at random moments of all that it takes."""
+    old, new = studies(folder)
+    out = folder / "out"
+    subprocess.run([*ask(old), "--out", out], check=True, capture_output=True)
+    before = content(out)
+    begun = time.monotonic()
+    subprocess.run([*ask(new), "--out", folder / "model"], check=True, capture_output=True)
+    length, expected = time.monotonic() - begun, content(folder / "model")
+    assert before.keys() == expected.keys()
+    assert all(before[name] != expected[name] for name in before)
+    rng = random.Random(5)
+    for number in (signal.SIGINT, signal.SIGKILL):
+        for _ in range(moments):
+            # Most of the time goes into starting and computing; files are written in the last tenth.
+            share = rng.choice([rng.uniform(0, 1.1), rng.uniform(0.85, 1.1)])
+            code, errors = stopped([*ask(new), "--out", str(out)], number, share * length)
+            assert content(out) in (before, expected)
+            assert "Traceback" not in errors
+            if number is signal.SIGINT:
+                assert code in (0, 130, -signal.SIGINT), errors
+            if content(out) == expected:
+                subprocess.run([*ask(old), "--out", out], check=True, capture_output=True)
+    subprocess.run([*ask(new), "--out", out], check=True, capture_output=True)
+    assert content(out) == expected
+    assert not list(folder.glob(".*.part"))  # what the dead left is gone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plan", "forecast"])
+def test_answers_are_replaced_whole(tmp_path, name):
+    whole_or_old(tmp_path, lambda study: command(name, study), moments=MOMENTS)
+
+
+@pytest.mark.slow
+def test_checked_answers_are_replaced_whole(tmp_path):
+    whole_or_old(tmp_path, lambda study: command("check", study, "--seeds", "3"), moments=MOMENTS // 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_checkpointed_training_goes_on_to_the_same_end(tmp_path, number):
+    """Stopped twenty times, training from a checkpoint ends as if it had never been."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN, encoding="utf-8")
+    subprocess.run([sys.executable, script, tmp_path / "straight"], check=True, capture_output=True)
+    rng, ended = random.Random(7), False
+    for _ in range(MOMENTS):
+        code, errors = stopped([sys.executable, str(script), str(tmp_path / "stopped")], number, rng.uniform(1.0, 4.0))
+        ended = code == 0
+        assert "safetensors" not in errors  # no half-written checkpoint
+    if not ended:
+        subprocess.run([sys.executable, script, tmp_path / "stopped"], check=True, capture_output=True)
+    straight, again = (lc.simulate.TrainingRun.load(tmp_path / f"{name}.nc") for name in ("straight", "stopped"))
+    assert straight.dataset.identical(again.dataset)
+
+
+TRAIN = """
+import sys
+import learncast as lc
+task = lc.tasks.integration(steps=20)
+network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=8)
+training = lc.simulate.Training(learning_rate=1e-4, steps=6000, batch=64, seed=3)
+run = lc.simulate.train(task, network, training, checkpoint=sys.argv[1] + ".safetensors", checkpoint_every=50)
+run.save(sys.argv[1] + ".nc")
+"""
