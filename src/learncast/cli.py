@@ -139,6 +139,60 @@ def plan(
 
 @command(app)
 @partial(taking, Delivery)
+def advise(
+    study: Annotated[
+        Path | None,
+        typer.Argument(metavar="[STUDY]", help="Study of a model and its trials (TOML).", show_default=False),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.py:FUNCTION", help="Your own: it returns advise's keywords; FILE.py is executed."),
+    ] = None,
+    pilot: Annotated[bool, typer.Option("--pilot", help="Race the shortlist on the real model.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="Most seeds of that race.")] = None,
+    budget: Annotated[int | None, typer.Option(help="Gradient steps it may take altogether.")] = None,
+    *,
+    delivery: Delivery,
+) -> None:
+    """Which pretraining gets the network that I train to my goal soonest?"""
+    if (study is None) == (model is None):
+        raise InvalidSpec(
+            required="either STUDY or --model must be given",
+            got="both" if model is not None else "neither",
+            why="one model is advised on",
+            remedy="run `learncast advise study.toml`, or give --model FILE.py:FUNCTION",
+        )
+    if not pilot and (seeds is not None or budget is not None):
+        raise InvalidSpec(
+            required="--seeds and --budget belong to --pilot",
+            got="no --pilot",
+            why="they would be ignored",
+            remedy="add --pilot",
+        )
+    if study is not None:
+        from learncast.study.advice_study import AdviceStudySection
+        from learncast.study.study_file import Given
+
+        with allowing(delivery.most_bytes):
+            given = Given.read(AdviceStudySection, study)
+    torch_package("for advice")
+    from learncast.answers.advise import advised, stored_advice
+    from learncast.study import AdviceStudy
+
+    options: dict[str, Any] = {"pilot": pilot or None, "seeds": seeds, "budget": budget}
+
+    def answered(progress: Progress) -> Answer:
+        if study is not None:
+            return advised(AdviceStudy(*given), options=options, progress=progress)
+        assert model is not None
+        print(f"learncast: executing {model.rpartition(':')[0] or model}, with all your rights", file=sys.stderr)
+        return stored_advice(model, options=options, progress=progress)
+
+    delivery.deliver("weighing plans", answered)
+
+
+@command(app)
+@partial(taking, Delivery)
 def phase(
     study: StudyFile,
     vary: Annotated[str, typer.Option(help="Keyword of the target's family, e.g. target_strength.")],

@@ -149,7 +149,7 @@ SCHEMA: dict[str, tuple[tuple[str, ...], str, str]] = {
     "excess_loss": (("time",), "loss above the least", "target^2"),
     "target_loss": (("time",), "loss of the target task", "target^2"),
     "target_excess_loss": (("time",), "loss of the target task above its least", "target^2"),
-    "goal": (("time",), "measure of the stage's goal", "1"),
+    "goal": (("time",), "measure of the last stage's goal", "1"),
     "batch_loss": (("time",), "half mean squared error of the batch trained on", "target^2"),
     "input_weight": (("time", "mode"), "input weight a of each mode", "1"),
     "output_weight": (("time", "mode"), "output weight c of each mode", "1"),

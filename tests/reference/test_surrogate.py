@@ -233,3 +233,56 @@ def test_model_without_biases_cannot_answer_a_constant():
     affine = np.c_[rows, np.ones(len(x))]
     missed = y - affine @ np.linalg.lstsq(affine, y, rcond=None)[0]
     assert Moments.of(task, means=means).least == pytest.approx((missed**2).sum() / (2 * len(x)), rel=1e-9)
+
+
+@pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear", "softplus", "sigmoid"])
+def test_rate_network_is_linearised_about_rest(nonlinearity):
+    """Loss and gradient against a loop over steps, differentiated by autograd."""
+    model = simulate.gated_module(
+        "rate", inputs=INPUTS, hidden_size=UNITS, outputs=OUTPUTS, seed=3, alpha=0.3, nonlinearity=nonlinearity
+    ).double()
+    surrogate = linear_surrogate(model)
+    x, y = trials(False)
+    moments = MomentStack.of([moments_of(x, y)])
+    moving = {name: value.requires_grad_() for name, value in surrogate.stacked(1).items()}
+    filters = surrogate.system(moving).filters(moments.lags).flatten(2)
+    loss, slope = moments.loss_and_slope(filters.detach())
+    filters.backward(slope)
+    f = {"softplus": nn.functional.softplus, "linear": lambda a: a, "relu": lambda a: a}.get(
+        nonlinearity, getattr(torch, nonlinearity, None)
+    )
+    zero = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    level = f(zero)
+    bend, level = torch.autograd.grad(level, zero)[0].item(), level.detach()
+    p = {name: value.detach().clone().requires_grad_() for name, value in model.named_parameters()}
+    h = torch.zeros(len(x), UNITS, dtype=torch.float64)
+    for t in range(STEPS):
+        current = h @ p["layer.recurrent.weights"].T + torch.tensor(x[:, t]) @ p["layer.input_weights"].T
+        h = 0.7 * h + 0.3 * (level.item() + bend * (current + p["layer.bias"]))
+    answer = h @ p["readout.weight"].T + p["readout.bias"]
+    expected = (answer - torch.tensor(y)).pow(2).sum() / (2 * len(x))
+    expected.backward()
+    assert float(loss[0]) == pytest.approx(float(expected.detach()), rel=1e-10)
+    for name, value in moving.items():
+        torch.testing.assert_close(value.grad[0], p[name].grad, rtol=1e-8, atol=1e-10)
+
+
+def test_moments_of_trials_that_count_in_part_are_plain_sums():
+    from learncast.advice.surrogate import written_out
+
+    x, y = trials(True)
+    counted = np.random.default_rng(0).integers(0, 2, y.shape[:2]).astype(float)
+    rows, wanted = (part.numpy() for part in written_out(torch.tensor(x), torch.tensor(y), STEPS))
+    weights = counted.reshape(-1, 1)
+    whole = Moments.of_rows([(rows, wanted, None)], trials=len(x), lags=STEPS, inputs=INPUTS)
+    reference = moments_of(x, y)
+    np.testing.assert_allclose(whole.square, reference.square, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(whole.cross, reference.cross, rtol=1e-10, atol=1e-12)
+    assert whole.least == pytest.approx(reference.least, rel=1e-10)
+    part = Moments.of_rows([(rows, wanted, weights)], trials=len(x), lags=STEPS, inputs=INPUTS)
+    filters = np.random.default_rng(1).standard_normal(part.cross.shape)
+    direct = float((weights * (rows @ filters.T - wanted) ** 2).sum()) / (2 * len(x))
+    stack = MomentStack.of([part])
+    assert float(stack.loss_and_slope(torch.tensor(filters)[None])[0][0]) == pytest.approx(direct, rel=1e-10)
+    best = float((weights * (rows @ part.best.T - wanted) ** 2).sum()) / (2 * len(x))
+    assert best == pytest.approx(part.least, rel=1e-8)

@@ -25,7 +25,7 @@ DIRECT = "no pretraining"
 
 def plan_name(task: str, stop: float, *, restart: bool = False) -> str:
     """Name of the plan that begins with a task and leaves it at an accuracy."""
-    return f"{task} itself to {stop:.0%}, optimiser restarted" if restart else f"{task} to {stop:.0%}"
+    return f"{task} itself to {stop:.0%}, restarted" if restart else f"{task} to {stop:.0%}"
 
 
 #: What may be promised.

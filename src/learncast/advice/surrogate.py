@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import count
+from math import log
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from learncast.advice.update_rule import Make
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.progress import Progress, silent
 from learncast.simulate.borrowed import at_rest
+from learncast.simulate.cells import FullRecurrence, RateRNN, SteppedCell
 from learncast.simulate.losses import Answered
 from learncast.simulate.sources import Batch, Source
 from learncast.validation import FloatArray
@@ -26,7 +28,15 @@ Parameters = dict[str, Tensor]
 #: Of a layer: drive (copies, states, inputs + 1), recurrence and the output of each state (copies, states).
 Layer = tuple[Tensor, Tensor, Tensor]
 #: Recurrent layers of torch that are known.
-LAYERS = {nn.RNN: "rnn", nn.GRU: "gru", nn.LSTM: "lstm"}
+LAYERS: dict[type[nn.Module], str] = {nn.RNN: "rnn", nn.GRU: "gru", nn.LSTM: "lstm", RateRNN: "rate"}
+#: Value and slope at 0 of a rate network's units; a ReLU counts as if it were on.
+AT_REST = {
+    "tanh": (0.0, 1.0),
+    "relu": (0.0, 1.0),
+    "linear": (0.0, 1.0),
+    "softplus": (log(2.0), 0.5),
+    "sigmoid": (0.5, 0.25),
+}
 #: Largest difference, as a share of the answers, between the model and its layer read out linearly (float32 round-off).
 SAME = 1e-5
 #: Numbers of a batch, written out lag by lag, that are held at a time.
@@ -70,6 +80,7 @@ class LinearSurrogate:
     - nn.RNN: h <- W x + U h + b
     - nn.GRU: h <- z h + (1 - z) (W x + b + r (U h + b')), with z and r the gates' values at x = h = 0
     - nn.LSTM: c <- f c + i (W x + U h + b), h = o c, with i, f, o the gates' values at x = h = 0
+    - RateRNN: h <- (1 - a) h + a (f(0) + f'(0) (W h + U x + b))
 
     Several layers are put one behind the other. What learns are the model's parameters, so that an optimiser acts on
     them as it does in the model: candidate and readout weights, their biases, and the gates' biases. The gates'
@@ -78,7 +89,7 @@ class LinearSurrogate:
     Attributes
     ----------
     kind : str
-        "tanh", "relu", "gru" or "lstm".
+        "tanh", "relu", "gru", "lstm", or what else the units of a rate network do.
     every_step : bool
         Whether the model answers at every step or at the end.
     parameters : dict of tensors
@@ -97,6 +108,7 @@ class LinearSurrogate:
     learns: tuple[str, ...]
     layer_name: str
     readout_name: str
+    leak: float | None = None
 
     @property
     def has_biases(self) -> bool:
@@ -118,6 +130,8 @@ class LinearSurrogate:
 
     def _layer(self, parameters: Mapping[str, Tensor], index: int) -> Layer:
         stem = self.layer_name
+        if self.leak is not None:
+            return self._leaky(parameters)
         W, U = (parameters[f"{stem}weight_{side}_l{index}"] for side in ("ih", "hh"))
         zero = W.new_zeros(W.shape[:2])
         b, b2 = (parameters.get(f"{stem}bias_{side}_l{index}", zero) for side in ("ih", "hh"))
@@ -138,6 +152,14 @@ class LinearSurrogate:
             return drive, recurrence, o
         return torch.cat([W, total], dim=2), U, W.new_ones(W.shape[:2])
 
+    def _leaky(self, parameters: Mapping[str, Tensor]) -> Layer:
+        """The one layer of a rate network."""
+        stem, a, (level, slope) = self.layer_name, float(self.leak or 1.0), AT_REST[self.kind]
+        W, U, b = (parameters[f"{stem}{name}"] for name in ("recurrent.weights", "input_weights", "bias"))
+        drive = a * torch.cat([slope * U, (level + slope * b)[:, :, None]], dim=2)
+        own = torch.eye(W.shape[-1], dtype=W.dtype)
+        return drive, (1.0 - a) * own + a * slope * W, torch.ones_like(b)
+
 
 def linear_surrogate(module: nn.Module, *, steps: int = 5) -> LinearSurrogate:
     """Find the linear surrogate of a model.
@@ -154,40 +176,46 @@ def linear_surrogate(module: nn.Module, *, steps: int = 5) -> LinearSurrogate:
     readout_name, readout = _readout(module, layer)
     _check_finite(module)
     parts = ((layer_name, layer), (readout_name, readout))
-    own = {f"{stem}{name}": value for stem, part in parts for name, value in part.named_parameters(recurse=False)}
     kind = LAYERS[type(layer)]
+    named = ((stem, part.named_parameters(recurse=kind == "rate")) for stem, part in parts)
+    own = {f"{stem}{name}": value for stem, these in named for name, value in these}
     return LinearSurrogate(
-        kind=str(layer.nonlinearity) if kind == "rnn" else kind,
+        kind=str(layer.nonlinearity) if kind in ("rnn", "rate") else kind,
         inputs=layer.input_size,
         outputs=readout.out_features,
         hidden_size=layer.hidden_size,
-        layers=layer.num_layers,
+        layers=getattr(layer, "num_layers", 1),
         every_step=_read_out_when(module, layer, readout, steps),
         parameters={name: value.detach().to(torch.float64).clone() for name, value in own.items()},
         learns=tuple(name for name, value in own.items() if value.requires_grad),
         layer_name=layer_name,
         readout_name=readout_name,
+        leak=layer.alpha if kind == "rate" else None,
     )
 
 
 def _recurrent(module: nn.Module) -> tuple[str, Any]:
     if not isinstance(module, nn.Module):
         raise _unsupported("a torch.nn.Module", type(module).__name__, "pass the model itself")
-    kinds = (nn.RNNBase, nn.RNNCellBase)
+    kinds = (nn.RNNBase, nn.RNNCellBase, SteppedCell)
     found = [(name, part) for name, part in module.named_modules() if isinstance(part, kinds)]
     if len(found) != 1 or type(found[0][1]) not in LAYERS:
         got = ", ".join(f"{name or 'the model itself'} ({type(part).__name__})" for name, part in found)
         raise _unsupported(
-            "a model with exactly one recurrent layer, nn.RNN, nn.GRU or nn.LSTM",
+            "a model with exactly one recurrent layer, nn.RNN, nn.GRU, nn.LSTM or simulate.RateRNN",
             got or "a model without a recurrent layer",
             "use one of these with a linear readout",
         )
     name, layer = found[0]
-    if layer.bidirectional:
+    if isinstance(layer, RateRNN):
+        if not isinstance(layer.recurrent, FullRecurrence):
+            got = type(layer.recurrent).__name__
+            raise _unsupported("a rate network without constraints", got, 'use recurrence="full"')
+    elif layer.bidirectional:
         raise _unsupported("a layer that runs in one direction", "a bidirectional one", "use bidirectional=False")
     if getattr(layer, "proj_size", 0):
         raise _unsupported("a layer without projection", f"proj_size={layer.proj_size}", "use proj_size=0")
-    if "weight_hh_l0" not in dict(layer.named_parameters(recurse=False)):
+    if isinstance(layer, nn.RNNBase) and "weight_hh_l0" not in dict(layer.named_parameters(recurse=False)):
         raise _unsupported("a layer that owns its weights", "reparametrised weights", "make them permanent first")
     if any(value.device.type != "cpu" for value in module.parameters()):
         raise _unsupported("a model on the CPU", "one on another device", "pass copy.deepcopy(model).cpu()")
@@ -220,7 +248,7 @@ def _check_finite(module: nn.Module) -> None:
 def _read_out_when(module: nn.Module, layer: Any, readout: nn.Linear, steps: int) -> bool:
     """Whether the model answers at every step; refused when it is more than its layer read out linearly."""
     generator = torch.Generator().manual_seed(0)
-    weight = layer.weight_ih_l0
+    weight = next(layer.parameters())
     # Loud inputs: where answers are small, whatever bends them is nearly straight.
     x = 10.0 * torch.randn(3, steps, layer.input_size, generator=generator, dtype=torch.float64).to(weight)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -391,6 +391,65 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -
         text = "never learned" if not np.isfinite(direct) else "no gain" if not value > 0 else f"saves {value:.0f}"
         ax.annotate(text, (total[row], row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
     return label(ax, x="steps to the target's accuracy", y="", title=title)
+
+
+def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -> Axes:
+    """Forecast time of each plan relative to training directly, best first.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        `Advice.dataset`: ``score`` and ``within_cap`` over plan.
+    ax : Axes
+    most : int
+        Show this many, the best.
+    title : str
+    """
+    few = dataset.isel(plan=slice(0, most))
+    rows, allowed = np.arange(few.sizes["plan"]), few["within_cap"].values.astype(bool)
+    ax.barh(rows, few["score"], color=[STAGED if one else "lightgrey" for one in allowed])
+    ax.axvline(1.0, color="black", linewidth=1, linestyle="--")
+    ax.annotate(
+        "training directly", (1.0, 1.0), xycoords=("data", "axes fraction"), fontsize=8, ha="center", va="bottom"
+    )
+    ax.set_yticks(rows, [shortened(str(name), 44) for name in few["plan"].values])
+    ax.invert_yaxis()
+    text: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8}
+    text["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+    for row, value in zip(rows, few["score"].values, strict=True):
+        ax.annotate(f"{value:.2f}", (value, row), xytext=(4, 0), **text)
+    return label(ax, x="forecast time relative to training directly", y="", title=title)
+
+
+def goal_curves(
+    runs: Mapping[str, Any], ax: Axes, *, level: float | None = None, chance: float = np.nan, title: str = ""
+) -> Axes:
+    """What each training run reached of its goal, step by step; dashed before its last stage.
+
+    Parameters
+    ----------
+    runs : mapping from names to TrainingRun or Dataset
+        With ``goal`` over time, and ``stage``.
+    ax : Axes
+    level : float, optional
+        What is to be reached.
+    chance : float
+        What an answer reaches that does not look at its inputs.
+    title : str
+    """
+    for k, (name, run) in enumerate(runs.items()):
+        last = int(run["stage"].max())
+        for stage in np.unique(run["stage"].values):
+            # A stage goes on from where the one before it ended.
+            part = run["goal"].where((run["stage"] == stage) | (run["stage"].shift(time=-1) == stage), drop=True)
+            style: dict[str, Any] = {"linestyle": "-" if stage == last else "--", "linewidth": 1.6}
+            ax.plot(part["time"], part, color=COLOURS[k], label=name if stage == last else None, **style)
+    for height, text in ((level, "goal"), (chance, "chance")):
+        if height is not None and np.isfinite(height):
+            ax.axhline(height, color="grey", linewidth=0.8, linestyle=":")
+            name_line(ax, height, text)
+    ax.legend(frameon=False, fontsize=8)
+    return label(ax, x="gradient steps", y="measure of the goal", title=title)
 
 
 def training_over_theory(

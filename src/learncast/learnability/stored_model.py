@@ -45,6 +45,16 @@ def built_model(place: str) -> StoredModel:
         ``file.py:function``. The function takes nothing and returns the model, or the model followed by its optimiser
         and, after that, its loss.
     """
+    found = executed(place)
+    parts = found if isinstance(found, tuple) else (found,)
+    if not parts or not isinstance(parts[0], nn.Module) or len(parts) > 3:
+        got = f"{', '.join(type(part).__name__ for part in parts) or 'nothing'}"
+        raise _unbuilt(place, got, "return a torch.nn.Module, or (model, optimizer) or (model, optimizer, loss)")
+    return StoredModel(*parts)
+
+
+def executed(place: str) -> Any:
+    """What the function returns that ``file.py:function`` names; the file runs with all rights of who asks."""
     path, name = located(place)
     spec: Any = importlib.util.spec_from_file_location(f"_learncast_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
@@ -61,11 +71,7 @@ def built_model(place: str) -> StoredModel:
         raise _unbuilt(place, f"{type(error).__name__}: {error}", "correct the file") from error
     finally:
         sys.path.remove(str(path.parent.resolve()))
-    parts = found if isinstance(found, tuple) else (found,)
-    if not parts or not isinstance(parts[0], nn.Module) or len(parts) > 3:
-        got = f"{', '.join(type(part).__name__ for part in parts) or 'nothing'}"
-        raise _unbuilt(place, got, "return a torch.nn.Module, or (model, optimizer) or (model, optimizer, loss)")
-    return StoredModel(*parts)
+    return found
 
 
 def located(place: str) -> tuple[Path, str]:

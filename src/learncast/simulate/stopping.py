@@ -117,20 +117,20 @@ class GoalWatch:
     ----------
     latest : float
         The goal's measure at the last look; nan before the first.
-    learned : int
-        Step at which the goal was met; -1 before.
+    looked, learned : int
+        Steps of the last look, and at which the goal was met; -1 before.
     """
 
     def __init__(self, rule: Goal | Learned) -> None:
         self.goal: Goal = rule.goal if isinstance(rule, Learned) else rule
         self.times = rule.times if isinstance(rule, Learned) else 1.0
-        self.latest, self.learned = np.nan, -1
+        self.latest, self.looked, self.learned = np.nan, -1, -1
         self._recent: deque[float] = deque(maxlen=self.goal.looks)
 
     def settled(self, step: int, look: Callable[[], float]) -> bool:
         """Look where it is due, and say whether the stage is over at this step."""
         if self.learned < 0 and step % self.goal.every == 0:
-            self.latest = look()
+            self.latest, self.looked = look(), step
             self._recent.append(self.latest)
             if len(self._recent) == self.goal.looks and self.goal.met(float(np.mean(self._recent))):
                 self.learned = step

@@ -249,6 +249,20 @@ class _Loop:
             if not np.isnan(value):
                 self.writer.add_scalar(name, value, step)
 
+    def _aimed(self) -> Judge:
+        """What tells the measure of the last stage's goal on its own task, whatever stage is trained."""
+        last, leg = _watch(self.legs[-1].rule), self.legs[-1]
+        if not isinstance(last, GoalWatch):
+            return lambda: np.nan
+        look, own = self.learner.look(last.goal, leg.source), self.watch
+
+        def measured() -> float:
+            # The stage itself may have looked at this very step.
+            fresh = self.stage == len(self.legs) - 1 and isinstance(own, GoalWatch) and own.looked == self.step
+            return own.latest if fresh and isinstance(own, GoalWatch) else look()
+
+        return measured
+
     def _goal(self) -> Aim:
         """The goal of the stage, found once: a first pass is not repeated after a stop."""
         if len(self.goals) == self.stage:
@@ -305,7 +319,7 @@ class _Loop:
         source, rule, limit, _ = self.legs[self.stage]
         judge = learner.judge(source)
         look = learner.look(self.watch.goal, source) if isinstance(self.watch, GoalWatch) else judge
-        wants_loss = "loss" in settings.record
+        wants_loss, aim = "loss" in settings.record, self._aimed()
         begun = sum(self.done[: self.stage])
         while True:
             strength = learner.strength
@@ -315,7 +329,7 @@ class _Loop:
             # The moment between two stages belongs to the first.
             if noted and not (self.stage and self.step == 0):
                 loss = judge() if wants_loss else np.nan
-                reached = self.watch.latest if isinstance(self.watch, GoalWatch) else np.nan
+                reached = aim() if "goal" in settings.record else np.nan
                 self.history.add(begun + self.step, self.stage, loss, np.nan, strength, reached)
                 if self.writer is not None:
                     self._write(begun + self.step, loss, reached)

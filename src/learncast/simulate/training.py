@@ -64,7 +64,7 @@ class Training:
     record : tuple of {"loss", "strength", "batch_loss", "goal"}
         ``loss`` is that on the task itself: exact for linear networks and half the squared error, on the recorded
         trials where there are such, on `evaluation` held-out trials otherwise. ``strength`` is that of each mode, where
-        the network is described by its weights. ``goal`` is the measure of the stage's own goal at its last look.
+        the network is described by its weights. ``goal`` is the measure of the last stage's goal on its own task.
     every : int
         Steps between records.
     evaluation : int

@@ -168,19 +168,7 @@ class Study(StudyFile[StudySection]):
 
     def _task(self, section: TaskSection, name: str, key: str) -> Task:
         with located(self.source, key):
-            if isinstance(section, DataSection):
-                options = section.model_dump(exclude={"data", "name", "reversed", *RULES}, exclude_none=True)
-                task = from_file(self.folder / section.data, name=name, **options)
-            elif isinstance(section, StaticSection):
-                task = static(section.cross_correlation, section.input_correlation, name=name)
-            elif isinstance(section, HierarchySection):
-                task = _tree(section, name)
-            elif isinstance(section, SensorySection):
-                task = _sensory(section, name)
-            else:
-                keywords = section.model_dump(exclude={"family", "name", *RULES})
-                return FAMILIES[section.family].build(**keywords, name=name)
-            return reversed(task, name=name) if section.reversed else task
+            return task_of(section, name, self.folder)
 
     def _network(self, section: NetworkSection) -> LinearRNN | TwoLayer:
         task = self._target if self._target is not None else self.sequence[0][0]
@@ -203,6 +191,23 @@ class Study(StudyFile[StudySection]):
             return LinearRNN.random(section.hidden_size, task.inputs, task.outputs, **drawn)
         aligned = section.model_dump(include={"recurrence", "initial", "output_initial", "hidden_size"})
         return LinearRNN.aligned(**aligned, task=task)
+
+
+def task_of(section: TaskSection, name: str, folder: Path) -> Task:
+    """Build the task of a section; files it names are looked for in `folder`."""
+    if isinstance(section, DataSection):
+        options = section.model_dump(exclude={"data", "name", "reversed", *RULES}, exclude_none=True)
+        task = from_file(folder / section.data, name=name, **options)
+    elif isinstance(section, StaticSection):
+        task = static(section.cross_correlation, section.input_correlation, name=name)
+    elif isinstance(section, HierarchySection):
+        task = _tree(section, name)
+    elif isinstance(section, SensorySection):
+        task = _sensory(section, name)
+    else:
+        keywords = section.model_dump(exclude={"family", "name", *RULES})
+        return FAMILIES[section.family].build(**keywords, name=name)
+    return reversed(task, name=name) if section.reversed else task
 
 
 def _sensory(section: SensorySection, name: str) -> Task:

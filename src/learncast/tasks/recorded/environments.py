@@ -62,7 +62,7 @@ def from_environment(
     seed = count("seed", seed, least=0, why="it numbers a random stream")
     one_of("at", at, ("every_step", "end"), why="targets come at one of these times")
     steps = None if steps is None else count("steps", steps, why="a trial has at least one step")
-    origin = EnvironmentTrials(_made(environment, options), steps, at, name)
+    origin = EnvironmentTrials(made_environment(environment, options), steps, at, name)
     drawn = origin.trials(trials, seed)
     length = max(len(x) for x, _ in drawn) if steps is None else steps
     inputs = np.stack([_aligned(x, length) for x, _ in drawn])
@@ -110,7 +110,7 @@ class EnvironmentTrials:
     called: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "environment", _made(self.environment, None))
+        object.__setattr__(self, "environment", made_environment(self.environment, None))
 
     @property
     def name(self) -> str:
@@ -150,7 +150,7 @@ class EnvironmentTrials:
         return inputs, targets, mask
 
 
-def _made(environment: Any, options: Mapping[str, Any] | None) -> Any:
+def made_environment(environment: Any, options: Mapping[str, Any] | None) -> Any:
     """The environment of an id, or the one given."""
     if not isinstance(environment, str):
         if options:

@@ -67,7 +67,7 @@ def from_file(
     if layout:
         kinds = f"a table ({' or '.join(SUFFIXES)})"
         raise _misplaced(", ".join(layout), kinds, path, "a file of arrays names its inputs and targets itself")
-    found = _beside(arrays, named) if path.suffix.lower() == ".npy" else _within(arrays, named)
+    found = _beside(arrays, named) if path.suffix.lower() == ".npy" else trial_arrays(arrays, named)
     if "inputs" in found and ("targets" in found or "labels" in found):
         return _from_arrays(found, classes, options)
     statistics = ("input_covariance", "cross_covariance")
@@ -82,7 +82,7 @@ def from_file(
     )
 
 
-def _within(arrays: ArrayFile, named: dict[str, Any]) -> dict[str, Any]:
+def trial_arrays(arrays: ArrayFile, named: dict[str, Any]) -> dict[str, Any]:
     """The arrays of one file that are named, or are called so."""
     found = {key: arrays.named(_one(key, value), key) for key, value in named.items()}
     for key in NAMES:

@@ -1,0 +1,174 @@
+"""`learncast advise`: a study or a person's own file, the same advice as in Python, and refusals that name the cure."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import learncast as lc
+from learncast.cli import app
+from learncast.study import AdviceStudy
+from learncast.tasks import leaky_integration
+
+STUDY = """
+name = "small"
+[model]
+kind = "rnn"
+hidden_size = 6
+[training]
+optimizer = "sgd"
+learning_rate = 0.1
+batch = 16
+[goal]
+accuracy = 0.5
+[target]
+name = "slow"
+family = "leaky-integration"
+steps = 6
+timescale = 5.0
+[[candidates]]
+name = "quick"
+family = "leaky-integration"
+steps = 6
+timescale = 1.0
+"""
+
+BUILD = """
+import numpy as np
+from learncast import simulate
+
+def choice(trials, rng, noise=0.3):
+    x = np.zeros((trials, 4, 2))
+    side = rng.integers(0, 2, trials)
+    x[:, :-1] = noise * rng.standard_normal((trials, 3, 2))
+    x[np.arange(trials), :-1, side] += 0.5
+    return x, 1 * side
+
+def easy(trials, rng):
+    return choice(trials, rng, 0.1)
+
+def build():
+    model = simulate.gated_module("rnn", inputs=2, hidden_size=6, outputs=2, seed=0)
+    goal = simulate.DecisionAccuracy(0.85)
+    return dict(model=model, target=choice, candidates={"easy": easy}, goal=goal, loss="cross_entropy",
+                optimizer="sgd", learning_rate=0.3, batch=32)
+
+def lone():
+    return build()["model"]
+
+def misspelt():
+    return {**build(), "gaol": 3}
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small matrices: on a busy machine torch's threads wait for one another."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def run(*arguments):
+    result = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, ["advise", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(text, name="study.toml"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return written
+
+
+def test_a_study_is_advised_on_as_in_python(write, tmp_path):
+    path = write(STUDY)
+    result = run(path, "--json", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    question = AdviceStudy.load(path).question()
+    direct = lc.advise(**question, echo=lambda text: None)
+    assert found["recommended"] == direct.recommended
+    np.testing.assert_allclose([p["score"] for p in found["plans"]], direct["score"].values)
+    names = ["advise.json", "advise.nc", "advise.png", "report.html", "study.toml"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    again = run(tmp_path / "out" / "study.toml", "--json")
+    assert json.loads(again.stdout) == found
+
+
+def test_a_file_of_ones_own_is_advised_on(write):
+    path = write(BUILD, "net.py")
+    result = run("--model", f"{path}:build", "--pilot", "--seeds", 1, "--budget", 600)
+    assert result.exit_code == 0, result.stderr
+    assert "with all your rights" in result.stderr
+    assert "pilot race" in result.stdout
+
+
+def test_recorded_trials_and_labels_are_trained_on_themselves(write, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 5, 2))
+    for name, lengths in (("target", np.full(60, 5)), ("short", rng.integers(3, 6, 60))):
+        np.savez(tmp_path / f"{name}.npz", inputs=x, labels=(x.sum((1, 2)) > 0).astype(int), lengths=lengths)
+    head = STUDY[: STUDY.index("[goal]")]
+    text = head + '[goal]\ndecisions = 0.8\n[target]\ndata = "target.npz"\n[[candidates]]\ndata = "short.npz"\n'
+    question = AdviceStudy.load(write(text)).question()
+    target, candidates = question["target"], question["candidates"]
+    assert not target.batch(4, (0, 0), 0, torch.float32).targets.is_floating_point()
+    assert len(target.held_out(500, (0, 0), torch.float32).inputs) == 12
+    assert list(candidates) == ["short"]
+    assert question["model"].readout.out_features == 2
+    assert question["goal"].accuracy == 0.8
+    assert run(write(text), "--json").exit_code == 0
+
+
+REFUSED = {
+    "both": (("study.toml", "--model", "net.py:build"), "both"),
+    "neither": ((), "neither"),
+    "no race": (("study.toml", "--seeds", 2), "add --pilot"),
+    "no dictionary": (("--model", "net.py:lone"), "model, target and candidates"),
+    "unknown keyword": (("--model", "net.py:misspelt"), "gaol"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_questions_are_refused(write, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    write(STUDY)
+    write(BUILD, "net.py")
+    arguments, words = REFUSED[name]
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+BAD = {
+    "a key of another kind": ("hidden_size = 6\nalpha = 0.2", "alpha is a key of rate"),
+    "a misspelt key": ("hidden_size = 6\nhiden = 3", "hiden"),
+    "two goals": ("hidden_size = 6\n[goal]\nloss = 0.1\ndecisions = 0.8", "one of decisions, loss and accuracy"),
+    "steps without decisions": ("hidden_size = 6\n[goal]\nloss = 0.1\nsteps = [-1]", "no decision"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_keys_are_refused_by_file_key_and_reason(write, name):
+    text, words = BAD[name]
+    own = STUDY.replace("[goal]\naccuracy = 0.5\n", "") if "[goal]" in text else STUDY
+    result = run(write(own.replace("hidden_size = 6", text)))
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert "study.toml" in result.stderr
+
+
+def test_the_same_tasks_are_built(write):
+    study = AdviceStudy.load(write(STUDY))
+    assert study.question()["target"].task.hash == leaky_integration(6, timescale=5.0).hash

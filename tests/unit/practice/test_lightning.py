@@ -1,0 +1,54 @@
+"""The callback under Lightning itself, where it is installed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import learncast as lc
+from learncast import practice, simulate
+from learncast.planning.plans.recommendation import training_loop_of
+
+pl = pytest.importorskip("lightning.pytorch")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_is_led_through_the_plan_and_stopped():
+    fast = lc.tasks.leaky_integration(steps=6, timescale=2.0, gain=0.4, name="fast")
+    slow = lc.tasks.leaky_integration(steps=6, timescale=4.0, name="slow")
+    network = lc.LinearRNN.aligned(recurrence=0.8, initial=0.2, hidden_size=4)
+    stages = [lc.Stage(fast, accuracy=0.8), lc.Stage(slow, accuracy=0.9)]
+    loop = training_loop_of(lc.follow(stages, network, learning_rate=0.02))
+
+    def loader(task):
+        pair = (torch.tensor(part) for part in task.sample(4096, np.random.default_rng(0)))
+        return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*pair), batch_size=256)
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = simulate.as_module(network, learn=("input", "output"))
+
+        def training_step(self, batch, index):
+            x, y = batch
+            output = self.net(x)
+            return {"loss": (output - y).pow(2).sum() / (2 * len(x)), "output": output}
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.02)
+
+    quiet = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+    }
+    trainer = pl.Trainer(max_epochs=-1, callbacks=[practice.CurriculumCallback(loop)], accelerator="cpu", **quiet)
+    trainer.fit(Module(), loop.dataloader({"fast": loader(fast), "slow": loader(slow)}))
+    assert loop.done
+    first, second = loop._stages
+    assert first.status is second.status is lc.Status.ok
+    assert second.steps > 0
+    # One batch is fetched ahead at the end of each stage; batches of 256 are noisy by a few per cent.
+    assert first.steps == pytest.approx(first.expected_steps + 2, rel=0.15)
