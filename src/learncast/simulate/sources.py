@@ -244,6 +244,17 @@ class Source:
         return found
 
     @property
+    def sizes(self) -> dict[str, Any]:
+        """Inputs, outputs and every_step of a network that answers these trials; labels tell the classes they show."""
+        batch = self.held_out(64, (0, 0), torch.float32)
+        if batch.targets_are_numbers:
+            outputs = int(batch.targets.shape[-1])
+        else:
+            classes = getattr(getattr(self.draw, "__self__", None), "classes", None)
+            outputs = int(batch.targets.max()) + 1 if classes is None else len(classes)
+        return {"inputs": int(batch.inputs.shape[-1]), "outputs": outputs, "every_step": batch.every_step}
+
+    @property
     def repeats(self) -> bool:
         """Whether this is a loader that gives the same trials at every pass."""
         data = None if self.passes is None else getattr(self.passes.source, "dataset", None)

@@ -164,26 +164,17 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
             return trials(task_of(section, name, self.folder))
 
     def _model(self, target: Any) -> Any:
-        import torch
-
         from learncast.simulate.modules import gated_module
 
-        section = self.section.model
-        batch = target.held_out(64, (0, 0), torch.float32)
-        if section.outputs is not None:
-            outputs = section.outputs
-        elif batch.targets_are_numbers:
-            outputs = int(batch.targets.shape[-1])
-        else:
-            classes = getattr(getattr(target.draw, "__self__", None), "classes", None)
-            outputs = int(batch.targets.max()) + 1 if classes is None else len(classes)
+        section, sizes = self.section.model, target.sizes
+        outputs = sizes["outputs"] if section.outputs is None else section.outputs
         taken = 64 * section.hidden_size**2 * (section.layers or 1)
         check_bytes(f"a model of {section.hidden_size:,} units", taken, remedy="make hidden_size smaller")
         options = section.model_dump(exclude={"kind", "hidden_size", "outputs", "layers"}, exclude_none=True)
         if section.layers is not None:
             options["num_layers"] = section.layers
-        sizes = {"inputs": int(batch.inputs.shape[-1]), "hidden_size": section.hidden_size, "outputs": outputs}
-        return gated_module(section.kind, every_step=batch.every_step, **sizes, **options)
+        own = {**sizes, "outputs": outputs, "hidden_size": section.hidden_size}
+        return gated_module(section.kind, **own, **options)
 
     def _tables(self) -> dict[str, Any]:
         tables = super()._tables()
