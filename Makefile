@@ -35,12 +35,16 @@ test-all: $(VENV)/.dev ## run the slow tests too
 	$(ONE_THREAD) $(BIN)/python -m pytest -q $(TWO_WORKERS) -m 'not web'
 
 # Chromium comes from Debian's packages. Where it cannot be had, or does not start, that is said and nothing else fails.
+# axe-core, which looks for what keeps people out, comes from the npm registry where npm is; its tests are skipped elsewhere.
 CHROMIUM_STARTS := timeout 60 chromium --headless --no-sandbox --disable-dev-shm-usage --dump-dom about:blank >/dev/null 2>&1
 test-web: $(VENV)/.dev ## drive the explorer in a real browser
 	@if ! command -v chromium >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "test-web: installing Chromium"; \
 		timeout 600 sh -c 'apt-get -o Acquire::http::Timeout=20 update -qq && DEBIAN_FRONTEND=noninteractive \
 			apt-get -o Acquire::http::Timeout=20 install -y -qq --no-install-recommends chromium' >/dev/null 2>&1 || true; \
+	fi; \
+	if [ ! -e .axe/node_modules/axe-core/axe.min.js ] && command -v npm >/dev/null; then \
+		timeout 120 npm install --silent --no-save --no-audit --no-fund --prefix .axe axe-core@4.10.3 >/dev/null 2>&1 || true; \
 	fi; \
 	if $(CHROMIUM_STARTS); then $(ONE_THREAD) $(BIN)/python -m pytest -q -m web tests/web; \
 	else echo "test-web: Chromium could not be had or does not start: THE BROWSER TESTS WERE NOT RUN."; fi

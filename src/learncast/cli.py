@@ -400,6 +400,10 @@ def explore(
         Path | None, typer.Option(metavar="FILE.nc", help="A saved learnability window to look at.")
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open nothing.")] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Serve nothing: write the page and its examples there, for any web server."),
+    ] = None,
 ) -> None:
     """What would this network do, if I moved this slider?"""
     missing = [name for name in WEB_PACKAGES if find_spec(name) is None]
@@ -410,6 +414,13 @@ def explore(
             why="they serve and draw its page",
             remedy="pip install 'learncast[web]'",
         )
+    if export is not None:
+        from learncast.web.export import exported
+
+        with shown("answering the guided examples") as progress:
+            exported(export, progress)
+        print(f"Wrote {export}; show it with any web server: python -m http.server --directory {export}")
+        return
     from learncast.web.app import explored
 
     explored(host, port, window, browse=not no_browser)

@@ -158,3 +158,19 @@ def visit(browser: Any, server: Server, request: pytest.FixtureRequest) -> Itera
     page.on("request", lambda sent: visit.requests.append((sent.method, sent.url)))
     yield visit
     context.close()
+
+
+@pytest.fixture(scope="session")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an exported page, shown by Python's own web server."""
+    folder = tmp_path_factory.mktemp("export") / "lab" / "page"
+    made = subprocess.run([Path(sys.executable).with_name("learncast"), "explore", "--export", folder], check=False)
+    assert made.returncode == 0
+    server = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", folder.parents[1]]
+    process = subprocess.Popen(server, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    port = re.search(r"port (\d+)", process.stdout.readline())
+    assert port
+    yield f"http://127.0.0.1:{port[1]}/lab/page/"
+    process.terminate()
+    process.communicate(timeout=10)

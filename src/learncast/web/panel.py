@@ -111,7 +111,6 @@ class Panel:
         Keys of the state that a click on the panel sets to its x and y.
     grips : str, optional
         Key of the state (a list of numbers) that dragging the panel's points changes.
-    arrows : tuple of Arrow
     main : bool
         Whether it is the picture of its room, which stays in sight.
     """
@@ -125,8 +124,15 @@ class Panel:
     shades: tuple[tuple[float, float, str, int], ...] = ()
     picks: tuple[str, str] | None = None
     grips: str | None = None
-    arrows: tuple[Arrow, ...] = ()
     main: bool = False
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """What one part draws over the panel of another."""
+
+    traces: tuple[Trace, ...] = ()
+    arrows: tuple[Arrow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -240,7 +246,7 @@ class View:
     answer: str = ""
     clock: Clock | None = None
     drawing: Drawing | None = None
-    overlays: dict[str, tuple[Trace, ...]] = field(default_factory=dict)
+    overlays: dict[str, Overlay] = field(default_factory=dict)
 
 
 def validity_of(kind: str, assumptions: Iterable[Assumption] = ()) -> Validity:
@@ -290,7 +296,7 @@ def refusal(error: InvalidSpec) -> Note:
     return Note(f"{error.required[:1].upper()}{error.required[1:]}, not {error.got}: {why}.", "warning")
 
 
-_PARTS = (Panel, Trace, Axis, Arrow, Note, Reading, Clock, Edge, Drawing, Validity, View)
+_PARTS = (Panel, Trace, Axis, Arrow, Overlay, Note, Reading, Clock, Edge, Drawing, Validity, View)
 
 
 def plain(value: Any) -> Any:
@@ -344,7 +350,7 @@ def csv_of(views: Mapping[str, View]) -> str:
     writer.writerow(COLUMNS)
     for part, view in views.items():
         drawn = [(panel.key, trace) for panel in view.panels for trace in panel.traces]
-        drawn += [(key, trace) for key, traces in view.overlays.items() for trace in traces]
+        drawn += [(key, trace) for key, over in view.overlays.items() for trace in over.traces]
         for key, trace in drawn:
             writer.writerows((part, key, trace.name, *row) for row in _rows(trace))
     return text.getvalue()

@@ -120,6 +120,7 @@ def control(
     *,
     kind: str = "range",
     lengths: tuple[int | None, int | None] = (None, None),
+    allowed: tuple[float, float] | None = None,
     **words: Any,
 ) -> Any:
     """Make a field of a state and its control at once, so that a bound is written once.
@@ -131,12 +132,14 @@ def control(
     span : pair of float, optional
         Least and most of a number; of "numbers" those of each, which its own type must check.
     lengths : pair of int
-        Least and most of how many numbers there are.
+        Least and most of how many numbers, or letters, there are.
+    allowed : pair of float, optional
+        Least and most of a number where a state may say more than its control shows.
     words
         Further fields of the control.
     """
     kind = "choice" if "choices" in words else kind
-    bounds = (None, None) if span is None or kind == "numbers" else span
+    bounds = (None, None) if span is None or kind == "numbers" else allowed or span
     shown = {"least": float(span[0]), "most": float(span[1])} if span is not None and kind != "hidden" else {}
     told: Any = {"label": label, "kind": kind, "step": step, **shown, **words}
     (ge, le), (fewest, most) = bounds, lengths
@@ -165,6 +168,12 @@ class Room:
     words : tuple of Word
     topics : mapping
         From the name of a part to what a tab calls it: such parts are shown one at a time, by the field ``topic``.
+    drops : str
+        What may be dropped on the room, for people; nothing where it is empty.
+    opened : callable, optional
+        The room as a dropped file opens it, from the file's token.
+    own : bool
+        Whether it shows something that only this process has, so that no other can compute for it.
     """
 
     name: str
@@ -177,6 +186,9 @@ class Room:
     examples: tuple[Example, ...] = ()
     words: tuple[Word, ...] = ()
     topics: Mapping[str, str] = field(default_factory=dict)
+    drops: str = ""
+    opened: Callable[[str], Room] | None = None
+    own: bool = False
 
     @property
     def opening(self) -> dict[str, Any]:

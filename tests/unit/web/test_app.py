@@ -28,9 +28,13 @@ from typer.testing import CliRunner
 
 import learncast
 from learncast import LinearRNN, cli, tasks
+from learncast.errors import OutOfTime
 from learncast.web import app as server_module
+from learncast.web import desk as desk_module
+from learncast.web import guard as guard_module
 from learncast.web import room as room_module
-from learncast.web.app import CONTENT_POLICY, MOST_BYTES, application, rooms
+from learncast.web.app import application, rooms
+from learncast.web.guard import CONTENT_POLICY, MOST_BYTES
 from learncast.web.panel import Axis, Panel, Trace, View, csv_of, plain
 from learncast.web.room import Room, State
 
@@ -373,25 +377,28 @@ def test_numbers_are_the_python_api_s_to_the_last_bit(server):
     )
     assert decoded(heat["z"]).shape == (40, 40)
     assert np.array_equal(decoded(heat["z"]), own["speedup_steps"].values.T)
-    reading = json.loads(body)["readings"][0]
-    assert reading["value"] == float(own["direct_descent_steps"])
+    counts = json.loads(post(server[1], "/api/curriculum/counted", state)[2])
+    assert counts["readings"][0]["value"] == float(own["direct_descent_steps"])
 
 
-class Nothing(State):
-    """A state without controls."""
+class Numbered(State):
+    """A state of one number."""
+
+    number: int = room_module.control(0, "number", (0, 1000))
 
 
 def room_with(part):
-    return Room("test", "Test", "", Nothing, {"part": part}, lambda _: "")
+    return Room("test", "Test", "", Numbered, {"part": part}, lambda _: "")
 
 
-def asked_inside(app, number=1):
+def asked_inside(app, number=1, *, alike=False, path="/api/test/part"):
     """Answers of an application in this process, to requests made at the same time."""
 
     async def all_of_them():
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            return await asyncio.gather(*(client.post("/api/test/part", json={}) for _ in range(number)))
+            states = [{"number": 0 if alike else k} for k in range(number)]
+            return await asyncio.gather(*(client.post(path, json=state) for state in states))
 
     return asyncio.run(all_of_them())
 
@@ -482,6 +489,161 @@ def test_another_host_is_warned_of_and_let_in(monkeypatch):
     assert "http://127.0.0.2:" in result.stdout
     (guard,) = served[0].user_middleware
     assert "127.0.0.2" in guard.kwargs["hosts"]
+    # What is not on this machine must know the address.
+    (token,) = re.findall(r"http://127\.0\.0\.2:\d+/([\w-]{20,})/", result.stdout)
+    assert guard.kwargs["token"] == token
+
+
+def test_without_the_token_nothing_is_answered(monkeypatch):
+    monkeypatch.setattr(server_module, "rooms", lambda _: (room_with(lambda _: View(())),))
+    app = application(token="secret-token")
+    for path in ("/api/test/part", "/secret-toke/api/test/part", "/secret-token", "/secret-token2/api/test/part"):
+        (answer,) = asked_inside(app, path=path)
+        assert answer.status_code == 404
+        assert "printed" in said(answer.text)
+    (answer,) = asked_inside(app, path="/secret-token/api/test/part")
+    assert answer.status_code == 200
+
+
+def test_a_client_from_elsewhere_may_ask_only_so_fast(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(guard_module.time, "monotonic", lambda: clock[0])
+    rates = guard_module.Rates()
+    far, near = {"client": ("10.0.0.7", 1)}, {"client": ("127.0.0.1", 1)}
+    for _ in range(int(guard_module.BURST)):
+        rates.check(far)
+    with pytest.raises(guard_module.HTTPException) as refusal:
+        rates.check(far)
+    assert refusal.value.status_code == 429
+    rates.check({"client": ("10.0.0.8", 1)})
+    for _ in range(1000):
+        rates.check(near)
+    clock[0] += 1.0
+    for _ in range(int(guard_module.RATE)):
+        rates.check(far)
+    with pytest.raises(guard_module.HTTPException):
+        rates.check(far)
+
+
+def test_equal_questions_are_answered_once(monkeypatch):
+    asked = []
+
+    def part(state):
+        asked.append(state.number)
+        time.sleep(0.1)
+        return View(())
+
+    monkeypatch.setattr(server_module, "rooms", lambda _: (room_with(part),))
+    app = application()
+    answers = asked_inside(app, 50, alike=True)
+    assert {answer.status_code for answer in answers} == {200}
+    assert asked == [0]
+    asked_inside(app, 1)
+    assert asked == [0]
+
+
+HASTY = "from learncast.web import guard, desk; guard.HEAD_SECONDS = guard.BODY_SECONDS = 0.6; desk.DELAY = 1e6; "
+
+
+@pytest.fixture(scope="module")
+def hasty():
+    """A running explorer that waits for nobody."""
+    command = [sys.executable, "-c", HASTY + COMMAND, "--port", "0", "--no-browser"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        yield process, int(re.search(r":(\d+)/", line)[1])
+    finally:
+        process.terminate()
+        _, errors = process.communicate(timeout=20)
+        assert "Traceback" not in errors
+
+
+def test_connections_that_are_held_are_let_go(hasty):
+    _, port = hasty
+    halves = [b"", b"GET / HTTP/1.1\r\nHost: 127.0", b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-"]
+    held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(60)]
+    for k, connection in enumerate(held):
+        connection.sendall(halves[k % len(halves)])
+    begun = time.monotonic()
+    assert [connection.recv(100) for connection in held] == [b""] * len(held)
+    assert time.monotonic() - begun < 8
+    for connection in held:
+        connection.close()
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(hasty):
+    _, port = hasty
+    head = b"POST /api/window/window HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    status, answer = raw(port, head + b"Content-Length: 100\r\n\r\n{")
+    assert status == 408
+    assert b"seconds" in answer
+    # A connection that asks again and again is no held one.
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        for _ in range(3):
+            connection.request("GET", "/api/rooms")
+            assert connection.getresponse().read()
+            time.sleep(0.4)
+
+
+def eventually(found, seconds=30):
+    until = time.monotonic() + seconds
+    while not found() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert found()
+
+
+SLOW = {"family": "leaky_integration", "activation": "relu", "steps": 99}
+
+
+@pytest.fixture(scope="module")
+def desk():
+    """A desk whose two workers are ready."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(desk_module, "DELAY", 0.0)
+        made = desk_module.Desk(workers=True)
+        eventually(lambda: len(made.idle) == 2 and all(worker.usable for worker in made.idle), 60)
+        yield made
+        made.close()
+        assert not made.all
+
+
+def question(state, seconds=60.0):
+    """A question that whoever asked it waits for so long."""
+    room = rooms()[0]
+    asked = server_module._question(room, "portrait", server_module.shown(room, "portrait"), room.state(**state))
+    return asked, lambda: asyncio.sleep(seconds)
+
+
+def test_whoever_leaves_stops_the_computation_and_another_worker_comes(desk):
+    first = {worker.process.pid for worker in desk.all}
+    assert asyncio.run(desk.answer(*question(SLOW, 0.3))) is None
+    eventually(lambda: len(desk.all) == 2 and {worker.process.pid for worker in desk.all} != first)
+    assert (desk.present, desk.running) == (0, {})
+    answer = json.loads(asyncio.run(desk.answer(*question({"grid": 30}))))
+    assert np.array_equal(decoded(answer["panels"][0]["traces"][0]["z"]), portrait_of(30))
+
+
+def portrait_of(grid):
+    state = rooms()[0].state(grid=grid)
+    return rooms()[0].parts["portrait"](state).panels[0].traces[0].z
+
+
+def test_a_computation_that_takes_too_long_is_given_up(desk, monkeypatch):
+    eventually(lambda: all(worker.usable for worker in desk.idle))
+    monkeypatch.setattr(desk_module, "SECONDS", 0.3)
+    first = {worker.process.pid for worker in desk.all}
+    with pytest.raises(OutOfTime, match="an answer must be there within"):
+        asyncio.run(desk.answer(*question({**SLOW, "steps": 98})))
+    eventually(lambda: len(desk.all) == 2 and {worker.process.pid for worker in desk.all} != first)
+
+
+def test_what_a_worker_refuses_is_refused_here(desk):
+    eventually(lambda: all(worker.usable for worker in desk.idle), 60)
+    worker = desk.idle[0]
+    found = worker.ask("nothing", "portrait", "{}", {})
+    assert isinstance(found, RuntimeError)
+    assert isinstance(worker.ask("curriculum", "portrait", '{"grid": 20}', {}), bytes)
 
 
 def test_loopback_is_told_from_the_rest():
@@ -544,6 +706,7 @@ def test_slow_states_hold_up_no_quick_ones(monkeypatch):
 
     class Paced(State):
         slow: bool = room_module.control(False, "slow", kind="toggle")
+        number: int = room_module.control(0, "number", (0, 9))
 
     def part(state):
         if state.slow:
@@ -559,7 +722,9 @@ def test_slow_states_hold_up_no_quick_ones(monkeypatch):
     async def all_of_them():
         transport = httpx.ASGITransport(app=application())
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            slow = [asyncio.create_task(client.post("/api/test/part", json={"slow": True})) for _ in range(3)]
+            slow = [
+                asyncio.create_task(client.post("/api/test/part", json={"slow": True, "number": k})) for k in range(3)
+            ]
             await asyncio.sleep(0.05)
             quick = await client.post("/api/test/part", json={})
             release.set()

@@ -4,11 +4,12 @@ import { read, stateOf, written } from "./address.js";
 import { compare, keep, keptOf } from "./compare.js";
 import { allowed, blame, build, offerPresets, show } from "./controls.js";
 import { sketch } from "./drawing.js";
+import { offerDrops } from "./files.js";
 import { unpacked } from "./panels.js";
 import { Player } from "./player.js";
-import { Latest, post } from "./requests.js";
+import { Latest, kept, listed, post } from "./requests.js";
 import { drag, grip, pick } from "./touch.js";
-import { guide } from "./tour.js";
+import { guide, same } from "./tour.js";
 import { Part, node } from "./view.js";
 import { learn, tell } from "./words.js";
 
@@ -25,11 +26,12 @@ let parts = [];
 let gesture = "";
 let lastChange = -Infinity;
 let held = false;
+let showDrops = () => {};
 const player = new Player(find("player"), moved);
 
 async function begin() {
   chooseTheme(remembered("theme") || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
-  rooms = await (await fetch("api/rooms")).json();
+  rooms = await listed();
   find("rooms").append(...rooms.map((one) => {
     const link = node("a", { href: `#${encodeURIComponent(one.name)}`, textContent: one.title });
     link.dataset.room = one.name;
@@ -42,6 +44,7 @@ async function begin() {
   find("reset").addEventListener("click", () => {
     location.hash = `#${encodeURIComponent(room.name)}`;
   });
+  showDrops = offerDrops(find("own"), () => room, opened, say);
   find("keep").addEventListener("click", keepThis);
   find("link").addEventListener("click", copyLink);
   find("study").addEventListener("click", () => download("study", `${room.name}.toml`));
@@ -62,6 +65,14 @@ function open() {
   player.set(typeof state.time === "number" ? state.time : 0);
   show(form, room, state);
   ask();
+}
+
+/** A room as a dropped file opens it takes the place of the one before. */
+function opened(description) {
+  rooms = rooms.map((one) => (one.name === description.name ? description : one));
+  delete find("guide").dataset.room;
+  history.pushState(null, "", `#${encodeURIComponent(description.name)}`);
+  open();
 }
 
 function linkOf(one) {
@@ -85,7 +96,9 @@ function enter(next) {
   find("drawing").replaceChildren();
   player.wind(null);
   build(form, room, (key, value) => change({ [key]: value }), () => setTimeout(() => show(form, room, state)));
+  if (kept) for (const input of form.querySelectorAll("input, select")) input.disabled = true;
   buildTopics();
+  showDrops();
   parts = room.parts.map((name) => {
     const questions = new Latest(`api/${room.name}/${name}`, {
       shown: (view, _, last) => shown(part, view, last),
@@ -103,7 +116,7 @@ function enter(next) {
       touched,
       cancel: () => parts.forEach((one) => one.questions.cancel()),
       again: () => ask(),
-      doing: () => post(`api/${room.name}/doing`, state).then((answer) => answer.json()).then((told) => told.doing, () => ""),
+      doing: () => kept ? "" : post(`api/${room.name}/doing`, state).then((answer) => answer.json()).then((told) => told.doing, () => ""),
       drawn: (one) => one.moment(momentNow(), player.time),
     });
     find("parts").append(part.element);
@@ -140,18 +153,23 @@ function shown(part, view, last) {
   if (view.clock) view.clock.times = unpacked(view.clock.times);
   part.show(view, last);
   for (const [key, overlay] of Object.entries(view.overlays)) adorned(key, overlay);
-  if (part.name === "differences" && !view.overlays.portrait) adorned("portrait", []);
+  for (const panel of view.panels) adorned(panel.key, overlayOf(panel.key));
   gather();
   const grips = view.panels.find((panel) => panel.grips);
   if (grips && view.extras.presets) offerPresets(form, grips.grips, view.extras.presets, (key, value) => change({ [key]: value }));
 }
 
-function adorned(key, overlay = undefined) {
+/** What the other parts draw over a panel. */
+function overlayOf(key) {
+  return parts.map(({ part }) => part.view?.overlays[key]).find(Boolean);
+}
+
+function adorned(key, overlay = overlayOf(key)) {
   const owner = parts.find(({ part }) => part.panels.has(key));
   if (!owner) return;
   const [keyX, keyY] = owner.part.panels.get(key).panel.picks || [];
   const marks = keyX ? keptOf(room).filter((one) => Number.isFinite(one.state[keyX])).map((one) => ({ x: one.state[keyX], y: one.state[keyY], name: one.name })) : [];
-  owner.part.adorn(key, overlay === undefined ? owner.part.overlays[key] : overlay, marks);
+  owner.part.adorn(key, overlay, marks);
 }
 
 /** What the whole room says, from what its parts do. */
@@ -215,6 +233,10 @@ function touched(element, current) {
  * history, which Back undoes; the others of it are none.
  */
 function change(values) {
+  if (kept && !("topic" in values)) {
+    say("This copy shows the guided examples; `learncast explore` moves everything.");
+    return;
+  }
   const cleared = room.controls.filter((one) => one.key in values).flatMap((one) => one.clears);
   const keys = Object.keys(values).join();
   const now = performance.now();
@@ -245,8 +267,13 @@ function ask() {
       continue;
     }
     part.wait();
-    questions.ask(state);
+    questions.ask(question());
   }
+}
+
+/** What is asked: the state; of a kept copy, which of its examples that is. */
+function question() {
+  return kept ? { example: room.examples.findIndex((one) => same(room, state, one)) } : state;
 }
 
 function readings() {
@@ -278,7 +305,7 @@ async function copyLink() {
 
 async function download(what, name) {
   try {
-    const answer = await post(`api/${room.name}/${what}`, state);
+    const answer = await post(`api/${room.name}/${what}`, question());
     const link = node("a", { href: URL.createObjectURL(await answer.blob()), download: name });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);

@@ -70,11 +70,11 @@ export function draw(element, panel, more = {}) {
   const traces = [
     ...ghosts(more.ghost, panel, look),
     ...panel.traces.flatMap((trace) => drawn(trace, panel, look)),
-    ...(more.overlay || []).flatMap((trace) => drawn(trace, panel, look)),
+    ...(more.overlay?.traces || []).flatMap((trace) => drawn(trace, panel, look)),
     ...marked(more.marks, look),
   ];
   const config = { displaylogo: false, responsive: false, displayModeBar: false, doubleClick: "reset", scrollZoom: false };
-  return Plotly.react(element, traces, layout(panel, look, element), config);
+  return Plotly.react(element, traces, layout(panel, look, element, more.overlay?.arrows || []), config);
 }
 
 function lookOf(panel) {
@@ -249,7 +249,7 @@ export function told(panel, points) {
 /** The legend as elements of the page, which wrap where a picture's own would be cut. */
 export function legend(panel, more = {}) {
   const look = lookOf(panel);
-  const traces = [...panel.traces, ...(more.overlay || [])].filter((trace) => trace.legend && trace.kind !== "heat" && trace.kind !== "bars");
+  const traces = [...panel.traces, ...(more.overlay?.traces || [])].filter((trace) => trace.legend && trace.kind !== "heat" && trace.kind !== "bars");
   const rows = traces.length + (panel.traces.some((trace) => trace.kind === "heat") ? 1 : 0) > 1 || panel.traces.length > 1 ? traces : [];
   const entries = rows.map((trace) => entry(trace.name, sample(trace, look)));
   if (ghosts(more.ghost, panel, look).length) entries.push(entry("as it was before", `<line x1="1" x2="25" y1="6" y2="6" stroke="${look.faint}" stroke-width="1.5" opacity="0.6"/>`));
@@ -309,7 +309,7 @@ function extent(panel, letter) {
   return [Math.min(...values), Math.max(...values)];
 }
 
-function layout(panel, look, element) {
+function layout(panel, look, element, arrows) {
   const narrow = element.clientWidth < 460;
   const small = isMatrix(panel);
   const axis = (one, letter) => {
@@ -341,7 +341,7 @@ function layout(panel, look, element) {
       type: "rect", xref: "x", yref: "paper", x0: from, x1: to, y0: 0, y1: 1, line: { width: 0 }, layer: "below",
       fillcolor: look.series[series % look.series.length], opacity: 0.1,
     })),
-    annotations: [...shaded(panel, look, narrow), ...panel.arrows.map((one) => arrowed(one, look, narrow))],
+    annotations: [...shaded(panel, look, narrow), ...arrows.map((one) => arrowed(one, look, narrow))],
     uirevision: panel.key,
   };
 }

@@ -116,6 +116,7 @@ export class Part {
 
   /** What another part, or what was kept, adds to a panel of this one. */
   adorn(key, overlay, marks) {
+    if (this.overlays[key] === overlay && JSON.stringify(this.marks) === JSON.stringify(marks)) return;
     this.overlays[key] = overlay;
     this.marks = marks;
     const frame = this.panels.get(key);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Literal
 
@@ -38,6 +39,7 @@ from learncast.web.panel import (
     Drawing,
     Edge,
     Note,
+    Overlay,
     Panel,
     Reading,
     Trace,
@@ -45,7 +47,8 @@ from learncast.web.panel import (
     validity_of,
     warnings_of,
 )
-from learncast.web.room import Room, State, control
+from learncast.web.room import Example, Room, State, control
+from learncast.web.rooms import own_data
 
 #: Keywords whose ReLU responses do not follow from the target's own: each value is measured.
 _MEASURED = ("timescale", "correlation")
@@ -90,10 +93,13 @@ _FIRSTS = {
 #: The pin, which is a value of what the first task changes.
 _PIN = ("pin_value", "pin_accuracy")
 
+#: What is shown only while no trials were dropped on the page.
+_MADE = {"data": ("null",)}
 _target = partial(control, group="Target")
-_integration = partial(_target, span=(0.05, 5.0), step=0.05, when={"family": ("integration",)})
-_leaky = partial(_target, when={"family": ("leaky_integration",)})
+_integration = partial(_target, span=(0.05, 5.0), step=0.05, when={**_MADE, "family": ("integration",)})
+_leaky = partial(_target, when={**_MADE, "family": ("leaky_integration",)})
 _first = partial(control, group="First task")
+_varied = partial(_first, when=_MADE)
 _network = partial(control, group="Network")
 _training = partial(control, group="Training")
 
@@ -102,7 +108,7 @@ def _vary(family: str) -> Any:
     """The choice of what the first task changes; at first the family's first keyword."""
     choices = {key: key.replace("_", " ") for key in KEYWORDS[family]}
     note = "What the first task does differently; all else is as in the target."
-    when = {"family": (family,)}
+    when = {**_MADE, "family": (family,)}
     return _first(next(iter(choices)), "changes", choices=choices, help=note, when=when, clears=_PIN)
 
 
@@ -115,8 +121,9 @@ class CurriculumState(State):
         choices={"integration": "integration", "leaky_integration": "leaky integration"},
         help="What the target asks for: the sum of the inputs, or a sum that forgets.",
         clears=_PIN,
+        when=_MADE,
     )
-    steps: int = _target(50, "trial length", (1, 100), 1, unit="steps")
+    steps: int = _target(50, "trial length", (1, 100), 1, unit="steps", when=_MADE)
     target_strength: float = _integration(
         1.0, "target strength", unit="target x input", help="Covariance with each input."
     )
@@ -131,10 +138,10 @@ class CurriculumState(State):
     gain: float = _leaky(1.0, "gain", (0.05, 5.0), 0.05, unit="target/input", help="Weight of the newest input.")
     vary: Literal["target_strength", "input_strength"] = _vary("integration")
     vary_leaky: Literal["timescale", "correlation", "noise_strength", "gain"] = _vary("leaky_integration")
-    least_ratio: float = _first(
+    least_ratio: float = _varied(
         0.2, "from", (0.05, 0.9), 0.05, unit="x target's", help="The least value, as a multiple of the target's."
     )
-    most_ratio: float = _first(
+    most_ratio: float = _varied(
         3.0, "to", (1.1, 10.0), 0.1, unit="x target's", help="The greatest value, as a multiple of the target's."
     )
     activation: Literal["linear", "relu"] = _network(
@@ -142,6 +149,7 @@ class CurriculumState(State):
         "units",
         choices={"linear": "linear", "relu": "ReLU"},
         help="Linear units are solved exactly; ReLU units through responses measured on trials.",
+        when=_MADE,
     )
     recurrence: float = _network(0.96, "recurrence", (0.0, 1.05), 0.01, help="Share of its activity that a unit keeps.")
     initial: float = _network(0.01, "initial weights", (1e-4, 1.0), 0.05, scale="log")
@@ -150,10 +158,18 @@ class CurriculumState(State):
     )
     learning_rate: float = _training(1e-3, "learning rate", (1e-5, 0.1), 0.05, scale="log")
     accuracy: float = _training(0.99, "accuracy to reach", (0.5, 0.999), 0.001, help="Of the target, at the end.")
-    grid: int = control(120, "grid", (10, 200), 10, unit="points a side", group="Picture", folded=True)
+    grid: int = control(120, "grid", (10, 200), 10, unit="points a side", group="Picture", folded=True, when=_MADE)
     pin_value: float | None = control(None, "pinned value", (-1000.0, 1000.0), kind="hidden")
     pin_accuracy: float | None = control(None, "pinned stop", (0.0, 0.999), kind="hidden")
     time: float = control(0.0, "moment of the course", (0.0, 1.0), kind="hidden")
+    data: str | None = control(None, "dropped trials", kind="hidden", lengths=(0, 64))
+
+    @property
+    def asked(self) -> own_data.Asked:
+        """What is asked about dropped trials."""
+        assert self.data is not None
+        keys = ("data", "recurrence", "initial", "hidden_size", "learning_rate", "accuracy")
+        return own_data.Asked(**{key: getattr(self, key) for key in keys})
 
     @property
     def varied(self) -> str:
@@ -309,37 +325,56 @@ def values_measured(state: CurriculumState) -> FloatArray:
 
 @lru_cache(maxsize=64)
 def portrait(state: CurriculumState) -> View:
-    """Steps saved over the first task's value and its stop."""
+    """Steps saved over the first task's value and its stop, by the flow: quick enough to follow the hand."""
+    if state.data is not None:
+        return own_data.weighed(state.asked)
     found = portrait_numbers(state)
-    best = found.best
     kind = "exact" if state.activation == "linear" else "response"
     picture = Panel(
         "portrait",
         "Steps saved by a first task",
         Axis(f"first task's {state.varied.replace('_', ' ')}", state.unit, span=state.span),
         Axis("accuracy at which it stops", "1", span=(float(found.stops[0]), float(found.stops[-1]))),
-        _traces(state, found, best),
-        z=Axis("steps saved", "steps", span=_scale(found, best)),
+        _traces(state, found),
+        z=Axis("steps saved", "steps", span=_scale(found.speedup)),
         picks=("pin_value", "pin_accuracy"),
-        arrows=_beyond(found, best),
         main=True,
     )
+    notes = (*warnings_of(found.assumptions), *_remarks(state, found.speedup))
+    return View((picture,), validity_of(kind, found.assumptions), notes=notes, drawing=_drawn(state))
+
+
+@lru_cache(maxsize=64)
+def counted(state: CurriculumState) -> View:
+    """What whole steps of descent say of the portrait: the best of it, and where they are far from the flow."""
+    if state.data is not None:  # descent is counted already
+        return View(())
+    found = portrait_numbers(state)
+    best = found.best
+    traces = []
+    if best is not None:
+        place = (np.array([found.values[best[0]]]), np.array([found.stops[best[1]]]))
+        traces.append(Trace("points", "best", "saves most", *place))
+    rows, columns = (np.unique(np.linspace(0, n - 1, COMPARED).round().astype(int)) for n in found.total.shape)
+    i, j = (one.ravel() for one in np.meshgrid(rows, columns, indexing="ij"))
+    flow = found.total[i, j]
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(found.counted(i * found.total.shape[1] + j) - flow) > DIFFERENT * flow
+    if apart.any():
+        name = "descent and flow differ by more than 5%"
+        traces.append(Trace("points", "differs", name, found.values[i[apart]], found.stops[j[apart]]))
     return View(
-        (picture,),
-        validity_of(kind, found.assumptions),
-        _readings(state, found, best),
-        (*warnings_of(found.assumptions), *_remarks(state, found.speedup)),
+        (),
+        readings=_readings(state, found, best),
         answer=_best_answer(state, found, best),
-        drawing=_drawn(state),
+        overlays={"portrait": Overlay(tuple(traces), _beyond(found, best))},
     )
 
 
-def _scale(found: PortraitTimes, best: tuple[int, int, float] | None) -> tuple[float, float]:
+def _scale(saved: FloatArray) -> tuple[float, float]:
     """Ends of the colours: what can be saved, and as much again that can be lost; a first task may cost far more."""
-    if best is not None and best[2] > 0:
-        return -best[2], best[2]
-    known = np.abs(found.speedup[np.isfinite(found.speedup)])
-    most = float(known.max(initial=0.0)) or 1.0
+    known = saved[np.isfinite(saved)]
+    most = float(known.max(initial=0.0)) or float(np.abs(known).max(initial=0.0)) or 1.0
     return -most, most
 
 
@@ -372,23 +407,6 @@ def _best_answer(state: CurriculumState, found: PortraitTimes, best: tuple[int, 
     )
 
 
-@lru_cache(maxsize=64)
-def differences(state: CurriculumState) -> View:
-    """Marks over the portrait where whole steps of descent and the flow tell more than a twentieth apart."""
-    found = portrait_numbers(state)
-    rows, columns = (np.unique(np.linspace(0, n - 1, COMPARED).round().astype(int)) for n in found.total.shape)
-    i, j = (one.ravel() for one in np.meshgrid(rows, columns, indexing="ij"))
-    flow = found.total[i, j]
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(found.counted(i * found.total.shape[1] + j) - flow) > DIFFERENT * flow
-    if not apart.any():
-        return View(())
-    marks = Trace(
-        "points", "differs", "descent and flow differ by more than 5%", found.values[i[apart]], found.stops[j[apart]]
-    )
-    return View((), overlays={"portrait": (marks,)})
-
-
 def _drawn(state: CurriculumState, film: FloatArray | None = None) -> Drawing:
     """The tasks as what they ask of each input, and the unit that learns; `film` is its input and output weight."""
     own = [("the target asks", state.task(), TARGET)]
@@ -409,15 +427,13 @@ def _drawn(state: CurriculumState, film: FloatArray | None = None) -> Drawing:
     )
 
 
-def _traces(state: CurriculumState, portrait: PortraitTimes, best: tuple[int, int, float] | None) -> tuple[Trace, ...]:
+def _traces(state: CurriculumState, portrait: PortraitTimes) -> tuple[Trace, ...]:
     values, stops, saved = portrait.values, portrait.stops, portrait.speedup.T
     found = [
         Trace("heat", "theory", "steps saved", values, stops, np.where(np.isfinite(saved), saved, np.nan)),
         Trace("contour", "zero", "neither saves nor costs"),
         Trace("line", "target", "the target itself", np.full(2, state.own), stops[[0, -1]]),
     ]
-    if best is not None:
-        found.append(Trace("points", "best", "saves most", values[best[0] : best[0] + 1], stops[best[1] : best[1] + 1]))
     if state.pin is not None:
         found.append(Trace("points", "pinned", "pinned", np.array(state.pin[:1]), np.array(state.pin[1:])))
     return tuple(found)
@@ -459,6 +475,8 @@ def _remarks(state: CurriculumState, saved: FloatArray) -> tuple[Note, ...]:
 @lru_cache(maxsize=64)
 def pinned(state: CurriculumState) -> View:
     """The pinned curriculum beside direct training; a word on how to pin one where none is."""
+    if state.data is not None:
+        return own_data.course(state.asked)
     if state.pin is None:
         away = state.pin_value is not None and state.pin_accuracy is not None
         text = "The pinned curriculum lies outside this picture: " if away else "Follow one curriculum: "
@@ -645,6 +663,8 @@ def _pin_remarks(pair: Curriculum) -> tuple[Note, ...]:
 
 @lru_cache(maxsize=64)
 def _study(state: CurriculumState) -> str:
+    if state.data is not None:
+        return own_data.study_of(state.asked)
     if state.pin is not None:
         return study_of(state, *state.pin)
     found = portrait_numbers(state)
@@ -652,7 +672,20 @@ def _study(state: CurriculumState) -> str:
     return study_of(state, state.own if value is None else float(found.values[value]), float(found.stops[stop]))
 
 
+def _opened(token: str) -> Room:
+    """The room as dropped trials open it: its examples are still there."""
+    task, *_ = own_data.tasks_of(token)
+    look = (
+        f"{task.trials} trials of {task.steps} steps: move the network and its training, and see when they are learned."
+    )
+    own = Example("Your trials", look, {"data": token})
+    others = tuple(replace(one, changes={**ROOM.opening, **one.changes}) for one in ROOM.examples)
+    return replace(ROOM, examples=(own, *others))
+
+
 def _slow(state: CurriculumState) -> str:
+    if state.data is not None:
+        return "planning on your trials, resampled for the intervals"
     if state.activation == "linear":
         return ""
     tasks = 1 + (len(values_measured(state)) if state.varied in _MEASURED else 0) + (state.pin is not None)
@@ -667,9 +700,11 @@ ROOM = Room(
         "saved; click to follow one curriculum."
     ),
     state=CurriculumState,
-    parts={"portrait": portrait, "pinned": pinned, "differences": differences},
+    parts={"portrait": portrait, "counted": counted, "pinned": pinned},
     study=_study,
     slow=_slow,
     examples=CURRICULUM,
     words=CURRICULUM_WORDS,
+    drops="trials (.npz with inputs and targets, or .csv with a row for each trial and step)",
+    opened=_opened,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ import numpy as np
 import xarray as xr
 from pydantic import create_model
 
+from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast.limits import readable
 from learncast.validation import FloatArray
 from learncast.web.guide import WINDOW_WORDS, window_examples
 from learncast.web.panel import (
@@ -26,6 +29,7 @@ from learncast.web.panel import (
     warnings_of,
 )
 from learncast.web.room import Room, State, control
+from learncast.web.uploads import UPLOADS
 
 if TYPE_CHECKING:
     from learncast.learnability.detection.requirement import Window
@@ -46,7 +50,17 @@ _sample_size = partial(
 _threshold = partial(
     _evidence, label="threshold", span=(0.01, 100.0), help="Signal-to-noise ratio from which a lag counts."
 )
-_layer = partial(control, 0, "layer", step=1.0, group="Model", help="Recurrent layer, the lowest first.")
+#: Layers that a dropped window may have.
+_MOST_LAYERS = 64
+_layer = partial(
+    control,
+    0,
+    "layer",
+    step=1.0,
+    allowed=(0, _MOST_LAYERS - 1),
+    group="Model",
+    help="Recurrent layer, the lowest first.",
+)
 
 
 #: The window that the room shows where no other is open; how many sequences it was diagnosed on, and at what threshold.
@@ -60,6 +74,7 @@ class WindowState(State):
     sample_size: float = _sample_size(SAMPLE_SEQUENCES)
     threshold: float = _threshold(SAMPLE_THRESHOLD)
     layer: int = _layer(span=(0, 0))
+    data: str | None = control(None, "dropped window", kind="hidden", lengths=(0, 64))
 
     @property
     def number(self) -> int:
@@ -90,7 +105,31 @@ def window_room(window: LearnabilityWindow | None) -> Room:
         study=partial(_study, window),
         examples=window_examples(opening.sample_size, opening.threshold),
         words=WINDOW_WORDS,
+        drops="a window.nc that `learncast window --out DIR` saved",
+        opened=_opened,
+        own=window is not None,
     )
+
+
+def _opened(token: str) -> Room:
+    """The room as a dropped window opens it."""
+    room = window_room(_dropped(token))
+    yours, *others = room.examples
+    own = {**room.state().model_dump(), "data": token}
+    return replace(room, examples=(replace(yours, changes=own), *others), introduction=room.introduction)
+
+
+def _dropped(token: str) -> LearnabilityWindow:
+    from learncast.learnability.learnability_window import LearnabilityWindow
+
+    def load(path: Path) -> LearnabilityWindow:
+        with readable(path, "save the window again", kind="a window that can be drawn", error=SchemaMismatch):
+            found = LearnabilityWindow.load(path)
+            _shown(found, WindowState())
+            return found
+
+    found: LearnabilityWindow = UPLOADS.read(token, "window", load)
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -141,7 +180,14 @@ def _state_of(window: LearnabilityWindow) -> type[WindowState]:
 
 
 def _shown(window: LearnabilityWindow | None, state: WindowState) -> View:
-    window = window or sample()
+    window = _dropped(state.data) if state.data is not None else window or sample()
+    if state.layer >= window.layers:
+        raise InvalidSpec(
+            required=f"layer must be below {window.layers}",
+            got=str(state.layer),
+            why="this window has no more",
+            remedy="choose another layer",
+        )
     layer = window.dataset.sel(layer=state.layer)
     conditions = window.validity(state.layer)
     return View(
@@ -263,7 +309,7 @@ def _remarks(layer: xr.Dataset, state: WindowState) -> tuple[Note, ...]:
 def _study(window: LearnabilityWindow | None, state: WindowState) -> str:
     """What is known of how the file was made; it does not hold the study itself."""
     lines = ["# learncast window STUDY.toml --out DIR", f"# explorer, window: {state.model_dump_json()}"]
-    window = window or sample()
+    window = _dropped(state.data) if state.data is not None else window or sample()
     origin, attributes = window.provenance, window.dataset.attrs
     versions = ", ".join(f"{name} {number}" for name, number in origin.versions.items())
     lines += [

@@ -69,12 +69,13 @@ def test_portrait_is_the_api_s(family, vary):
     assert np.array_equal(heat.z, own["speedup_steps"].values.T)
     assert np.array_equal(heat.x, own[vary].values)
     assert np.array_equal(heat.y, own["accuracy"].values)
-    assert reading(view, "direct training") == float(own["direct_descent_steps"])
-    assert reading(view, "direct training by the flow") == float(own["direct_steps"])
+    counts = ROOM.parts["counted"](state)
+    assert reading(counts, "direct training") == float(own["direct_descent_steps"])
+    assert reading(counts, "direct training by the flow") == float(own["direct_steps"])
     saved = own["saved_descent_steps"]
     best = float(saved.max())
-    assert reading(view, "most steps saved") == best
-    point = trace(view, "portrait", "best")
+    assert reading(counts, "most steps saved") == best
+    point = next(t for t in overlay(state).traces if t.role == "best")
     assert float(saved.sel({vary: point.x[0], "accuracy": point.y[0]})) == best
     line = trace(view, "portrait", "target")
     assert set(line.x) == {getattr(state, vary)}
@@ -139,7 +140,7 @@ def test_study_without_a_pin_is_the_best_point(tmp_path):
     state = CurriculumState(grid=40)
     file = tmp_path / "this-file.toml"
     file.write_text(ROOM.study(state), encoding="utf-8")
-    best = reading(ROOM.parts["portrait"](state), "most steps saved")
+    best = reading(ROOM.parts["counted"](state), "most steps saved")
     assert planned(Study.load(file)).values["best"]["saving"] == best
     assert ROOM.study(state).splitlines()[1] == '# explorer, curriculum: {"grid":40}'
 
@@ -306,28 +307,33 @@ def test_descent_that_differs_from_the_flow_is_said():
     assert any("Descent at this learning rate takes 126" in note.text for note in edge.notes)
 
 
+def overlay(state):
+    return ROOM.parts["counted"](state).overlays["portrait"]
+
+
 def test_the_best_on_the_edge_is_pointed_beyond():
-    (picture,) = ROOM.parts["portrait"](CurriculumState()).panels
-    (arrow,) = picture.arrows
+    over = overlay(CurriculumState())
+    (arrow,) = over.arrows
     assert (arrow.x, arrow.towards) == (3.0, "right")
-    star = next(t for t in picture.traces if t.role == "best")
+    star = next(t for t in over.traces if t.role == "best")
     assert (arrow.x, arrow.y) == (star.x[0], star.y[0])
+    assert not overlay(CurriculumState(learning_rate=0.005, most_ratio=6.0, initial=0.1)).arrows
     # The colours end at what can be saved.
-    assert picture.z.span == (-250.0, 250.0)
-    inside = ROOM.parts["portrait"](CurriculumState(learning_rate=0.005, most_ratio=6.0, initial=0.1)).panels[0]
-    assert not inside.arrows
+    saved = direct_portrait(CurriculumState())["speedup_steps"].values.max()
+    assert ROOM.parts["portrait"](CurriculumState()).panels[0].z.span == (-saved, saved)
 
 
 def test_where_descent_and_flow_differ_is_marked():
     state = CurriculumState(grid=24)
-    (marks,) = ROOM.parts["differences"](state).overlays["portrait"]
+    marks = next(t for t in overlay(state).traces if t.role == "differs")
     told = direct_portrait(state)
     flow, descent = told["total_steps"].values, told["total_descent_steps"].values
     i, j = np.nonzero(np.abs(descent - flow) > 0.05 * flow)
     assert len(i) > 3
     np.testing.assert_array_equal(marks.x, state.values[i])
     np.testing.assert_array_equal(marks.y, state.stops[j])
-    assert not ROOM.parts["differences"](CurriculumState(grid=24, learning_rate=1e-4, most_ratio=1.1)).overlays
+    calm = overlay(CurriculumState(grid=24, learning_rate=1e-4, most_ratio=1.1))
+    assert not [t for t in calm.traces if t.role == "differs"]
 
 
 def test_the_answer_counts_descent_first():
@@ -341,7 +347,7 @@ def test_the_answer_counts_descent_first():
     )
     assert answer(pin_value=0.5, pin_accuracy=0.9).startswith("Do not pretrain on weaker targets (0.5 beside 1)")
     assert answer(**pinned, learning_rate=0.05).endswith("at this learning rate descent does not settle.")
-    assert answer("portrait").startswith("Pretrain on stronger targets (3 beside 1) until 31%: 81 steps in all instead")
+    assert answer("counted").startswith("Pretrain on stronger targets (3 beside 1) until 31%: 81 steps in all instead")
 
 
 def test_the_drawing_moves_with_descent():

@@ -85,7 +85,12 @@ def test_sliders_begin_at_what_was_diagnosed(window, room):
     own = room.state()
     assert own.sample_size == window.sequences == 160
     assert own.threshold == float(window["threshold"][0])
-    assert {c.key: c.kind for c in room.controls} == {"sample_size": "range", "threshold": "range", "layer": "hidden"}
+    assert {c.key: c.kind for c in room.controls} == {
+        "sample_size": "range",
+        "threshold": "range",
+        "layer": "hidden",
+        "data": "hidden",
+    }
 
 
 def test_more_sequences_reach_as_far_and_higher_thresholds_no_further(window):

@@ -1,0 +1,137 @@
+"""A process that computes for the explorer, and can be stopped at any moment."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import IO, Any
+
+#: What a worker says first, once it has loaded everything.
+READY = b"ready"
+_LENGTH = struct.Struct(">Q")
+
+
+class Stopped(Exception):
+    """The process ended before it answered."""
+
+
+class Worker:
+    """The other process as it is seen from here.
+
+    It is killed rather than asked to stop: what computes need not look up. Nothing that it was sent is code.
+    """
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "learncast.web.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # Ctrl-C is for the server, which ends its workers itself.
+            start_new_session=True,
+        )
+        self.ready, self.ended = threading.Event(), False
+        self.held: set[str] = set()
+        threading.Thread(target=self._greet, daemon=True).start()
+
+    def _greet(self) -> None:
+        try:
+            if self._read() == READY:
+                self.ready.set()
+        except Stopped:
+            pass
+
+    @property
+    def usable(self) -> bool:
+        """Whether it has loaded and lives."""
+        return self.ready.is_set() and not self.ended and self.process.poll() is None
+
+    def ask(self, room: str, part: str, state: str, files: Mapping[str, tuple[str, bytes]]) -> bytes | Exception:
+        """What a part of a room shows for a state (as JSON), or the error that it raises.
+
+        Parameters
+        ----------
+        room, part, state : str
+        files : mapping
+            What the state names among the files that were dropped, by token: its name and content.
+        """
+        new = {token: file for token, file in files.items() if token not in self.held}
+        assert self.process.stdin is not None
+        try:
+            _write(self.process.stdin, pickle.dumps((room, part, state, new)))
+        except (OSError, ValueError) as error:
+            raise Stopped from error
+        self.held |= set(new)
+        kind, content = self._read()[:1], b""
+        content = self._read()
+        return content if kind == b"=" else pickle.loads(content)
+
+    def _read(self) -> bytes:
+        assert self.process.stdout is not None
+        return _read(self.process.stdout)
+
+    def kill(self) -> None:
+        """End it now."""
+        self.ended = True
+        self.process.kill()
+
+    def close(self) -> None:
+        """End it and wait until it is gone."""
+        self.kill()
+        self.process.communicate()
+
+
+def _write(stream: IO[bytes], content: bytes) -> None:
+    stream.write(_LENGTH.pack(len(content)) + content)
+    stream.flush()
+
+
+def _read(stream: IO[bytes]) -> bytes:
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise Stopped
+    (length,) = _LENGTH.unpack(head)
+    content = stream.read(length)
+    if len(content) < length:
+        raise Stopped
+    return content
+
+
+def work(questions: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer questions until there are no more."""
+    from learncast.errors import LearncastError
+    from learncast.web.app import rooms, shown
+    from learncast.web.uploads import UPLOADS
+
+    known = {room.name: room for room in rooms()}
+    _write(answers, READY)
+    while True:
+        try:
+            room, part, state, files = pickle.loads(_read(questions))
+        except Stopped:
+            return
+        for token, (name, content) in files.items():
+            UPLOADS.hold(token, name, content)
+        found: Any
+        try:
+            found = shown(known[room], part)(known[room].state.model_validate_json(state))
+        except LearncastError as error:
+            _write(answers, b"!")
+            _write(answers, pickle.dumps(error))
+            continue
+        except Exception as error:  # the server logs it and says no more than that it happened
+            _write(answers, b"!")
+            _write(answers, pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}")))
+            continue
+        _write(answers, b"=")
+        _write(answers, found)
+
+
+if __name__ == "__main__":
+    answers = sys.stdout.buffer
+    # What is printed by mistake must not be taken for an answer.
+    sys.stdout = sys.stderr
+    work(sys.stdin.buffer, answers)

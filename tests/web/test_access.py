@@ -1,0 +1,47 @@
+"""Nobody is kept out: contrast, labels and the order of focus, as axe-core and the tab key find them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+AXE = Path(__file__).parents[2] / ".axe" / "node_modules" / "axe-core" / "axe.min.js"
+ROOMS = ("curriculum", "prior-knowledge", "recurrence", "window")
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not here; `make test-web` installs it where npm is")
+@pytest.mark.parametrize(
+    "visit",
+    [{"width": 1280, "colours": "light"}, {"width": 1280, "colours": "dark"}, {"width": 400, "colours": "dark"}],
+    indirect=True,
+    ids=["wide-light", "wide-dark", "phone-dark"],
+)
+def test_axe_finds_nothing(visit):
+    for room in ROOMS:
+        visit.open(f"#{room}")
+        visit.page.locator("#form details").evaluate_all("groups => groups.forEach(one => { one.open = true; })")
+        visit.page.wait_for_timeout(700)  # what fades in has faded in
+        visit.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = visit.page.evaluate("""async () => (await axe.run(document, {
+            runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'],
+        })).violations.map(one => [one.id, one.nodes.slice(0, 3).map(node => node.html.slice(0, 160))])""")
+        assert found == [], room
+
+
+def test_tab_goes_through_the_page_in_its_order(visit):
+    visit.open("#curriculum")
+    where = """() => {
+        const one = document.activeElement;
+        const place = one.closest('header, #guide, #stage, #controls, #views');
+        return [place ? place.id || place.tagName.toLowerCase() : 'none', one.className, one.id];
+    }"""
+    seen = []
+    for _ in range(140):
+        visit.page.keyboard.press("Tab")
+        place = visit.page.evaluate(where)[0]
+        if not seen or seen[-1] != place:
+            seen.append(place)
+        if place == "views":
+            break
+    assert seen == ["header", "guide", "stage", "controls", "views"]
