@@ -297,10 +297,10 @@ def draw_plan(found: Plan) -> Figure:
     from learncast.figures import page, ranking, stop_curve, stop_map
 
     whole = bool(found.candidates) and not found.given_up
-    figure, axes = page(2 if whole else 1, 2 if whole else 1, width=5.4, height=3.8)
+    figure, axes = page(2 if whole else 1, 2 if whole else 1, width=3.55, height=2.7)
     _draw_paths(found, axes[0])
     if whole:
-        ranking(found.dataset, axes[1], title="Candidates before the target")
+        ranking(found.dataset, axes[1], priced=found.terms.priced, title="Candidates before the target")
         first = found.best.outcomes[0].stage.task
         chosen = next((k for k, c in enumerate(found.candidates) if c.task is first), 0)
         portrait = stop_portrait(found, chosen)
@@ -334,7 +334,7 @@ def _draw_paths(found: Plan, ax: Any) -> None:
         optimum=float(modes[-1].optimum[mode]),
         tolerance=1 - found.terms.accuracy,
         first_optimum=float(modes[0].optimum[mode]) if found.pretrains else None,
-        switch=switches[0] if switches else None,
+        switch=switches,
         mode=mode,
         title=f"Slowest mode of {found.target.name}",
     )

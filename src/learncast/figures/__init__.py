@@ -27,12 +27,16 @@ from learncast.figures.courses import (
 )
 from learncast.figures.learnability import (
     envelope as envelope,
+    courses_by_cell as courses_by_cell,
     envelope_agreement as envelope_agreement,
     envelopes_by_cell as envelopes_by_cell,
+    envelopes_by_gate as envelopes_by_gate,
     noise_scales_by_cell as noise_scales_by_cell,
+    requirements_by_cell as requirements_by_cell,
     statistic_by_cell as statistic_by_cell,
     survivals_by_cell as survivals_by_cell,
     tail_indices_by_cell as tail_indices_by_cell,
+    time_scale_courses as time_scale_courses,
     time_scale_histogram as time_scale_histogram,
     time_scale_survival as time_scale_survival,
     window_curve as window_curve,
@@ -49,6 +53,7 @@ from learncast.figures.matrices import (
     escapes as escapes,
     loss_matrix as loss_matrix,
     matrix as matrix,
+    network_scheme as network_scheme,
     networks_on_lines as networks_on_lines,
     networks_per_case as networks_per_case,
     split_matrix as split_matrix,
@@ -57,7 +62,11 @@ from learncast.figures.matrices import (
     told_and_trained as told_and_trained,
 )
 from learncast.figures.page import (
+    composite as composite,
+    key as key,
+    label as label,
     page as page,
     save as save,
     sheet as sheet,
+    style as style,
 )

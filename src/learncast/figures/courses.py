@@ -11,9 +11,25 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from learncast.figures.maps import STAR
-from learncast.figures.page import COLOURS, THEORY, axis_label, label, name_line, shortened
+from learncast.figures.page import (
+    COLOURS,
+    DIRECT,
+    LARGER,
+    SMALLER,
+    STAGED,
+    THEORY,
+    TRAINED,
+    axis_label,
+    key,
+    label,
+    name_line,
+    name_moment,
+    shortened,
+)
 
-DIRECT, STAGED, BAND = COLOURS[1], COLOURS[0], "#BBBBBB"
+BAND = "#BBBBBB"
+#: Two modes of one network, shades of one colour.
+WITHIN = (COLOURS[0], COLOURS[5])
 
 
 def mode_strengths(
@@ -40,18 +56,18 @@ def mode_strengths(
     several = dataset.sizes["mode"] > 1
     for k in range(dataset.sizes["mode"]):
         colour, name = COLOURS[k % len(COLOURS)], f"mode {k}" if several else None
-        look: dict[str, Any] = {"color": colour, "linewidth": 2, "label": name}
+        look: dict[str, Any] = {"color": colour, "label": name}
         if simulated is not None:
             series = simulated["strength"].isel(mode=k)
-            ax.plot(series["time"], series, color=colour, linewidth=3, alpha=0.7, label=name or "descent")
+            ax.plot(series["time"], series, color=colour, **TRAINED, label=name or "descent")
             look = THEORY | {"label": None if k else "theory"}
         series = dataset["strength"].isel(mode=k)
         ax.plot(series["time"], series, **look)
         if optimum is not None:
             ax.axhline(float(optimum[k]), color=colour, linewidth=0.8, linestyle="--", alpha=0.7)
     if several or simulated is not None:
-        ax.legend(frameon=False, fontsize=8)
-    return label(ax, x="training time (gradient steps)", y="strength u", title=title)
+        key(ax)
+    return label(ax, x="training time (gradient steps)", y="strength $u$", title=title)
 
 
 def forgetting_curves(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -68,11 +84,11 @@ def forgetting_curves(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
     for k, name in enumerate(dataset["task"].values):
         colour = COLOURS[k % len(COLOURS)]
         losses = dataset["loss"].values[:, k]
-        ax.plot(times, losses, color=colour, linewidth=1.4, linestyle=":")
-        ax.plot(times, np.where(stage == k, losses, np.nan), color=colour, linewidth=2.4, label=shortened(name, 20))
+        ax.plot(times, losses, color=colour, linewidth=1.0, linestyle=":")
+        ax.plot(times, np.where(stage == k, losses, np.nan), color=colour, linewidth=1.8, label=shortened(name, 20))
     for k in range(1, int(stage.max()) + 1):
         ax.axvline(times[np.argmax(stage == k)], color="grey", linewidth=0.8)
-    ax.legend(frameon=False, fontsize=8)
+    key(ax)
     return label(ax, x="training time (gradient steps)", y="loss (solid: in training)", title=title)
 
 
@@ -111,14 +127,15 @@ def learning_curves(
                 ax.plot(time, _apart(line, lines[:, :k]), **THEORY, label=None if k else "theory")
                 continue
             name = names[k] if names else None if k else "descent"
-            ax.plot(time, line, color=colours[k % len(colours)], linewidth=2.8, alpha=0.75, label=name)
+            ax.plot(time, line, color=colours[k % len(colours)], **TRAINED, label=name)
     for moment in switches:
-        ax.axvline(moment, color="grey", linewidth=0.8)
+        ax.axvline(moment, color="grey", linewidth=0.7)
+        name_moment(ax, moment, "switch")
     if legend and not names:
-        # Beside the title, where no curve can be.
-        ax.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1.02, 0.97), ncols=2, borderpad=0.2)
+        # Above the axes' right end, where no curve can be.
+        key(ax, loc="lower right", bbox_to_anchor=(1.02, 0.97), ncols=2, borderpad=0.2, columnspacing=0.8)
     elif legend:
-        ax.legend(frameon=False, fontsize=8)
+        key(ax)
     return label(ax, x=axis_label(curves["time"]), y=axis_label(curves), title=title)
 
 
@@ -144,17 +161,16 @@ def decoupling(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, title: str
     title : str
     """
     between, within = dataset["coupling"], dataset["diagonal"]
-    learning_curves(within, ax, names=["within modes", "_"], colours=COLOURS[:1], legend=False)
-    learning_curves(between, ax, names=["between modes"], colours=COLOURS[1:2], legend=False)
+    learning_curves(within, ax, names=["$a_1$, within mode 1", "$a_2$, within mode 2"], colours=WITHIN, legend=False)
+    learning_curves(between, ax, names=["$b$, between modes"], colours=COLOURS[1:2], legend=False)
     if np.isfinite(dataset["peak_step"]):
         peak = float(dataset["peak_step"])
-        place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        ax.axvline(peak, color=COLOURS[2], linestyle="--", linewidth=1.6)
-        ax.annotate("predicted peak", (peak, 0.28), xytext=(6, 0), fontsize=8, color=COLOURS[2], **place)
+        ax.axvline(peak, color=COLOURS[2], linestyle="--", linewidth=1.1)
+        name_moment(ax, peak, "predicted peak", colour=COLOURS[2], high=0.3)
     if legend:
         handles = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
-        ax.legend(list(handles.values()), list(handles), frameon=False, fontsize=8, loc=(0.45, 0.54))
-    return label(ax, x=axis_label(within["time"]), y="entries of A^T A", title=title)
+        key(ax, list(handles.values()), list(handles), loc="center right", bbox_to_anchor=(1.0, 0.52))
+    return label(ax, x=axis_label(within["time"]), y=r"entries of $A^\top A$", title=title)
 
 
 def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "") -> Axes:
@@ -171,19 +187,22 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
     """
     rates, gaps = dataset["learning_rate"], dataset["deviation"]
     for k, gap in enumerate(gaps.values):
-        plain: dict[str, Any] = {"color": "#AAAAAA", "linewidth": 0.8, "zorder": 2}
-        seen: dict[str, Any] = {"color": COLOURS[k % len(COLOURS)], "marker": "x", "linewidth": 1.4, "zorder": 3}
+        name = str(gaps["network"].values[k]) if k < marked and "network" in gaps.coords else None
+        plain: dict[str, Any] = {"color": "#AAAAAA", "linewidth": 0.6, "zorder": 2}
+        plain["label"] = f"the other {len(gaps) - marked}" if k == marked else None
+        seen: dict[str, Any] = {"color": COLOURS[k % len(COLOURS)], "marker": "x", "zorder": 3, "label": name}
         ax.loglog(rates, gap, **(seen if k < marked else plain))
     middle = float(np.median(gaps.isel(learning_rate=0)))
     ax.loglog(rates, 4 * middle * rates / float(rates[0]), **THEORY, label="slope 1")
-    ax.legend(frameon=False, fontsize=8)
+    key(ax)
     return label(ax, x=axis_label(rates), y=axis_label(gaps), title=title)
 
 
-def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], title: str = "") -> Axes:
+def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], legend: bool = True, title: str = "") -> Axes:
     """Paths of items in a plane over training: open at the start, filled at the end, theory dotted.
 
-    Names stand at the end, or at the start where that is spread much wider. A cross marks a theory that ends elsewhere.
+    Names stand at the end, or at the start where that is spread much wider; items in one place share a line of names. A
+    cross marks a theory that ends elsewhere.
 
     Parameters
     ----------
@@ -192,26 +211,48 @@ def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], title: s
     ax : Axes
     names : sequence of str
         Of the items; neighbours share a colour, and the second of them is paler.
+    legend : bool
+        Draw one.
     title : str
     """
     starts, ends = (points.sel(source="descent").isel(time=t).values for t in (0, -1))
     named = ends if 1.2 * np.ptp(ends) >= np.ptp(starts) else starts
-    for k, name in enumerate(names):
+    ring: dict[str, Any] = {"markerfacecolor": "none", "markersize": 6, "markeredgewidth": 0.9, "zorder": 3}
+    for k in range(len(names)):
         descent, theory = (points.sel(source=s).isel(item=k).values.T for s in ("descent", "theory"))
         colour, alpha = COLOURS[(k // 2) % len(COLOURS)], 0.9 if k % 2 == 0 else 0.45
-        ax.plot(*descent, color=colour, linewidth=2.6, alpha=alpha, label=None if k else "descent")
-        ax.plot(*theory, **THEORY | {"linewidth": 1.3}, label=None if k else "theory")
-        ax.plot(*descent[:, 0], "o", color=colour, markersize=10, markerfacecolor="none", zorder=3)
-        ax.plot(*descent[:, -1], "o", color=colour, markersize=5.5, zorder=3)
+        ax.plot(*descent, color=colour, linewidth=1.9, alpha=alpha, label=None if k else "descent")
+        ax.plot(*theory, **THEORY | {"linewidth": 0.9}, label=None if k else "theory")
+        ax.plot(*descent[:, 0], "o", color=colour, **ring, label=None if k else "start")
+        ax.plot(*descent[:, -1], "o", color=colour, markersize=3.2, zorder=3, label=None if k else "end")
         if np.abs(theory[:, -1] - descent[:, -1]).max() > 0.02 * np.ptp(ends):
-            ax.plot(*theory[:, -1], "x", color="black", markersize=8, markeredgewidth=2, zorder=4)
-        right = named[k, 0] >= named[:, 0].mean()
-        place: dict[str, Any] = {"xytext": (7 if right else -7, 3), "textcoords": "offset points"}
-        ax.annotate(name, named[k], ha="left" if right else "right", fontsize=8, color=colour, **place)
-    ax.margins(0.22, 0.08)
-    ax.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1.02, 0.98), ncols=2, borderpad=0.2)
+            stuck = "theory is stuck" not in [line.get_label() for line in ax.lines]
+            cross: dict[str, Any] = {"color": "black", "markersize": 5, "markeredgewidth": 1.3, "zorder": 4}
+            ax.plot(*theory[:, -1], "x", **cross, linestyle="none", label="theory is stuck" if stuck else None)
+    for together in _coinciding(named):
+        spot, right = named[together[0]], named[together[0], 0] >= named[:, 0].mean()
+        look: dict[str, Any] = {"xytext": (5 if right else -5, 2), "textcoords": "offset points", "fontsize": 6.5}
+        text = ", ".join(names[k] for k in together)
+        ax.annotate(
+            text, spot, ha="left" if right else "right", color=COLOURS[(together[0] // 2) % len(COLOURS)], **look
+        )
+    ax.margins(0.3, 0.1)
+    if legend:
+        key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3, columnspacing=0.9)
     first, second = (f"scaled {points.attrs['long_name']}, axis {k} ({points.attrs['units']})" for k in (1, 2))
     return label(ax, x=first, y=second, title=title)
+
+
+def _coinciding(spots: NDArray[Any]) -> list[list[int]]:
+    """Which points lie in one place."""
+    groups: list[list[int]] = []
+    for k, spot in enumerate(spots):
+        near = [group for group in groups if np.abs(spots[group[0]] - spot).max() < 0.03 * np.ptp(spots)]
+        if near:
+            near[0].append(k)
+        else:
+            groups.append([k])
+    return groups
 
 
 def lag_covariances(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -224,9 +265,9 @@ def lag_covariances(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     ax : Axes
     title : str
     """
-    _one_line_each(dataset["covariance"], ax, "K = {:g}")
-    ax.legend(frameon=False, fontsize=8)
-    return label(ax, x="lag (steps)", y="input covariance with the last step", title=title)
+    _one_line_each(dataset["covariance"], ax, "$K$ = {:g}")
+    key(ax)
+    return label(ax, x="lag (steps)", y="input covariance with the last step (input$^2$)", title=title)
 
 
 def integration_profiles(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -240,14 +281,14 @@ def integration_profiles(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     title : str
     """
     _one_line_each(dataset["weight"], ax, "{:g} steps")
-    ax.legend(frameon=False, fontsize=8, title="timescale", title_fontsize=8)
-    return label(ax, x="step of the trial", y="weight in the target", title=title)
+    key(ax, title="timescale")
+    return label(ax, x="step of the trial (steps)", y="weight in the target (target / input)", title=title)
 
 
 def _one_line_each(lines: xr.DataArray, ax: Axes, name: str) -> None:
     each, along = lines.dims
     for k, value in enumerate(lines[each].values):
-        ax.plot(lines[along], lines[k], color=COLOURS[k % len(COLOURS)], linewidth=2, label=name.format(value))
+        ax.plot(lines[along], lines[k], color=COLOURS[k % len(COLOURS)], label=name.format(value))
 
 
 def curriculum_paths(
@@ -258,10 +299,11 @@ def curriculum_paths(
     optimum: float,
     tolerance: float,
     first_optimum: float | None = None,
-    switch: float | None = None,
+    switch: float | Sequence[float] | None = None,
     mode: int = 0,
     simulated: dict[str, xr.Dataset] | None = None,
     simulated_by: str = "descent",
+    legend: bool = True,
     title: str = "",
 ) -> Axes:
     """One mode's strength under a curriculum and under direct training, with the target's tolerance band.
@@ -275,36 +317,42 @@ def curriculum_paths(
         The target's optimum and eps: the band that counts as learned.
     first_optimum : float, optional
         The first task's optimum, a thin line.
-    switch : float, optional
+    switch : float or sequence, optional
         When the tasks change over.
     mode : int
     simulated : mapping, optional
         ``"staged"`` and ``"direct"`` from training, drawn in colour under the theory.
     simulated_by : str
         How they were made, for the legend.
+    legend : bool
+        Draw one, and name the lines; without it the panel is one of many.
     title : str
     """
     ax.axhspan((1 - tolerance) * optimum, (1 + tolerance) * optimum, color=BAND, alpha=0.6, linewidth=0)
-    ax.axhline(optimum, color="grey", linewidth=0.8)
-    name_line(ax, optimum, "target's optimum")
+    ax.axhline(optimum, color="grey", linewidth=0.7)
+    if legend:
+        name_line(ax, optimum, "target's optimum")
     if first_optimum is not None and np.isfinite(first_optimum):
-        ax.axhline(first_optimum, color=STAGED, linewidth=0.8, linestyle="--")
-        if abs(first_optimum - optimum) > 0.1 * max(abs(first_optimum), abs(optimum)):
+        ax.axhline(first_optimum, color=STAGED, linewidth=0.7, linestyle="--")
+        if legend and abs(first_optimum - optimum) > 0.1 * max(abs(first_optimum), abs(optimum)):
             name_line(ax, first_optimum, "first task's optimum")
     for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
-        key = "direct" if name == "direct" else "staged"
+        which = "direct" if name == "direct" else "staged"
         if simulated is not None:
-            series = simulated[key]["strength"].isel(mode=mode)
-            ax.plot(series["time"], series, color=colour, linewidth=3.2, alpha=0.65, label=f"{name}, {simulated_by}")
+            series = simulated[which]["strength"].isel(mode=mode)
+            ax.plot(series["time"], series, color=colour, **TRAINED, label=f"{name}, {simulated_by}")
             style: dict[str, Any] = {**THEORY, "label": "theory" if name == "direct" else None}
         else:
-            style = {"color": colour, "linewidth": 2, "label": name}
+            style = {"color": colour, "label": name}
         series = dataset["strength"].isel(mode=mode)
         ax.plot(series["time"], series, **style)
-    if switch is not None:
-        ax.axvline(switch, color=STAGED, linewidth=0.8, linestyle=":")
-    ax.legend(frameon=False, fontsize=8, loc="lower right")
-    return label(ax, x="training time (gradient steps)", y="strength u", title=title)
+    for k, moment in enumerate([] if switch is None else np.atleast_1d(switch).tolist()):
+        ax.axvline(moment, color=STAGED, linewidth=0.9, linestyle=":")
+        if legend:
+            name_moment(ax, moment, "switch", colour=STAGED, high=0.72 - 0.09 * (k % 4))
+    if legend:
+        key(ax, loc="lower right")
+    return label(ax, x="training time (gradient steps)", y="strength $u$", title=title)
 
 
 def loss_paths(
@@ -325,13 +373,14 @@ def loss_paths(
     """
     for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
         series = dataset["target_excess_loss"]
-        ax.plot(series["time"], np.maximum(series, 1e-3 * goal), color=colour, linewidth=2, label=name)
-    ax.axhline(goal, color="grey", linewidth=0.8)
+        ax.plot(series["time"], np.maximum(series, 1e-3 * goal), color=colour, label=name)
+    ax.axhline(goal, color="grey", linewidth=0.7)
     name_line(ax, goal, "learned")
     for switch in switches:
-        ax.axvline(switch, color=STAGED, linewidth=0.8, linestyle=":")
+        ax.axvline(switch, color=STAGED, linewidth=0.9, linestyle=":")
+        name_moment(ax, switch, "switch", colour=STAGED)
     ax.set_yscale("log")
-    ax.legend(frameon=False, fontsize=8, loc="upper right")
+    key(ax, loc="upper right")
     return label(ax, x="training time (gradient steps)", y="excess loss on the target", title=title)
 
 
@@ -348,7 +397,7 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     asked = dataset.sel(accuracy=float(dataset.attrs["accuracy"]), method="nearest")
     direct = float(asked["direct_steps"])
     total = direct - asked["saving_steps"].values
-    ax.plot(dataset["stop"], total, color=STAGED, linewidth=2, label="both stages")
+    ax.plot(dataset["stop"], total, color=STAGED, label="both stages")
     if np.isfinite(direct):
         ax.axhline(direct, color="black", linewidth=1, linestyle="--", label="direct training")
     stop = float(dataset.attrs["stop_steps"])
@@ -356,41 +405,50 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         height = float(np.interp(stop, dataset["stop"].values, total))
         ax.plot(stop, height, **STAR)
     ax.set_ylim(bottom=0)
-    ax.legend(frameon=False, fontsize=8, loc="lower right")
+    key(ax, loc="lower right")
     return label(ax, x=f"steps on {dataset.attrs['candidate']}", y="steps in all", title=title)
 
 
-def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -> Axes:
-    """Total steps of each candidate's best curriculum against direct training.
+def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = False, title: str = "") -> Axes:
+    """Total steps, or cost, of each candidate's best curriculum against direct training.
 
     Parameters
     ----------
     dataset : Dataset
-        `Plan.dataset`: ``stop_steps`` and ``descent_steps`` over candidate, and ``direct_steps``.
+        `Plan.dataset`: ``stop_steps``, ``descent_steps``, ``total`` and ``saving`` over candidate, ``direct_steps`` and
+        ``direct_total``.
     ax : Axes
     most : int
-        Show this many, the best.
+        Show this many, the best, and say of how many.
+    priced : bool
+        Draw costs: those of the candidate include the switch.
     title : str
     """
     shown = dataset.isel(candidate=slice(0, most))
-    direct = float(dataset["direct_steps"])
-    total = np.where(
-        np.isfinite(shown["descent_steps"]), shown["descent_steps"], direct if np.isfinite(direct) else 0.0
-    )
+    steps, whole = ("direct_steps", "descent_steps") if not priced else ("direct_total", "total")
+    direct = float(dataset[steps])
+    total = np.where(np.isfinite(shown[whole]), shown[whole], direct if np.isfinite(direct) else 0.0)
     first = np.where(np.isfinite(shown["stop_steps"]), shown["stop_steps"], 0.0)
+    if priced:
+        each = direct / float(dataset["direct_steps"])
+        first = np.where(first > 0, total - each * (shown["descent_steps"] - first), 0.0)
     rows = np.arange(shown.sizes["candidate"])
     ax.barh(rows, first, color=STAGED, label="on the candidate")
     ax.barh(rows, total - first, left=first, color=DIRECT, label="on the target")
     if np.isfinite(direct):
-        ax.axvline(direct, color="black", linewidth=1, linestyle="--", label="direct training")
+        ax.axvline(direct, color="black", linewidth=0.8, linestyle="--", label="direct training")
     ax.set_yticks(rows, [shortened(name, 24) for name in shown["candidate"].values])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.32 * max(direct if np.isfinite(direct) else 0.0, float(total.max(initial=0.0))) or 1.0)
-    ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3)
+    key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3)
     for row, value in zip(rows, shown["saving"].values, strict=True):
         text = "never learned" if not np.isfinite(direct) else "no gain" if not value > 0 else f"saves {value:.0f}"
-        ax.annotate(text, (total[row], row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
-    return label(ax, x="steps to the target's accuracy", y="", title=title)
+        ax.annotate(text, (total[row], row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=6.5)
+    every = dataset.sizes["candidate"]
+    said = f"{title} ({len(rows)} of {every})" if len(rows) < every else title
+    return label(
+        ax, x="cost to the target's accuracy" if priced else "steps to the target's accuracy", y="", title=said
+    )
 
 
 def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -> Axes:
@@ -481,12 +539,12 @@ def training_over_theory(
         values = np.atleast_2d(run[quantity].transpose(..., "time").values)
         for j, row in enumerate(values):
             named = name if k == 0 and j == 0 else None
-            ax.plot(run["time"], row, color=COLOURS[colour], linewidth=1.4, alpha=0.5, label=named)
+            ax.plot(run["time"], row, color=COLOURS[colour], linewidth=1.1, alpha=0.5, label=named)
     first = "theory" not in [text.get_label() for text in ax.lines]
     for j, row in enumerate(np.atleast_2d(theory[quantity].transpose(..., "time").values)):
         ax.plot(theory["time"], row, **{**THEORY, "label": "theory" if first and j == 0 else None})
-    ax.legend(frameon=False, fontsize=8, loc="lower right" if quantity == "strength" else "upper right")
-    y = "strength u" if quantity == "strength" else "loss (target^2)"
+    key(ax, loc="lower right" if quantity == "strength" else "upper right")
+    y = "strength $u$" if quantity == "strength" else "loss (target$^2$)"
     return label(ax, x="training time (gradient steps)", y=y, title=title)
 
 
@@ -506,17 +564,18 @@ def predicted_and_measured(dataset: xr.Dataset, ax: Axes, *, title: str = "") ->
         spots = np.full(np.isfinite(values).sum(), row)
         named = "one run" if row == 0 else None
         ax.plot(values[np.isfinite(values)], spots, "o", color=COLOURS[0], alpha=0.35, markersize=5, label=named)
-    ax.plot(dataset["measured_mean"], rows, "|", color=COLOURS[0], markersize=16, markeredgewidth=2, label="mean")
-    hollow: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": "black", "markersize": 6}
+    ax.plot(dataset["measured_mean"], rows, "|", color=COLOURS[0], markersize=12, markeredgewidth=1.5, label="mean")
+    hollow: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": "black", "markersize": 4.5}
     ax.plot(dataset["predicted_descent_steps"], rows, "D", **hollow, label="predicted")
     ax.set_yticks(rows, [shortened(name, 26) for name in dataset["plan"].values])
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3)
+    ax.set_xlim(left=0.0)  # a few steps of thousands must look like a few
+    key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
     return label(ax, x="gradient steps to the target's accuracy", y="", title=title)
 
 
-def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", title: str = "") -> Axes:
-    """Total steps against the first task's stop: training as points, theory dotted, direct training as a band.
+def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", legend: bool = True, title: str = "") -> Axes:
+    """Total steps against the first task's stop: training as points, theory dotted in the same colour.
 
     Parameters
     ----------
@@ -525,20 +584,24 @@ def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", title: st
     ax : Axes
     name : str
         What the values are, for the legend.
+    legend : bool
+        Draw one.
     title : str
     """
     direct = float(dataset["direct_measured"].mean("seed"))
-    ax.axhline(direct, color=COLOURS[1], linewidth=2, label="direct training")
+    dotted: dict[str, Any] = {"linestyle": THEORY["linestyle"], "linewidth": 1.2}
+    ax.axhline(direct, color=DIRECT, linewidth=1.4, label="direct training")
+    ax.axhline(float(dataset["direct_predicted"]), color=DIRECT, **dotted)
     for k, value in enumerate(dataset["value"].values):
-        one, colour = dataset.sel(value=value), COLOURS[(5, 0)[k % 2]]
+        one, colour = dataset.sel(value=value), (SMALLER, LARGER)[k % 2]
         mean, spread = one["measured"].mean("seed"), one["measured"].std("seed")
-        ax.errorbar(
-            one["stop"], mean, spread, fmt="o", color=colour, markersize=5, capsize=2, label=f"first {name} {value:g}"
-        )
-        ax.plot(one["fine_stop"], one["curve"], **{**THEORY, "label": "theory" if k == 0 else None})
-    ax.axhline(float(dataset["direct_predicted"]), **THEORY)
+        bars: dict[str, Any] = {"fmt": "o", "color": colour, "markersize": 3.5, "capsize": 2, "elinewidth": 0.8}
+        ax.errorbar(one["stop"], mean, spread, **bars, label=f"first {name} {value:g}")
+        ax.plot(one["fine_stop"], one["curve"], color=colour, **dotted)
+    ax.plot([], [], color="black", **dotted, label="theory, in the same colour")
     ax.set_ylim(0, None)
-    ax.legend(frameon=False, fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    if legend:
+        key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     return label(ax, x="accuracy at which the first task stops", y="total gradient steps", title=title)
 
 
@@ -559,8 +622,8 @@ def predictions(dataset: xr.Dataset, ax: Axes, *, theory: str, title: str = "") 
     ax.plot(span, span, **{**THEORY, "linewidth": 1.2})
     for k, pool in enumerate(dict.fromkeys(dataset["pool"].values.tolist())):
         one = dataset.isel(curriculum=np.flatnonzero(dataset["pool"].values == pool))
-        ax.plot(one[theory], one["measured"], "o", color=COLOURS[k], markersize=4, alpha=0.75, label=str(pool))
+        ax.plot(one[theory], one["measured"], "o", color=COLOURS[k], markersize=3, alpha=0.75, label=str(pool))
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.legend(frameon=False, fontsize=7.5, title="first task varies as in", title_fontsize=7.5)
-    return label(ax, x="predicted steps", y="measured steps", title=title)
+    key(ax, title="first task varies as in")
+    return label(ax, x="predicted gradient steps", y="measured gradient steps", title=title)

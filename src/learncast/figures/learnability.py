@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,15 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from learncast.figures.page import COLOURS, THEORY, label
+from learncast.figures.page import COLOURS, GREY, THEORY, key, label, name_line
 from learncast.validation import FloatArray
 
-_FIT = {**THEORY, "linewidth": 1.2}
+_FIT = {**THEORY, "linewidth": 1.0}
+#: What an envelope is, with its unit.
+_ENVELOPE = "envelope $f(\\ell)$ (change per gradient)"
+_LAG = r"lag $\ell$ (steps)"
+#: Cells keep their colours whichever of them are shown.
+CELLS = ("ConstGate", "SharedGate", "DiagGate", "GRU", "LSTM")
 #: Leading digits of labelled ticks, the fewest first.
 _DIGITS = ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10)))
 
@@ -29,13 +34,13 @@ def envelope(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     title : str
     """
     lag = layer["lag"].values
-    ax.plot(lag, layer["envelope_gate"], color=COLOURS[1], linewidth=1.6, label="gates at the learning rate")
-    ax.plot(lag, layer["envelope"], color=COLOURS[0], linewidth=1.6, label="with the optimiser")
+    ax.plot(lag, layer["envelope_gate"], color=COLOURS[1], linewidth=1.3, label="gates at the learning rate")
+    ax.plot(lag, layer["envelope"], color=COLOURS[0], linewidth=1.3, label="with the optimiser")
     told = (layer["score"] > layer["critical_score"]).values
-    ax.plot(lag[told], layer["envelope"].values[told], "o", color=COLOURS[0], markersize=4, label="signal told from 0")
+    ax.plot(lag[told], layer["envelope"].values[told], "o", color=COLOURS[0], markersize=3, label="signal told from 0")
     ax.plot(lag, layer["envelope_fit"], **THEORY, label=f"fit: {layer['decay_kind'].values}")
     ax.set_yscale("log")
-    return _labelled(ax, "lag (steps)", "envelope (change per gradient)", title, fontsize=8)
+    return _labelled(ax, _LAG, _ENVELOPE, title)
 
 
 def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -52,19 +57,19 @@ def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     names = {"per_lag": "against the noise of its lag", "total": "against all gradient noise"}
     for k, noise in enumerate(layer["noise"].values):
         values = layer["window"].sel(noise=noise)
-        ax.plot(sizes, values, "o-", color=COLOURS[k], markersize=4, linewidth=1.6, label=names.get(noise, noise))
+        ax.plot(sizes, values, "o-", color=COLOURS[k], markersize=4, linewidth=1.3, label=names.get(noise, noise))
     gapless = layer["contiguous_window"].sel(noise="per_lag")
     ax.plot(sizes, gapless, "--", color=COLOURS[0], linewidth=1.2, label="the first, without gaps")
     null = layer["null_window"].max("noise").values
     ax.fill_between(sizes, np.zeros(len(sizes)), null, color="0.75", linewidth=0, zorder=0)
     ax.plot(sizes, null, color="0.55", linewidth=4, alpha=0.6, zorder=0, label="data without signal (95%)")
     ax.axvline(float(layer["sequences"]), color="0.5", linewidth=0.8, linestyle="--")
-    ax.annotate("diagnosed", (float(layer["sequences"]), 0.45), xycoords=("data", "axes fraction"), fontsize=8,
-                xytext=(-3, 0), textcoords="offset points", rotation=90, ha="right", va="top", color="0.4")  # fmt: skip
+    ax.annotate("diagnosed", (float(layer["sequences"]), 0.45), xycoords=("data", "axes fraction"), fontsize=6.5,
+                xytext=(-3, 0), textcoords="offset points", rotation=90, ha="right", va="top", color=GREY)  # fmt: skip
     ax.set_xscale("log")
     ax.set_ylim(bottom=-0.02 * max(1.0, float(layer["lag"][-1])))
-    below: dict[str, Any] = {"fontsize": 8, "loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
-    return _labelled(ax, "sequences", "longest learnable lag (steps)", title, **below)
+    below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
+    return _labelled(ax, "sequences $N$", "longest learnable lag (steps)", title, **below)
 
 
 def time_scale_survival(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -78,12 +83,12 @@ def time_scale_survival(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
     title : str
     """
     finite, share, endless = _survival(layer["time_scale"].values)
-    ax.step(finite, share, where="pre", color=COLOURS[2], linewidth=1.8)
+    ax.step(finite, share, where="pre", color=COLOURS[2], linewidth=1.3)
     if endless:
         _remark(ax, f"{endless} of {len(finite) + endless} units do not decay")
     _logarithmic(ax)
     ax.set_ylim(0, 1.03)
-    return label(ax, x="time scale (steps)", y="share of units at least as slow", title=title)
+    return label(ax, x=r"time scale $\tau$ (steps)", y="share of units at least as slow", title=title)
 
 
 def envelopes_by_cell(
@@ -94,7 +99,8 @@ def envelopes_by_cell(
     Parameters
     ----------
     dataset : Dataset
-        ``envelope`` over (cell, seed, lag), ``{law}_fit`` over (cell, lag) and ``{law}_r_squared`` over cell.
+        ``envelope`` and ``envelope_auxiliary`` (dashed, nan for none) over (cell, seed, lag), ``{law}_fit`` over (cell,
+        lag) and ``{law}_r_squared`` over cell.
     ax : Axes
     law : {"exponential", "power"}, optional
     axis : {"linear", "semilog", "log-log"}
@@ -102,9 +108,14 @@ def envelopes_by_cell(
     """
     for cell, colour, one in _cells(dataset):
         name = cell if law is None else f"{cell}, $R^2$ {float(one[f'{law}_r_squared']):.3f}"
-        ax.plot(one["lag"], one["envelope"].mean("seed"), color=colour, linewidth=1.8, label=name)
+        ax.plot(one["lag"], one["envelope"].mean("seed"), color=colour, label=name)
+        if bool(one["envelope_auxiliary"].notnull().any()):
+            more = one["envelope_auxiliary"].mean("seed")
+            ax.plot(one["lag"], more, color=colour, linestyle="--", label=f"{cell}, eq. 58" if law is None else None)
         if law is not None:
             ax.plot(one["lag"], one[f"{law}_fit"], **_FIT)
+    if law is not None:
+        ax.plot([], [], **_FIT, label=f"{law} fit")
     if axis != "linear":
         ax.set_yscale("log")
         # A power law bends away from a steep envelope by many decades: the data set the range.
@@ -112,11 +123,18 @@ def envelopes_by_cell(
         ax.set_ylim(0.5 * values[values > 0].min(), 3 * values.max())
     if axis == "log-log":
         _logarithmic(ax)
-    return _labelled(ax, "lag (steps)", "envelope (change per gradient)", title)
+    return _labelled(ax, _LAG, _ENVELOPE, title)
 
 
 def windows_by_cell(
-    dataset: xr.Dataset, ax: Axes, *, variable: str, noise: str = "per_lag", null: str | None = None, title: str = ""
+    dataset: xr.Dataset,
+    ax: Axes,
+    *,
+    variable: str,
+    noise: str = "per_lag",
+    null: str | None = None,
+    legend: bool = True,
+    title: str = "",
 ) -> Axes:
     """Window of every cell against the number of sequences, median over seeds; dashed, without any signal.
 
@@ -129,21 +147,28 @@ def windows_by_cell(
     noise : {"per_lag", "total"}
     null : str, optional
         Variable of the windows without signal.
+    legend : bool
+        Draw one, below the axes.
     title : str
     """
     sizes = dataset["sample_size"].values
     for k, (cell, colour, one) in enumerate(_cells(dataset.sel(noise=noise))):
-        width = 3.4 - 0.55 * k  # windows often coincide: a thinner line shows the one below
+        width = 2.6 - 0.45 * k  # windows often coincide: a thinner line shows the one below
         line: dict[str, Any] = {"color": colour, "linewidth": width}
-        ax.plot(sizes, one[variable].median("seed"), "o-", **line, markersize=1.5 + width, label=cell)
+        ax.plot(sizes, one[variable].median("seed"), "o-", **line, markersize=1.0 + width, label=cell)
         if null is not None:
             ax.plot(sizes, one[null].median("seed"), "--", **line)
     if null is not None:
         ax.plot([], [], "--", color="0.4", label="no signal (95%)")
     _logarithmic(ax)
-    last = float(dataset["lag"][-1])
+    last, longest = float(dataset["lag"][-1]), dataset.attrs.get("longest_task_lag")
+    if longest is not None:
+        ax.axhline(float(longest), color="grey", linewidth=0.8, linestyle=":")
+        name_line(ax, float(longest), "task's longest lag")
     ax.set_ylim(-0.03 * last, 1.05 * last)
-    return _labelled(ax, "sequences", "longest learnable lag (steps)", title)
+    if legend:
+        key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, columnspacing=0.8)
+    return label(ax, x="sequences $N$", y=r"longest learnable lag $\mathcal{H}_N$ (steps)", title=title)
 
 
 def survivals_by_cell(dataset: xr.Dataset, ax: Axes, *, scale: str = "semilog", title: str = "") -> Axes:
@@ -161,17 +186,17 @@ def survivals_by_cell(dataset: xr.Dataset, ax: Axes, *, scale: str = "semilog", 
     for cell, colour, one in _cells(dataset):
         finite, share, endless = _survival(one["time_scale"].values)
         name = f"{cell}, {100 * endless / (len(finite) + endless):.0f}% do not decay" if endless else cell
-        ax.step(finite, share, where="pre", color=colour, linewidth=1.8, label=name)
+        ax.step(finite, share, where="pre", color=colour, linewidth=1.3, label=name)
     _logarithmic(ax)
     if scale == "log-log":
         ax.set_yscale("log")
     else:
         ax.set_ylim(0, 1.03)
-    return _labelled(ax, "time scale (steps)", "share of units at least as slow", title)
+    return _labelled(ax, r"time scale $\tau$ (steps)", r"share of units at least as slow", title)
 
 
 def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Tail index of every lag as a point, with quartiles: to use (filled), and of single sequences (hollow).
+    """Tail index of every lag as a point, quartiles beside them: to use (filled), and of single sequences (hollow).
 
     Parameters
     ----------
@@ -187,19 +212,22 @@ def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     cells = dataset["cell"].values
     for j, (variable, text) in enumerate(names.items()):
         for k, (_, colour, one) in enumerate(_cells(dataset)):
-            values = one[variable].values[np.isfinite(one[variable].values)]
-            middle = k + 0.36 * j - 0.18
-            ax.plot(middle + np.linspace(-0.11, 0.11, len(values)), values, "o", color=colour, markersize=3.5,
-                    alpha=0.7, markerfacecolor="none" if j else colour)  # fmt: skip
+            values = np.sort(one[variable].values[np.isfinite(one[variable].values)])
+            left = k + 0.42 * j - 0.38
+            ax.plot(left + np.linspace(0.0, 0.22, len(values)), values, "o", color=colour, markersize=2,
+                    alpha=0.7, markerfacecolor="none" if j else colour, markeredgewidth=0.6)  # fmt: skip
             if len(values):
                 low, median, high = np.quantile(values, (0.25, 0.5, 0.75))
-                ax.errorbar(middle, median, [[median - low], [high - median]], color="black", capsize=3,
-                            marker="_", markersize=12, linewidth=1.2)  # fmt: skip
-        ax.plot([], [], "o", color="0.4", markerfacecolor="none" if j else "0.4", markersize=4, label=text)
+                ax.errorbar(left + 0.29, median, [[median - low], [high - median]], color="black", capsize=1.8,
+                            marker="_", markersize=5, linewidth=0.9)  # fmt: skip
+        ax.plot([], [], "o", color="0.4", markerfacecolor="none" if j else "0.4", markersize=3, label=text)
+    ax.errorbar([], [], [], color="black", capsize=1.8, marker="_", linewidth=0.9, label="median and quartiles")
     ax.axhline(2.0, **_FIT)
+    name_line(ax, 2.0, "finite variance", x=0.0)
     ax.set_xticks(range(len(cells)), [str(cell) for cell in cells])
-    below: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, -0.25), "ncols": 2}
-    return _labelled(ax, "", "tail index (one point per lag)", title, **below)
+    ax.set_xlim(-0.5, len(cells) - 0.5)
+    below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.11), "ncols": 2, "columnspacing": 0.9}
+    return _labelled(ax, "", r"tail index $\hat\alpha$ (one point per lag)", title, **below)
 
 
 def noise_scales_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -214,11 +242,11 @@ def noise_scales_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     """
     for cell, colour, one in _cells(dataset[["scale", "envelope"]].mean("seed")):
         scale, envelope = one["scale"], one["envelope"]
-        ax.plot(one["lag"], scale, color=colour, linewidth=1.8, label=cell)
+        ax.plot(one["lag"], scale, color=colour, linewidth=1.3, label=cell)
         ax.plot(one["lag"], envelope * float(scale[0] / envelope[0]), **{**_FIT, "color": colour})
     ax.plot([], [], **{**_FIT, "color": "0.4"}, label="envelope, to scale")
     ax.set_yscale("log")
-    return _labelled(ax, "lag (steps)", "noise scale (change per gradient)", title)
+    return _labelled(ax, _LAG, r"noise scale $\hat\sigma_\alpha$ (change per gradient)", title)
 
 
 def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title: str = "") -> Axes:
@@ -236,16 +264,20 @@ def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title:
     finite = values[np.isfinite(values)]
     if len(finite):
         low, high = np.log(finite.min() / 1.05), np.log(finite.max() * 1.05)
-        ax.hist(finite, bins=np.exp(np.linspace(low, high, 17)).tolist(), color=COLOURS[colour], alpha=0.8)
+        # As many bins as the units can fill.
+        bins = int(np.clip(np.sqrt(2 * len(finite)), 4, 24))
+        ax.hist(finite, bins=np.exp(np.linspace(low, high, bins + 1)).tolist(), color=COLOURS[colour], alpha=0.8)
+        if len(finite) < 30:
+            ax.plot(finite, np.zeros(len(finite)), "|", color="black", markersize=7, clip_on=False)
     endless = int(np.isinf(values).sum())
     if endless:
         _remark(ax, f"{endless} do not decay")
     _logarithmic(ax)
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    return label(ax, x="time scale (steps)", y="units", title=title)
+    return label(ax, x=r"time scale $\tau$ (steps)", y="number of units", title=title)
 
 
-def envelope_agreement(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+def envelope_agreement(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, title: str = "") -> Axes:
     """First-order against exact envelopes, one point per lag, over the line of equality.
 
     Parameters
@@ -253,48 +285,144 @@ def envelope_agreement(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axe
     dataset : Dataset
         ``envelope`` and ``exact_envelope`` over (cell, seed, lag).
     ax : Axes
+    legend : bool
+        Draw one.
     title : str
     """
     exact = dataset["exact_envelope"].values
     span = np.array([exact[exact > 0].min(), exact[exact > 0].max()])
-    ax.plot(span, span, **_FIT)
+    ax.plot(span, span, **_FIT, label="equal")
     for cell, colour, one in _cells(dataset):
         for row, (x, y) in enumerate(zip(one["exact_envelope"].values, one["envelope"].values, strict=True)):
             name = cell if row == 0 else None
-            ax.plot(x, y, "o-", color=colour, markersize=3.5, linewidth=0.8, label=name)
+            dashed = "--" if cell not in CELLS else "-"
+            ax.plot(x, y, "o", linestyle=dashed, color=colour, markersize=2.2, linewidth=0.7, label=name)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    return _labelled(ax, "exact envelope", "first-order envelope", title)
+    if legend:
+        key(ax)
+    return label(ax, x="exact envelope (change per gradient)", y="first-order envelope", title=title)
 
 
-def statistic_by_cell(dataset: xr.Dataset, ax: Axes, *, variable: str, title: str = "") -> Axes:
-    """One statistic of the table, every run a point: optimisers by shape, hollow where the candidate is normalised.
+def statistic_by_cell(dataset: xr.Dataset, ax: Axes, *, variable: str, legend: bool = True, title: str = "") -> Axes:
+    """One statistic of the table, every run a point, optimisers by shape.
 
     Parameters
     ----------
     dataset : Dataset
-        The variable over (start, cell, optimizer, seed); 1 would be perfect.
+        The variable over (cell, optimizer, seed); 1 would be perfect.
     ax : Axes
     variable : str
+    legend : bool
+        Draw one.
     title : str
     """
-    cells, starts = dataset["cell"].values, dataset["start"].values
-    for i, start in enumerate(starts):
-        for j, optimizer in enumerate(dataset["optimizer"].values):
-            values = dataset[variable].sel(start=start, optimizer=optimizer).values
-            spots = np.repeat(np.arange(len(cells)) + 0.12 * (j - 1) + 0.36 * (i - 0.5), values.shape[1])
-            colour = COLOURS[(0, 1, 2)[j % 3]]
-            ax.plot(spots, values.ravel(), "osD"[j % 3], color=colour, markersize=5,
-                    markerfacecolor="none" if i else colour, label=f"{optimizer}, {start}")  # fmt: skip
+    cells = dataset["cell"].values
+    for j, optimizer in enumerate(dataset["optimizer"].values):
+        values = dataset[variable].sel(optimizer=optimizer).values
+        spots = np.repeat(np.arange(len(cells)) + 0.2 * (j - 1), values.shape[1])
+        look: dict[str, Any] = {"color": COLOURS[(0, 1, 2)[j % 3]], "markersize": 3.2, "linestyle": "none"}
+        ax.plot(spots, values.ravel(), "osD"[j % 3], **look, label=str(optimizer))
     ax.axhline(1.0, **_FIT)
-    ax.set_xticks(range(len(cells)), [str(cell) for cell in cells], rotation=20)
-    return _labelled(ax, "", dataset[variable].attrs["short_name"], title, fontsize=7)
+    ax.set_xticks(range(len(cells)), [str(cell) for cell in cells], rotation=35, ha="right", rotation_mode="anchor")
+    if legend:
+        key(ax)
+    return label(ax, x="", y=dataset[variable].attrs["short_name"], title=title)
+
+
+def requirements_by_cell(
+    dataset: xr.Dataset, ax: Axes, *, told: Callable[[xr.Dataset], tuple[Any, Any]], title: str = ""
+) -> Axes:
+    """Sequences that lags need against their envelope, every lag a point, over lines of slope -2.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Of several cells.
+    ax : Axes
+    told : callable
+        From one cell's dataset to the sequences and the envelope of its lags.
+    title : str
+    """
+    for cell, colour, one in _cells(dataset):
+        needed, envelope = told(one)
+        ax.plot(envelope, needed, "o", color=colour, markersize=2.5, alpha=0.8, label=f"{cell} ({len(needed)} lags)")
+        if len(needed):
+            ends = np.array([envelope.min(), envelope.max()])
+            middle = np.exp(np.mean(np.log(needed))) * np.exp(np.mean(np.log(envelope))) ** 2
+            ax.plot(ends, middle / ends**2, **{**_FIT, "color": colour})
+    ax.plot([], [], **_FIT, label=r"slope $-\kappa=-2$")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    return _labelled(ax, _ENVELOPE, r"sequences needed $N(\ell)$", title)
+
+
+def time_scale_courses(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Median time scale of every cell's units over training, and the band from 10% to 90%.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        ``watched_time_scale`` over (cell, seed, update, unit).
+    ax : Axes
+    title : str
+    """
+    for cell, colour, one in _cells(dataset):
+        values = one["watched_time_scale"].transpose("update", ...).values.reshape(one.sizes["update"], -1)
+        low, median, high = np.nanquantile(values, (0.1, 0.5, 0.9), axis=1, method="lower")
+        ax.plot(one["update"], median, "o-", color=colour, markersize=2.5, label=cell)
+        finite = np.isfinite(low) & np.isfinite(high)
+        ax.fill_between(one["update"], low, high, where=finite, color=colour, alpha=0.15, linewidth=0)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    return _labelled(ax, "training (gradient steps)", r"time scale $\tau$ (steps)", title)
+
+
+def courses_by_cell(values: xr.DataArray, ax: Axes, *, y: str, title: str = "") -> Axes:
+    """One number of every cell over training.
+
+    Parameters
+    ----------
+    values : DataArray over (cell, update)
+    ax : Axes
+    y : str
+        What it is.
+    title : str
+    """
+    for cell in values["cell"].values:
+        one = values.sel(cell=cell)
+        ax.plot(values["update"], one, "o-", color=_colour(str(cell)), markersize=2.5, label=str(cell))
+    ax.set_xscale("log")
+    return _labelled(ax, "training (gradient steps)", y, title)
+
+
+def envelopes_by_gate(dataset: xr.Dataset, ax: Axes, *, colour: int = 0, title: str = "") -> Axes:
+    """Envelope of one cell from each initial value of its gates.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        ``envelope`` over (gate, seed, lag).
+    ax : Axes
+    colour : int
+    title : str
+    """
+    for gate, look in zip(dataset["gate"].values, ("-", "--"), strict=True):
+        mean = dataset["envelope"].sel(gate=gate).mean("seed")
+        ax.plot(dataset["lag"], mean, color=COLOURS[colour], linestyle=look, label=f"gates start at {gate:g}")
+    ax.set_yscale("log")
+    return _labelled(ax, _LAG, _ENVELOPE, title)
 
 
 def _cells(dataset: xr.Dataset) -> Iterator[tuple[str, str, xr.Dataset]]:
     """Name, colour and numbers of every cell."""
-    for k, cell in enumerate(dataset["cell"].values):
-        yield str(cell), COLOURS[k], dataset.sel(cell=cell)
+    for cell in dataset["cell"].values:
+        yield str(cell), _colour(str(cell)), dataset.sel(cell=cell)
+
+
+def _colour(cell: str) -> str:
+    """Of a cell, the same in every picture."""
+    return COLOURS[CELLS.index(cell)] if cell in CELLS else "#8C5A00"
 
 
 def _survival(time_scales: FloatArray) -> tuple[FloatArray, FloatArray, int]:
@@ -305,11 +433,11 @@ def _survival(time_scales: FloatArray) -> tuple[FloatArray, FloatArray, int]:
 
 
 def _remark(ax: Axes, text: str) -> None:
-    ax.annotate(text, (0.97, 0.94), xycoords="axes fraction", ha="right", fontsize=8)
+    ax.annotate(text, (0.97, 0.94), xycoords="axes fraction", ha="right", fontsize=6.5)
 
 
 def _labelled(ax: Axes, x: str, y: str, title: str, **legend: Any) -> Axes:
-    ax.legend(**{"frameon": False, "fontsize": 7.5, **legend})
+    key(ax, **legend)
     return label(ax, x=x, y=y, title=title)
 
 
@@ -322,6 +450,7 @@ def _logarithmic(ax: Axes) -> None:
         ticks = np.outer(powers, digits).ravel()
         ticks = ticks[(ticks >= low) & (ticks <= high)]
         if len(ticks) >= 3:
+            ticks = ticks[:: -(-len(ticks) // 6)]  # no more than fit beside each other
             break
     else:
         ticks = np.array([float(f"{tick:.2g}") for tick in np.linspace(low, high, 5)[1:-1]])

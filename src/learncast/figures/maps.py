@@ -8,22 +8,29 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
+from matplotlib.lines import Line2D
 
-from learncast.figures.page import COLOURS, axis_label, colour_bar, label
+from learncast.figures.page import COLOURS, axis_label, colour_bar, key, label, name_moment
 
 #: The star that marks a plan.
 STAR: dict[str, Any] = {
-    "marker": "*", "markersize": 13, "color": "#F0E442", "markeredgecolor": "black", "clip_on": False
+    "marker": "*", "markersize": 10, "color": "#F0E442", "markeredgecolor": "black", "clip_on": False
 }  # fmt: skip
 
 
 def portrait(
-    dataset: xr.Dataset, ax: Axes, *, target_value: float | None = None, clip: float = 99.0, title: str = ""
+    dataset: xr.Dataset,
+    ax: Axes,
+    *,
+    target_value: float | None = None,
+    clip: float = 99.0,
+    y: str | None = None,
+    title: str = "",
 ) -> Axes:
     """Steps saved over a task parameter and the first task's stopping accuracy.
 
-    Blue saves, red costs, white breaks even (with its contour in black). The dotted red line is the target's own value;
-    the cyan line is where the first task ends on the target's optimum.
+    Blue saves, red costs, each on a scale of its own, white breaks even (with its contour in black). The dotted red
+    line is the target's own value; the cyan line is where the first task ends on the target's optimum.
 
     Parameters
     ----------
@@ -33,33 +40,46 @@ def portrait(
     target_value : float, optional
         The target's value of the varied parameter.
     clip : float
-        Percentile of |speedup| at which the colours saturate.
+        Percentile of |speedup| at which the colours saturate; an arrow at the scale's end says so.
+    y : str, optional
+        Name of the varied parameter with its unit.
     title : str
     """
     vary = str(dataset.attrs["vary"])
     dataset = dataset.sortby([vary, "accuracy"])
-    x, y = dataset["accuracy"].values, dataset[vary].values
+    stops, values = dataset["accuracy"].values, dataset[vary].values
     speedup = dataset["speedup_steps"].values
     finite = np.abs(speedup[np.isfinite(speedup)])
     gains = np.clip(speedup, 0, None)[np.isfinite(speedup)]
     top = max(float(np.percentile(gains, clip)) if gains.size else 0.0, 1e-9)
     bottom = max(float(np.percentile(finite, clip)) if finite.size else 0.0, top)
     mesh = ax.pcolormesh(
-        x, y, speedup, cmap="RdBu", norm=TwoSlopeNorm(0.0, -bottom, top), shading="nearest", rasterized=True
+        stops, values, speedup, cmap="RdBu", norm=TwoSlopeNorm(0.0, -bottom, top), shading="nearest", rasterized=True
     )
     known = speedup[np.isfinite(speedup)]
+    lines: list[Any] = []
     if min(speedup.shape) > 1 and known.size and known.min() < 0 < known.max():
-        ax.contour(x, y, np.where(np.isfinite(speedup), speedup, np.nan), levels=[0.0], colors="black", linewidths=1)
+        shown = np.where(np.isfinite(speedup), speedup, np.nan)
+        ax.contour(stops, values, shown, levels=[0.0], colors="black", linewidths=0.8)
+        lines.append(Line2D([], [], color="black", linewidth=0.8, label="breaks even"))
     singular = dataset["singular_accuracy"].values
-    inside = np.isfinite(singular) & (singular <= x.max()) & (singular >= x.min())
+    inside = np.isfinite(singular) & (singular <= stops.max()) & (singular >= stops.min())
     if inside.any():
-        ax.plot(np.where(inside, singular, np.nan), y, color="cyan", linewidth=1.8)
+        name = "target's optimum"
+        lines += ax.plot(np.where(inside, singular, np.nan), values, color="cyan", linewidth=1.4, label=name)
     if target_value is not None:
-        ax.axhline(target_value, color="red", linewidth=1.5, linestyle=":")
-    bar = colour_bar(ax, mesh, "steps saved")
+        lines.append(ax.axhline(target_value, color="red", linewidth=1.2, linestyle=":", label="target's own value"))
+    if lines:
+        # The sheet is grey so that cyan on white can be seen.
+        box: dict[str, Any] = {"frameon": True, "facecolor": "#DDDDDD", "framealpha": 1.0, "edgecolor": "none"}
+        key(ax, handles=lines, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, columnspacing=0.9, **box)
+    beyond = [bool(known.size and known.min() < -bottom), bool(known.size and known.max() > top)]
+    ends = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}
+    words = "steps saved (two scales)" if bottom > 1.01 * top else "steps saved"
+    bar = colour_bar(ax, mesh, words, extend=ends[beyond[0], beyond[1]])
     bar.set_ticks([_round(v) for v in (-bottom, -bottom / 2, 0.0, top / 2, top)])
     return label(
-        ax, x="accuracy at which the first task stops", y=f"first task's {vary.replace('_', ' ')}", title=title
+        ax, x="accuracy at which the first task stops", y=y or f"first task's {vary.replace('_', ' ')}", title=title
     )
 
 
@@ -85,14 +105,13 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     finite = np.abs(saving[np.isfinite(saving)])
     top = max(float(np.percentile(finite, 97)) if finite.size else 0.0, 1e-9)
     x, y = dataset["stop"].values, 1.0 - dataset["accuracy"].values
-    mesh = ax.pcolormesh(
-        x, y, np.clip(saving, -top, top), cmap="RdBu", vmin=-top, vmax=top, shading="nearest", rasterized=True
-    )
+    mesh = ax.pcolormesh(x, y, saving, cmap="RdBu", vmin=-top, vmax=top, shading="nearest", rasterized=True)
     if finite.size and np.nanmin(saving) < 0 < np.nanmax(saving):
         ax.contour(x, y, saving, levels=[0.0], colors="black", linewidths=1)
     ax.plot(float(dataset.attrs["stop_steps"]), 1.0 - float(dataset.attrs["accuracy"]), **STAR)
     ax.set_yscale("log")
-    colour_bar(ax, mesh, "steps saved (blue) or lost (red)", size=8)
+    clipped = finite.size and float(finite.max()) > top
+    colour_bar(ax, mesh, "steps saved (blue) or lost (red)", extend="both" if clipped else "neither")
     y_label = "tolerance asked of the target (1 - accuracy)"
     return label(ax, x=f"steps on {dataset.attrs['candidate']}", y=y_label, title=title)
 
@@ -112,16 +131,16 @@ def basin_map(dataset: xr.Dataset, ax: Axes, *, better_beyond: float | None = No
     """
     r, boundary = dataset["strength"].values, dataset["boundary"].values
     ax.fill_between(r, boundary, 1.0, color=COLOURS[5], alpha=0.35, linewidth=0, label="ends recurrent, theory")
-    ax.plot(r, boundary, color="black", linestyle=(0, (1, 1.2)), linewidth=1.8, label="separatrix, theory")
+    ax.plot(r, boundary, color="black", linestyle=(0, (1, 1.2)), label="separatrix, theory")
     ends = dataset["network_end"]
     starts, strengths = np.meshgrid(ends["network_start"], ends["network_strength"], indexing="ij")
     used = np.abs(ends.values) > 0.1
-    style: dict[str, Any] = {"s": 30, "edgecolors": COLOURS[0], "linewidths": 1.2, "zorder": 3}
+    style: dict[str, Any] = {"s": 16, "edgecolors": COLOURS[0], "linewidths": 0.9, "zorder": 3}
     for chosen, face, name in ((used, COLOURS[0], "recurrent"), (~used, "white", "feedforward")):
         ax.scatter(strengths[chosen], starts[chosen], color=face, label=f"network ended {name}", **style)
     if better_beyond is not None:
-        ax.axvline(better_beyond, color="grey", linestyle="--", linewidth=1)
-        ax.annotate("recurrent is better beyond", (better_beyond, 1.0), fontsize=8, color="dimgrey", va="bottom")
+        ax.axvline(better_beyond, color="grey", linestyle="--", linewidth=0.8)
+        name_moment(ax, better_beyond, "recurrent is\nbetter beyond")
     ax.set(xlim=(float(r.min()), float(r.max())), ylim=(0.0, 1.0))
-    ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
     return label(ax, x=axis_label(dataset["strength"]), y=axis_label(ends["network_start"]), title=title)

@@ -10,8 +10,20 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import Normalize
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from learncast.figures.page import COLOURS, THEORY, axis_label, colour_bar, label, name_line, shortened
+from learncast.figures.page import (
+    COLOURS,
+    GREY,
+    STAGED,
+    THEORY,
+    axis_label,
+    colour_bar,
+    key,
+    label,
+    name_line,
+    shortened,
+)
 
 #: White at 0, told apart by every kind of colour vision.
 DIVERGING = "RdBu_r"
@@ -25,6 +37,7 @@ def matrix(
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     borders: Sequence[int] = (),
+    blocks: bool = False,
     bar: bool = True,
     title: str = "",
 ) -> Axes:
@@ -36,23 +49,35 @@ def matrix(
         Rows are drawn from the top.
     ax : Axes
     limit : float, optional
-        Size at which the colours saturate; the largest entry's by default.
+        Size at which the colours saturate, with an arrow at the scale's ends; the largest entry's by default.
     rows, columns : sequence of str, optional
         Names instead of no ticks.
     borders : sequence of int
         Lines before these rows and columns, to mark blocks.
+    blocks : bool
+        Give each block between the borders a scale of its own, written into it, and draw shares of that.
     bar : bool
         Draw the colour scale.
     title : str
     """
     top = float(np.abs(values).max()) if limit is None else limit
-    image = ax.imshow(values, cmap=DIVERGING, vmin=-(top or 1.0), vmax=top or 1.0, interpolation="nearest")
+    shown, edges = np.asarray(values, dtype=float), [0, *borders, len(values)]
+    if blocks:
+        top, shown = 1.0, shown.copy()
+        for i, j in np.ndindex(len(edges) - 1, len(edges) - 1):
+            part = (slice(edges[i], edges[i + 1]), slice(edges[j], edges[j + 1]))
+            own = float(np.abs(shown[part]).max()) or 1.0
+            shown[part] /= own
+            ax.text(edges[j] - 0.3, edges[i] - 0.2, f"±{own:.2g}", fontsize=5.5, va="top", color="black", zorder=5)
+    image = ax.imshow(shown, cmap=DIVERGING, vmin=-(top or 1.0), vmax=top or 1.0, interpolation="nearest")
     for place in borders:
-        ax.axhline(place - 0.5, color="black", linewidth=0.8)
-        ax.axvline(place - 0.5, color="black", linewidth=0.8)
+        ax.axhline(place - 0.5, color="black", linewidth=0.7)
+        ax.axvline(place - 0.5, color="black", linewidth=0.7)
     _frame(ax, rows, columns)
     if bar:
-        ax.figure.colorbar(image, ax=ax, shrink=0.8).ax.tick_params(labelsize=8)
+        clipped = float(np.abs(shown).max()) > 1.000001 * (top or 1.0)
+        words = "share of the block's largest" if blocks else ""
+        colour_bar(ax, image, words, shrink=0.8, extend="both" if clipped else "neither")
     return label(ax, x="", y="", title=title)
 
 
@@ -81,7 +106,7 @@ def split_matrix(
     top = max(float(np.abs(upper).max()), float(np.abs(lower).max())) or 1.0
     _, half = _halves(upper, lower, ax, top)
     for (i, j), value in np.ndenumerate(upper.values):
-        _write(ax, j, i, f"{value:.2f}", 7.5, dark=abs(value) > 0.6 * top)
+        _write(ax, j, i, f"{value:.2f}", 6, dark=abs(value) > 0.6 * top)
     _frame(ax, rows, columns)
     colour_bar(ax, half, scale, shrink=0.75)
     return label(ax, x="", y="", title=title)
@@ -154,13 +179,42 @@ def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
     if values.size <= 100:
         middle = float(np.nanmax(values)) / 2
         for i, j in np.ndindex(values.shape):
-            _write(ax, j, i, f"{max(values[i, j], 0.0):.3g}", 8, dark=bool(values[i, j] > middle))
+            _write(ax, j, i, f"{max(values[i, j], 0.0):.3g}", 6.5, dark=bool(values[i, j] > middle))
     ax.set_xticks(range(loss.sizes["task"]), [shortened(n, 20) for n in loss["task"].values], rotation=20, ha="right")
     stages = [shortened(n, 20) if k == 0 else f"after {shortened(n, 20)}" for k, n in enumerate(loss["stage"].values)]
     ax.set_yticks(range(len(stages)), stages)
-    bar = ax.figure.colorbar(mesh, ax=ax)
-    bar.set_label(str(loss.attrs.get("long_name", "loss")), fontsize=9)
+    colour_bar(ax, mesh, axis_label(loss) if loss.attrs else "loss")
     return label(ax, x="task", y="", title=title)
+
+
+def network_scheme(ax: Axes, *, sizes: Sequence[int], title: str = "") -> Axes:
+    """Inputs, state and output of a recurrent network as boxes, and which weights between them learn.
+
+    Parameters
+    ----------
+    ax : Axes
+    sizes : three of int
+        Inputs, hidden units and outputs.
+    title : str
+    """
+    words = (r"inputs $x_t$", r"state $h_t$", r"output $\hat y_T$")
+    for k, (name, size) in enumerate(zip(words, sizes, strict=True)):
+        box = FancyBboxPatch((k - 0.26, -0.2), 0.52, 0.4, boxstyle="round,pad=0.03", facecolor="white",
+                             edgecolor=COLOURS[(5, 0, 1)[k]], linewidth=1.5)  # fmt: skip
+        ax.add_patch(box)
+        ax.text(k, 0, f"{name}\n{size} unit{'s' if size > 1 else ''}", ha="center", va="center", fontsize=7)
+    for start, text in ((0, "$W_x$\nlearned"), (1, "$W_y$\nlearned")):
+        ax.add_patch(_arrow((start + 0.31, 0), (start + 0.69, 0), STAGED))
+        ax.text(start + 0.5, 0.08, text, ha="center", va="bottom", fontsize=7, color=STAGED)
+    ax.add_patch(_arrow((1.12, 0.25), (0.88, 0.25), GREY, connectionstyle="arc3,rad=1.6"))
+    ax.text(1, 0.66, "$W_h$, fixed", ha="center", va="bottom", fontsize=7, color=GREY)
+    ax.set(xlim=(-0.4, 2.4), ylim=(-0.3, 0.85))
+    ax.set_axis_off()
+    return label(ax, x="", y="", title=title)
+
+
+def _arrow(start: tuple[float, float], end: tuple[float, float], colour: str, **options: Any) -> FancyArrowPatch:
+    return FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=9, color=colour, linewidth=1.3, **options)
 
 
 def _frame(ax: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None) -> None:
@@ -194,7 +248,7 @@ def agreement_by_kind(
     # Linear networks lie on the line; drawn last they stay visible.
     for kind in reversed(measured["kind"].values.tolist()):
         colour, marker = KINDS[kind]
-        spots: dict[str, Any] = {"color": colour, "markersize": 4.5, "alpha": 0.7, "label": NAMES.get(kind, kind)}
+        spots: dict[str, Any] = {"color": colour, "markersize": 3, "alpha": 0.7, "label": NAMES.get(kind, kind)}
         ax.plot(predicted, measured.sel(kind=kind), marker, **spots)
     ends = [0.0, 1.05 * float(predicted.max())]
     ax.plot(ends, ends, **THEORY, label="as told")
@@ -202,7 +256,7 @@ def agreement_by_kind(
     if legend:
         handles, names = ax.get_legend_handles_labels()
         places: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-        ax.legend(handles[::-1], names[::-1], frameon=False, fontsize=8, **places)
+        key(ax, handles[::-1], names[::-1], **places)
     return label(ax, x=axis_label(predicted), y=axis_label(measured), title=title)
 
 
@@ -228,15 +282,15 @@ def spread_by_kind(
         shown = values.sel(kind=kind).transpose("when", "network").values
         for i, row in enumerate(shown):
             named = None if i else NAMES.get(kind, kind)
-            ax.semilogy(np.full(len(row), aside[i]), row, marker, color=colour, markersize=3.5, alpha=0.4, label=named)
-        ax.semilogy(aside, np.median(shown, axis=1), "_", color="black", markersize=16, markeredgewidth=1.6)
+            ax.semilogy(np.full(len(row), aside[i]), row, marker, color=colour, markersize=2.5, alpha=0.4, label=named)
+        ax.semilogy(aside, np.median(shown, axis=1), "_", color="black", markersize=11, markeredgewidth=1.3)
     ax.set_xticks(places, [str(name) for name in values["when"].values])
     ax.set_xlim(-0.5, len(places) - 0.5)
     if ceiling is not None:
         _draw_ceiling(ax, ceiling)
     if legend:
-        ax.plot([], [], "_", color="black", markersize=10, markeredgewidth=1.6, label="median")
-        ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        ax.plot([], [], "_", color="black", markersize=8, markeredgewidth=1.3, label="median")
+        key(ax, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return label(ax, x="", y=axis_label(values), title=title)
 
 
@@ -253,9 +307,9 @@ def agreement(predicted: xr.DataArray, measured: xr.DataArray, ax: Axes, *, titl
     low, high = float(min(predicted.min(), measured.min())), float(max(predicted.max(), measured.max()))
     margin = 0.05 * (high - low)
     ends = [low - margin, high + margin]
-    ax.plot(predicted.values.ravel(), measured.values.ravel(), "o", color=COLOURS[1], markersize=5, alpha=0.7)
+    ax.plot(predicted.values.ravel(), measured.values.ravel(), "o", color=COLOURS[1], markersize=3.5, alpha=0.7)
     ax.plot(ends, ends, **THEORY, label="equal")
-    ax.legend(frameon=False, fontsize=8, loc="upper left")
+    key(ax, loc="upper left")
     return label(ax, x=axis_label(predicted), y=axis_label(measured), title=title)
 
 
@@ -271,7 +325,7 @@ def spread(values: xr.DataArray, ax: Axes, *, ceiling: float | None = None, titl
     title : str
     """
     places = np.arange(values.sizes["when"])
-    ax.semilogy(places, values.values, "o-", color=COLOURS[1], markersize=4, linewidth=0.6, alpha=0.5)
+    ax.semilogy(places, values.values, "o-", color=COLOURS[1], markersize=3, linewidth=0.5, alpha=0.5)
     ax.set_xticks(places, [str(name) for name in values["when"].values])
     ax.margins(x=0.15)
     if ceiling is not None:
@@ -281,7 +335,7 @@ def spread(values: xr.DataArray, ax: Axes, *, ceiling: float | None = None, titl
 
 def _draw_ceiling(ax: Axes, height: float) -> None:
     ax.axhline(height, color="grey", linewidth=0.8)
-    name_line(ax, height, "largest possible", x=0.02, up=-11, size=8)
+    name_line(ax, height, "largest possible", x=0.02, up=-8)
 
 
 def networks_on_lines(
@@ -316,7 +370,7 @@ def networks_on_lines(
     if lines is not None:
         for k, name in enumerate(names):
             look: dict[str, Any] = {"color": colours[k % len(colours)], "linestyle": styles[k % len(styles)]}
-            ax.plot(lines[x], lines.isel(series=k), **look, linewidth=1.8, label=name)
+            ax.plot(lines[x], lines.isel(series=k), **look, label=name)
     if networks is not None:
         across = str(networks.dims[1])
         for name in networks["series"].values:
@@ -325,10 +379,10 @@ def networks_on_lines(
             places = np.repeat(one[across].values, heights.shape[1])
             colour, named_dots = colours[k % len(colours)], name if lines is None else None
             face = colour if styles[k % len(styles)] == "-" else "white"
-            dots: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markersize": 5, "alpha": 0.8}
+            dots: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markersize": 3.5, "alpha": 0.8}
             ax.plot(places, heights.ravel(), "o", **dots, linestyle="none", label=named_dots)
     if named:
-        ax.legend(frameon=False, fontsize=8)
+        key(ax)
     return label(ax, x=axis_label(some[x]), y=axis_label(some), title=title)
 
 
@@ -347,10 +401,10 @@ def networks_per_case(predicted: xr.DataArray, networks: xr.DataArray, ax: Axes,
     count = networks.sizes["seed"]
     for k in range(count):
         shift = 0.4 * ((k + 0.5) / count - 0.5)
-        look: dict[str, Any] = {"color": COLOURS[0], "markersize": 5, "alpha": 0.8}
+        look: dict[str, Any] = {"color": COLOURS[0], "markersize": 3.5, "alpha": 0.8}
         ax.plot(places + shift, networks.isel(seed=k), "o", **look, label=None if k else "64-unit networks")
     ax.set_xticks(places, [str(name) for name in predicted["case"].values], rotation=30, ha="right")
-    ax.legend(frameon=False, fontsize=8)
+    key(ax)
     return label(ax, x="", y=axis_label(predicted), title=title)
 
 
@@ -366,17 +420,17 @@ def escapes(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     """
     noise, measured = dataset["noise"], dataset["measured_escape"]
     for k, (spots, line) in enumerate(zip(measured.values, dataset["integrated_escape"].values, strict=True)):
-        ax.semilogx(noise, spots, "o", color=COLOURS[0], markersize=5, alpha=0.7, label=None if k else "training")
-        ax.semilogx(noise, line, **THEORY | {"linewidth": 1.2}, label=None if k else "flow")
+        ax.semilogx(noise, spots, "o", color=COLOURS[0], markersize=3.5, alpha=0.7, label=None if k else "training")
+        ax.semilogx(noise, line, **THEORY | {"linewidth": 1.0}, label=None if k else "flow")
     for name, text, colour in (
         ("unkicked_escape", "training without noise: round-off alone", COLOURS[3]),
         ("one_layer_step", "one layer", COLOURS[2]),
     ):
         height = float(dataset[name])
         if np.isfinite(height):
-            place: dict[str, Any] = {"xytext": (0, 3), "textcoords": "offset points", "fontsize": 8}
-            ax.axhline(height, color=colour, linewidth=1.4, linestyle="--")
+            place: dict[str, Any] = {"xytext": (0, 2), "textcoords": "offset points", "fontsize": 6.5}
+            ax.axhline(height, color=colour, linewidth=1.0, linestyle="--")
             ax.annotate(text, (float(noise.min()), height), color=colour, **place)
     ax.set_ylim(bottom=0.0)
-    ax.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 0.12))
-    return label(ax, x=axis_label(noise), y="steps until half the saddle's loss is left", title=title)
+    key(ax, loc="lower left", bbox_to_anchor=(0.0, 0.12))
+    return label(ax, x=axis_label(noise), y="gradient steps until half\nthe saddle's loss is left", title=title)

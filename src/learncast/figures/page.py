@@ -1,67 +1,170 @@
-"""The sheet that figures are drawn on, and its colours."""
+"""The sheet that figures are drawn on, and its look."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 #: Okabe and Ito's colours, told apart by every kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+#: The same colour for the same thing everywhere: a curriculum and direct training, a smaller and a larger value.
+STAGED, DIRECT, SMALLER, LARGER = COLOURS[0], COLOURS[1], COLOURS[5], COLOURS[0]
+#: Remarks, and lines that only help the eye.
+GREY = "#666666"
 
 #: Theory is dotted black over coloured simulation, everywhere.
-THEORY: dict[str, Any] = {"color": "black", "linestyle": (0, (1, 1.2)), "linewidth": 1.8}
+THEORY: dict[str, Any] = {"color": "black", "linestyle": (0, (1, 1.2)), "linewidth": 1.3}
+#: Under it, what was trained or descended.
+TRAINED: dict[str, Any] = {"linewidth": 2.4, "alpha": 0.7}
+
+#: Inches across a page of print, and down; pictures are written with so many dots to the inch.
+PAGE, LONG, DPI = 7.1, 9.4, 300
+SHEET = Path(__file__).with_name("learncast.mplstyle")
+
+_CANVAS: ContextVar[SubFigure | None] = ContextVar("canvas", default=None)
+_STYLED: ContextVar[bool] = ContextVar("styled", default=False)
 
 
-def page(rows: int = 1, columns: int = 1, *, width: float = 4.2, height: float = 3.2) -> tuple[Figure, list[Axes]]:
-    """A figure with a grid of axes, made without matplotlib's global state."""
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for ax in axes.ravel():
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.tick_params(labelsize=9)
-    return figure, list(axes.ravel())
+@cache
+def _settings() -> Any:
+    """What the style sheet says."""
+    told: Any = mpl.rc_params_from_file(SHEET, use_default_template=False)
+    return dict(told)
 
 
-def sheet(*draws: Callable[[Axes], Any], columns: int = 0, width: float = 4.2, height: float = 3.2) -> Figure:
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw with our style sheet, and leave matplotlib's own settings as they were."""
+    if _STYLED.get():
+        yield
+        return
+    token = _STYLED.set(True)
+    try:
+        with mpl.rc_context(rc=_settings()):
+            yield
+    finally:
+        _STYLED.reset(token)
+
+
+def page(rows: int = 1, columns: int = 1, *, width: float = 3.4, height: float = 2.5) -> tuple[Figure, list[Axes]]:
+    """A figure with a grid of axes, made without matplotlib's global state; in a `composite`, a part of its page."""
+    with style():
+        canvas: Any = _CANVAS.get() or Figure(figsize=(width * columns, height * rows), layout="constrained")
+        axes = canvas.subplots(rows, columns, squeeze=False)
+        canvas.natural = (width * columns, height * rows)
+    return canvas, list(axes.ravel())
+
+
+def sheet(*draws: Callable[[Axes], Any], columns: int = 0, width: float = 3.4, height: float = 2.5) -> Figure:
     """A page with one axes for each of the draws, `columns` in a row; all in one row by default."""
     across = columns or len(draws)
     figure, axes = page(-(-len(draws) // across), across, width=width, height=height)
-    for draw, ax in zip(draws, axes, strict=True):
-        draw(ax)
+    with style():
+        for draw, ax in zip(draws, axes, strict=False):
+            draw(ax)
+        for ax in axes[len(draws) :]:
+            ax.set_axis_off()
+    return figure
+
+
+def composite(draws: Sequence[tuple[Callable[[Any], Figure], Any]]) -> Figure:
+    """One page of print with several pictures, side by side where they fit, each as wide as it wants to be.
+
+    Parameters
+    ----------
+    draws : sequence of (draw, data)
+        What draws a picture from data with `page` or `sheet`.
+    """
+    sizes = [draw(data).natural for draw, data in draws]  # type: ignore[attr-defined]
+    rows: list[list[int]] = [[]]
+    for k, (wide, _) in enumerate(sizes):
+        if rows[-1] and sum(sizes[j][0] for j in rows[-1]) + wide > 1.06 * PAGE:
+            rows.append([])
+        rows[-1].append(k)
+    heights = [max(sizes[k][1] * min(1.0, PAGE / sum(sizes[j][0] for j in row)) for k in row) for row in rows]
+    scale = min(1.0, LONG / sum(heights))
+    figure = Figure(figsize=(PAGE, scale * sum(heights)), layout="constrained")
+    bands: Any = np.ravel(np.array(figure.subfigures(len(rows), 1, squeeze=False, height_ratios=heights)))
+    for row, band in zip(rows, bands, strict=True):
+        wide = [sizes[k][0] for k in row]
+        # A row that is not full keeps its pictures' own size.
+        rest = [PAGE - sum(wide)] if PAGE - sum(wide) > 0.4 else []
+        parts = band.subfigures(1, len(row) + len(rest), squeeze=False, width_ratios=wide + rest)[0]
+        for k, part in zip(row, parts, strict=False):
+            token = _CANVAS.set(part)
+            try:
+                draws[k][0](draws[k][1])
+            finally:
+                _CANVAS.reset(token)
+    return figure
+
+
+def stamped(figure: Any, words: str) -> Any:
+    """Write across the lower right corner what a picture must not be taken for."""
+    look: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 6, "color": "#B00000", "alpha": 0.8}
+    if not isinstance(figure, Figure):  # a part of a page: the sheet's edge is further away
+        look["va"] = "top"
+    figure.text(0.998, 0.002 if isinstance(figure, Figure) else 0.999, words, **look)
     return figure
 
 
 def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
-    """Name the axes."""
-    ax.set_xlabel(x, fontsize=10)
-    ax.set_ylabel(y, fontsize=10)
-    if title:
-        ax.set_title(title, fontsize=10.5, loc="left")
+    """Name the axes; what stands before two spaces in a title is the panel's letter, and bold."""
+    with style():
+        ax.set_xlabel(x)
+        ax.set_ylabel(y)
+        if title:
+            found = re.match(r"(\w+)  (.*)", title, re.DOTALL)
+            ax.set_title(rf"$\mathbf{{{found[1]}}}$  {found[2]}" if found else title, loc="left")
     return ax
+
+
+def key(ax: Axes, *args: Any, **options: Any) -> Any:
+    """Name the lines, in the sheet's own letters."""
+    with style():
+        return ax.legend(*args, **options)
 
 
 def axis_label(variable: Any) -> str:
     """Write "long name (units)" of a labelled array."""
     name = str(variable.attrs.get("long_name", variable.name)).replace("_", " ")
     units = variable.attrs.get("units", "1")
-    return name if units == "1" else f"{name} ({units})"
+    return name if units == "1" else f"{name} ({_raised(str(units))})"
 
 
-def name_line(ax: Axes, height: float, text: str, *, x: float = 0.01, up: float = 3, size: float = 7.5) -> None:
+def _raised(units: str) -> str:
+    """Powers as powers."""
+    return re.sub(r"\^(-?\d+)", r"$^{\1}$", units)
+
+
+def name_line(ax: Axes, height: float, text: str, *, x: float = 0.01, up: float = 2, size: float = 6.5) -> None:
     """Write beside a horizontal line what it is."""
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-    ax.annotate(text, (x, height), xytext=(0, up), fontsize=size, color="dimgrey", **place)
+    ax.annotate(text, (x, height), xytext=(0, up), fontsize=size, color=GREY, **place)
 
 
-def colour_bar(ax: Axes, drawn: Any, text: str, *, size: float = 9, **options: Any) -> Any:
+def name_moment(ax: Axes, moment: float, text: str, *, colour: str = GREY, high: float = 0.98) -> None:
+    """Write beside a vertical line what it is."""
+    place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+    ax.annotate(text, (moment, high), xytext=(2, 0), fontsize=6.5, color=colour, va="top", **place)
+
+
+def colour_bar(ax: Axes, drawn: Any, text: str, **options: Any) -> Any:
     """Draw the scale of the colours and write what it is."""
-    bar = ax.figure.colorbar(drawn, ax=ax, **options)
-    bar.set_label(text, fontsize=size)
-    bar.ax.tick_params(labelsize=8)
+    with style():
+        bar = ax.figure.colorbar(drawn, ax=ax, **options)
+        bar.set_label(text)
+        bar.ax.tick_params(labelsize=6.5)
     return bar
 
 
@@ -71,7 +174,7 @@ def shortened(name: object, most: int) -> str:
     return text if len(text) <= most else text[: most - 2] + "…"
 
 
-def save(figure: Figure, path: str | Path, *, dpi: int = 160) -> Path:
+def save(figure: Figure, path: str | Path, *, dpi: int = DPI) -> Path:
     """Write a figure to a file."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -66,7 +66,7 @@ def test_mode_strengths_of_one_mode(trajectory, ax):
     optimum = xr.DataArray([1.5], dims="mode")
     assert figures.mode_strengths(trajectory, ax, optimum=optimum, title="Learning") is ax
     assert ax.get_xlabel() == "training time (gradient steps)"
-    assert ax.get_ylabel() == "strength u"
+    assert ax.get_ylabel() == "strength $u$"
     assert ax.get_title(loc="left") == "Learning"
     [curve] = lines_with_many_points(ax)
     np.testing.assert_array_equal(curve.get_ydata(), trajectory["strength"].isel(mode=0))
@@ -128,7 +128,7 @@ def test_curriculum_paths(paths, ax):
     assert (low, high) == (pytest.approx(0.99 * optimum), pytest.approx(1.01 * optimum))
     straight = [line for line in ax.get_lines() if len(line.get_xdata()) == 2]
     assert any(line.get_xdata()[0] == line.get_xdata()[1] == switch for line in straight)
-    assert {text.get_text() for text in ax.texts} == {"target's optimum", "first task's optimum"}
+    assert {text.get_text() for text in ax.texts} == {"target's optimum", "first task's optimum", "switch"}
     xr.testing.assert_identical(staged, before[0])
     xr.testing.assert_identical(direct, before[1])
 
@@ -249,7 +249,8 @@ def test_a_portrait_has_colours_contour_lines_and_bar(target, network, ax):
     shown = np.isfinite(cyan.get_xdata().astype(float))
     np.testing.assert_allclose(cyan.get_xdata()[shown], 1 / values[shown])
     [bar] = [other for other in ax.figure.axes if other is not ax]
-    assert bar.get_ylabel() == "steps saved"
+    assert bar.get_ylabel() == "steps saved (two scales)"
+    assert sorted(legend(ax)) == ["breaks even", "target's optimum", "target's own value"]
     xr.testing.assert_identical(dataset, before)
 
 
@@ -328,8 +329,8 @@ def test_lag_covariances(ax):
     )
     before = dataset.copy(deep=True)
     assert figures.lag_covariances(dataset, ax, title="3A") is ax
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("lag (steps)", "input covariance with the last step")
-    assert legend(ax) == ["K = 0", "K = 0.5"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("lag (steps)", "input covariance with the last step (input$^2$)")
+    assert legend(ax) == ["$K$ = 0", "$K$ = 0.5"]
     np.testing.assert_array_equal([line.get_ydata() for line in ax.get_lines()], dataset["covariance"])
     xr.testing.assert_identical(dataset, before)
 
@@ -341,7 +342,7 @@ def test_integration_profiles(ax):
     )
     before = dataset.copy(deep=True)
     assert figures.integration_profiles(dataset, ax) is ax
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("step of the trial", "weight in the target")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("step of the trial (steps)", "weight in the target (target / input)")
     assert legend(ax) == ["2 steps", "5 steps"]
     np.testing.assert_array_equal([line.get_ydata() for line in ax.get_lines()], weights)
     xr.testing.assert_identical(dataset, before)
