@@ -137,7 +137,10 @@ class TwoLayer:
 
     @property
     def function(self) -> FloatArray:
-        """The input-output map W2 W1, (outputs, inputs)."""
+        """The input-output map W2 W1, (outputs, inputs).
+
+        Implements: braun2022 Eq. (1), as a matrix
+        """
         return self.second @ self.first
 
     @property

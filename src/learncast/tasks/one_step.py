@@ -49,6 +49,8 @@ def static(
 def from_pairs(inputs: Any, targets: Any, *, name: str = "pairs", **options: Any) -> Task:
     """Make a task of one step from input-target pairs.
 
+    Implements: braun2022 Eq. (3)
+
     Parameters
     ----------
     inputs : (pairs, inputs)

@@ -44,6 +44,7 @@ class BalancedFlow:
     tasks, separatrices and all times from 0 to infinity are one case. Time is in units of tau: learning rate times
     steps. Wherever times are taken they may be infinite, and results carry their shape in front.
 
+    Implements: braun2022 Eq. (4), with lambda on the diagonal of F
     Implements: braun2022 Eq. (5), without the inverse of F, for any sizes and any imbalance
     Implements: braun2022 Eq. (11), without the inverse of B
     Implements: braun2022 Eq. (13), also for singular A(0)
