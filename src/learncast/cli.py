@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -16,8 +17,17 @@ import typer
 from learncast.errors import InvalidSpec
 from learncast.limits import allowing
 from learncast.packages import torch_package
-from learncast.progress import Progress, shown, time_limit
-from learncast.sweep_cli import AsJson, Workers, command, exit_unless_done, sweep_app, taking, watching
+from learncast.progress import Progress, duration, shown, time_limit
+from learncast.sweep_cli import (
+    AsJson,
+    Way,
+    command,
+    exit_unless_done,
+    share_of_tasks,
+    sweep_app,
+    taking,
+    watching,
+)
 
 if TYPE_CHECKING:
     from learncast.answers.answer import Answer
@@ -342,6 +352,7 @@ def _whole_numbers(option: str, text: str) -> Any:
 
 
 @command(app)
+@partial(taking, Way)
 def reproduce(
     paper: Annotated[str, typer.Argument(help="Which paper: curriculum, linear-rnn, prior-knowledge or learnability.")],
     figure: Annotated[str | None, typer.Option(help="One figure, e.g. 2A or all of 4; every one by default.")] = None,
@@ -350,44 +361,88 @@ def reproduce(
     ] = "smoke",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where figures and numbers go.")] = Path("reproduced"),
     store: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Keep every run there, and go on from it after any stop."),
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="Where runs are kept and gone on from, DIR/runs by default; all shares'."),
     ] = None,
-    workers: Workers = None,
-    as_json: AsJson = False,
+    shard: Annotated[
+        str | None, typer.Option(metavar="K/N", help="Only the K-th of N shares; nothing is drawn.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is missing and what it would take.")] = False,
+    formats: Annotated[str, typer.Option("--format", help="Of pictures: png, pdf and svg, separated by commas.")] = (
+        "png,pdf,svg"
+    ),
+    seeds: Annotated[str | None, typer.Option(help="Of learnability's networks, e.g. 212,1001.")] = None,
+    cells: Annotated[str | None, typer.Option(help="Of learnability, e.g. const-gate,paper-gru.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where learnability trains: auto, cpu or cuda.")] = None,
+    optimum: Annotated[
+        str | None, typer.Option(help="Where curriculum's ReLU runs stop: response (ours) or trained (the paper's).")
+    ] = None,
+    *,
+    way: Way,
 ) -> None:
-    """Show me the paper's figure, with its numbers."""
-    from learncast.papers import reproduce as drawn
+    """Make a paper's figures, or our experiments on the claims of one without figures, with their numbers."""
+    from learncast.sweep.reproduction import Reproduction, default_store
 
-    draw: Callable[..., dict[str, Any]] = partial(drawn, paper, figure=figure, preset=preset)
-    if store is not None:
-        from learncast.sweep.reproduction import Reproduction
-
-        reproduction = Reproduction.of(paper, figure=figure, preset=preset, store=store)
-        with watching() as watcher:
-            found = reproduction.train(workers=workers, watcher=watcher)
-        stopped = f"stopped after {found.done} of {found.total} runs; the same command goes on"
-        exit_unless_done(found, store, "runs", stopped=stopped)
-        draw = reproduction.draw
-    elif workers is not None:
-        raise InvalidSpec(
-            required="--workers must come with --store",
-            got="no --store",
-            why="it would be ignored",
-            remedy="add --store DIR, where finished runs are kept",
-        )
+    listed = {"seeds": None if seeds is None else _whole_numbers("--seeds", seeds).tolist(), "cells": _words(cells)}
+    wanted: dict[str, Any] = {"figure": figure, "preset": preset, "shard": share_of_tasks(shard)}
+    wanted |= {**listed, "device": device, "optimum": optimum}
+    Reproduction.of(paper, **wanted, store=out)  # nothing is asked of a paper that has not got it
+    reproduction = Reproduction.of(paper, **wanted, store=store or default_store(paper, preset, out))
+    workers = way.executor().workers
+    if dry_run:
+        _print_runs(reproduction.outlook(workers=workers), workers, way.as_json)
+        return
+    if preset == "paper" and reproduction.missing():
+        found = reproduction.outlook(workers=workers)
+        print(f"learncast: {_runs_left(found, workers)}", file=sys.stderr, flush=True)
+    with watching() as watcher:
+        made = reproduction.train(executor=way.executor(), watcher=watcher, fail_fast=way.fail_fast, batch=way.batch)
+    if made is not None:
+        stopped = f"stopped after {made.done} of {made.total} runs; the same command goes on"
+        exit_unless_done(made, reproduction.stores[0], "runs", stopped=stopped)
+    if shard is not None:
+        print(f"The runs of share {shard} are in {reproduction.stores[0]}; give all shares as --store to draw.")
+        return
+    begun = time.process_time()
     with shown("drawing") as progress:
-        made = draw(out=out, progress=progress)
-    if as_json:
+        drawn = reproduction.draw(out=out, progress=progress, formats=_words(formats))
+    drawn["drawing_cpu_seconds"] = time.process_time() - begun
+    if way.as_json:
         import json
 
-        print(json.dumps(made, indent=2))
+        print(json.dumps(drawn, indent=2))
         return
-    for name, entry in made["figures"].items():
+    for name, entry in drawn["figures"].items():
         print(f"{name}  {entry['caption']}")
         for key, value in entry["numbers"].items():
             print(f"    {key}: {value}")
+    took = drawn["cpu_seconds"] / 60, drawn["drawing_cpu_seconds"] / 60
+    print(f"CPU minutes: {sum(took):.1f}, of which runs {took[0]:.1f} and figures {took[1]:.1f}")
     print(f"Figures and numbers are in {out}")
+
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _runs_left(found: dict[str, Any], workers: int) -> str:
+    cpu, wall = (duration(found[key]) for key in ("cpu_seconds", "seconds"))
+    return (
+        f"{found['missing']} of {found['runs']} runs are missing, about {cpu} of one processor: {wall} with {workers} "
+        "at a time"
+    )
+
+
+def _print_runs(found: dict[str, Any], workers: int, as_json: bool) -> None:
+    """What a reproduction would take."""
+    if as_json:
+        import json
+
+        print(json.dumps({**found, "workers": workers}))
+        return
+    if found["failed"]:
+        print(f"{found['failed']} of {found['pilot']} tried runs failed:\n{found['error'].strip()}")
+    print(_runs_left(found, workers) if found["missing"] else f"all {found['runs']} runs are there")
 
 
 @command(app)

@@ -159,7 +159,7 @@ def begin(
     """Begin a sweep, or go on with it."""
     from learncast.sweep.studies import sweep_of
 
-    sweep = dataclasses.replace(sweep_of(study), shard=_share(shard))
+    sweep = dataclasses.replace(sweep_of(study), shard=share_of_tasks(shard))
     if dry_run:
         _print_outlook(sweep, way.workers, way.as_json)
     else:
@@ -289,7 +289,8 @@ def prune(
     print(f"{len(found)} files {'would be ' if dry_run else ''}removed.")
 
 
-def _share(words: str | None) -> tuple[int, int] | None:
+def share_of_tasks(words: str | None) -> tuple[int, int] | None:
+    """Which of how many shares of the tasks, as K/N says it."""
     if words is None:
         return None
     share, _, shares = words.partition("/")

@@ -4,6 +4,7 @@ Portraits are computed on a coarse grid; the numbers asserted come from the clos
 written out below, not from the portrait's own code.
 """
 
+import csv
 import json
 
 import numpy as np
@@ -16,7 +17,7 @@ from learncast.errors import InvalidSpec
 from learncast.figures import page, stop_curves
 from learncast.papers import open_paper, reproduce
 from learncast.papers.curriculum import paper
-from learncast.papers.curriculum.pools import Pool, PoolPlan, beside_forecasts, scores
+from learncast.papers.curriculum.pools import Pool, PoolPlan, beside_forecasts, planned, pool_runs, scores
 
 RESOLUTION = 12
 STEPS, RECURRENCE, START, RATE = 50, 0.96, 1e-4, 1e-3
@@ -57,7 +58,6 @@ def saved(first, target, stop):
 PORTRAITS = {
     "2A": ("target_strength", lambda v: statistics(s_yx=v), statistics(), 329.98),
     "2D": ("input_strength", lambda v: statistics(s_xx=v), statistics(), 329.98),
-    "3B": ("correlation", lambda v: statistics(correlation=v), statistics(correlation=0.5), 238.08),
     "3D": (
         "timescale",
         lambda v: statistics(correlation=0.0, timescale=v),
@@ -87,13 +87,33 @@ def test_portraits(small, panel):
     assert panel in drawn.axes[0].get_title(loc="left")
 
 
+@pytest.mark.parametrize(("reading", "timescale"), [("rate", 2.0), ("steps", 0.5)])
+def test_both_readings_of_kappa_are_drawn(small, reading, timescale):
+    """Weights exp(-0.5 (T - t)) fall by e in 2 steps, exp(-(T - t) / 0.5) in half a one."""
+    figure = small.figure("3B")
+    dataset = figure.data()
+    one, target = dataset.sel(reading=reading), statistics(correlation=0.5, timescale=timescale)
+    direct, _ = steps_to(START, *target, 0.99)
+    assert figure.numbers(dataset)[f"kappa as {reading}: direct steps"] == pytest.approx(direct, abs=0.005)
+    expected = [
+        [saved(statistics(correlation=v, timescale=timescale), target, stop) for stop in one["accuracy"].values]
+        for v in one["correlation"].values
+    ]
+    np.testing.assert_allclose(one["speedup_steps"], expected, rtol=1e-8, atol=1e-6)
+    assert [ax.get_title(loc="left") for ax in figure.draw(dataset).axes[:2]] == [
+        r"$\mathbf{3B}$  $\kappa$ = 0.5 per step",
+        r"$\kappa$ = 0.5 steps",
+    ]
+    assert "rate per step" in figure.caption
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("panel", "flow", "descent"), [("2B", 446.49, 447), ("2C", 241.93, 243)], ids=["weaker", "stronger"]
 )
 def test_sample_trajectories(small, panel, flow, descent):
     figure = small.figure(panel)
-    dataset = figure.data()
+    dataset = figure.made()
     numbers = figure.numbers(dataset)
     assert numbers["direct, flow steps"] == pytest.approx(329.98, abs=0.005)
     assert numbers["curriculum, flow steps"] == pytest.approx(flow, abs=0.005)
@@ -124,6 +144,7 @@ def test_lag_covariances(small):
         assert float(found[0]) == pytest.approx(variance, rel=1e-12)
     assert figure.numbers(dataset)["sum at correlation 0.5"] == pytest.approx(2.6667, abs=5e-5)
     assert len(figure.draw(dataset).axes[0].get_lines()) == 5
+    assert "(input$^2$)" in figure.draw(dataset).axes[0].get_ylabel()
 
 
 def test_integration_profiles(small):
@@ -133,7 +154,7 @@ def test_integration_profiles(small):
         wanted = np.exp(-np.arange(STEPS)[::-1] / timescale)
         np.testing.assert_allclose(dataset["weight"].sel(timescale=timescale), wanted, rtol=1e-12)
     assert figure.numbers(dataset)["sum at timescale 10"] == pytest.approx(10.4375, abs=5e-5)
-    assert figure.draw(dataset).axes[0].get_ylabel() == "weight in the target"
+    assert figure.draw(dataset).axes[0].get_ylabel() == "weight in the target (target / input)"
 
 
 @pytest.mark.slow
@@ -145,7 +166,6 @@ def test_supplement(small):
     for key, flow in (
         ("target_strength 0.75", 446.49),
         ("input_strength 0.5", 304.73),
-        ("correlation 0.7", 135.51),
         ("timescale 20", 538.71),
     ):
         assert numbers[f"{key}, linear, curriculum, flow steps"] == pytest.approx(flow, abs=0.005)
@@ -219,7 +239,7 @@ def test_a_panel_shows_linear_and_relu_units(small):
 
 def test_every_figure_of_the_paper_is_here(small):
     assert [figure.name for figure in small.figures] == [
-        *("2A", "2B", "2C", "2D", "3A", "3B", "3C", "3D"),
+        *("1A", "1B", "1C", "2A", "2B", "2C", "2D", "3A", "3B", "3C", "3D"),
         *("4A", "4B", "4C", "4D", "4X", "4Y", "S5"),
     ]
     assert [figure.name for figure in small.chosen("4")] == ["4A", "4B", "4C", "4D", "4X", "4Y"]
@@ -231,8 +251,7 @@ def test_reproducing_one_figure_writes_its_files(tmp_path):
     shares = []
     made = reproduce("curriculum", figure="3A", out=tmp_path / "out", progress=shares.append)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "figure_3A.nc",
-        "figure_3A.png",
+        *(f"figure_3A.{suffix}" for suffix in ("csv", "nc", "pdf", "png", "svg")),
         "numbers.json",
     ]
     assert json.loads((tmp_path / "out" / "numbers.json").read_text()) == made
@@ -241,6 +260,12 @@ def test_reproducing_one_figure_writes_its_files(tmp_path):
     assert stored.attrs["learncast_object"] == "figure"
     assert (tmp_path / "out" / "figure_3A.png").read_bytes().startswith(b"\x89PNG")
     assert shares == [1.0]
+    # Every number of the data is in the table beside it, with its place.
+    rows = list(csv.DictReader((tmp_path / "out" / "figure_3A.csv").read_text().splitlines()))
+    assert len(rows) == stored["covariance"].size
+    row = next(r for r in rows if (float(r["correlation"]), int(r["lag"])) == (0.5, 3))
+    assert float(row["number"]) == pytest.approx(float(stored["covariance"].sel(correlation=0.5, lag=3)), rel=1e-6)
+    assert row["units"] == "input^2"
 
 
 def test_unknown_papers_and_figures_are_refused(small, tmp_path):
@@ -253,3 +278,51 @@ def test_unknown_papers_and_figures_are_refused(small, tmp_path):
     with pytest.raises(InvalidSpec, match="preset must be one of smoke, full"):
         reproduce("curriculum", figure="3A", preset="huge", out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_all_panels_of_a_printed_figure_are_on_one_page(tmp_path):
+    made = reproduce("curriculum", figure="1", out=tmp_path, formats=("png",))
+    assert made["pages"] == {"1": ["figure_1.png"]}
+    assert (tmp_path / "figure_1.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(tmp_path.glob("*.pdf"))
+    assert reproduce("curriculum", figure="3A", out=tmp_path, formats=("png",))["pages"] == {}
+
+
+def test_figure_1_is_data(small):
+    ways = small.figure("1A").data()
+    # Closed-form times of the first of the samples of 2A, written out above.
+    first, end = steps_to(START, *statistics(s_yx=0.75), 0.9)
+    then, _ = steps_to(end, *statistics(), 0.99)
+    assert [float(ways[name][0]) for name in ("first", "then")] == pytest.approx([first, then], rel=1e-9)
+    weights = small.figure("1B").data()
+    assert (weights["input_weights"].shape, weights["recurrent_weights"].shape) == ((128, 1), (128, 128))
+    np.testing.assert_array_equal(weights["recurrent_weights"], 0.96 * np.eye(128))
+    numbers = small.figure("1C").numbers(small.figure("1C").data())
+    assert numbers["orthogonal vectors: share of the flow from other modes"] == 0
+    assert numbers["random vectors: share of the flow from other modes"] > 0.1
+    for name in ("1A", "1B", "1C"):
+        figure = small.figure(name)
+        assert name in figure.draw(figure.data()).axes[0].get_title(loc="left")
+
+
+@pytest.mark.slow
+def test_relu_runs_may_end_where_training_converges(monkeypatch):
+    """The paper's way, with a pool of ten steps: each task is trained to its optimum once, for all curricula."""
+    target = tasks.integration(steps=10, name="target")
+    pool = Pool("target_strength", target, (1.5,), (1.5,))
+    monkeypatch.setattr("learncast.papers.curriculum.pools.pools", lambda: {"ten": pool})
+    planned.cache_clear()
+    [run] = pool_runs("ten", "relu", "smoke", "trained")
+    found = run.function(run.settings)
+    planned.cache_clear()
+    assert found["steps"].shape == (3,)  # direct, and two stops
+    assert bool(found["learned"].all())
+    # The response optimum is the best strength of one ReLU unit; training ends within its own noise of it.
+    best = float(PoolPlan.of(pool, "relu", values=(1.5,), stops=(0.5,)).forecasts[0].modes[-1].optimum[0])
+    assert float(found["optimum"].sel(task="target")) == pytest.approx(best, rel=0.03)
+
+
+def test_the_caption_says_where_relu_runs_end():
+    captions = [paper(resolution=RESOLUTION, optimum=o).figure("4A").caption for o in ("response", "trained")]
+    assert "as in the paper" in captions[1]
+    assert captions[0] != captions[1]

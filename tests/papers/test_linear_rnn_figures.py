@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from learncast.papers import open_paper, reproduce
-from learncast.papers.linear_rnn import CAPTIONS, networks, paper
+from learncast.papers.linear_rnn import CAPTIONS, experiment, networks, paper
 
-SMALL = paper(seeds=1, points=12, accuracy=0.99)
+SMALL = paper()
+#: Smaller than the smallest preset.
+SIZE = {"seeds": 1, "points": 12, "accuracy": 0.99, "few": True}
 GOLDEN = {
     entry["id"]: entry
     for entry in json.loads((Path(__file__).parents[1] / "reference/golden/recurrent.json").read_text())["entries"]
@@ -22,7 +24,7 @@ DIGITS = 6e-4
 
 @functools.cache
 def made(name):
-    return SMALL.figure(name).data()
+    return experiment({"name": name, **SIZE})
 
 
 def numbers(name):
@@ -172,8 +174,17 @@ def test_sensory_tasks():
 @pytest.mark.slow
 def test_the_paper_is_registered_and_writes_a_figure(tmp_path):
     assert [figure.name for figure in open_paper("linear-rnn").figures] == list(CAPTIONS)
-    reproduce("linear-rnn", figure="S2a", out=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["figure_S2a.nc", "figure_S2a.png", "numbers.json"]
+    reproduce("linear-rnn", figure="S2a", out=tmp_path, formats=("png",))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *(f"figure_S2a.{suffix}" for suffix in ("csv", "nc", "png")),
+        "numbers.json",
+    ]
+
+
+def test_a_preset_is_more_or_fewer_networks():
+    [smoke], [full] = (SMALL.figure("S1").runs(preset) for preset in ("smoke", "full"))
+    assert (smoke.settings["seeds"], full.settings["seeds"]) == (1, 3)
+    assert not SMALL.figure("S1").torch  # descended, not trained in torch
 
 
 @pytest.mark.slow

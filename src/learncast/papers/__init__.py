@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
+
+import xarray as xr
 
 from learncast.dynamics import mode_equation
 from learncast.dynamics.modes import ModeSolution
 from learncast.dynamics.solution import Solution
-from learncast.errors import UnsupportedModel
+from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.files import write_file
 from learncast.packages import torch_package
-from learncast.papers.paper import Paper, PaperFigure
-from learncast.papers.runs import Compute, PaperRun
+from learncast.papers.paper import FORMATS, Paper, PaperFigure
+from learncast.papers.runs import Compute, PaperRun, remembered
 from learncast.progress import Progress, silent, within
 from learncast.validation import FloatArray, between, one_of
 
@@ -29,13 +33,32 @@ PAPERS = {
 __all__ = ["PAPERS", "Compute", "Paper", "PaperFigure", "PaperRun", "open_paper", "printed_time", "reproduce"]
 
 
-def open_paper(name: str) -> Paper:
-    """The paper of that name."""
+def open_paper(name: str, **choices: Any) -> Paper:
+    """The paper of that name.
+
+    Parameters
+    ----------
+    name : str
+        A key of `PAPERS`.
+    **choices
+        What the paper lets one choose: ``optimum`` of curriculum, ``seeds``, ``cells`` and ``device`` of learnability.
+        None is the paper's own.
+    """
     one_of("paper", name, tuple(PAPERS), why="these are the papers whose figures can be made")
     if name == "learnability":
         torch_package("to reproduce learnability")
-    paper: Paper = import_module(PAPERS[name]).paper()
-    return paper
+    make: Callable[..., Paper] = import_module(PAPERS[name]).paper
+    given = {key: value for key, value in choices.items() if value is not None}
+    known = signature(make).parameters
+    for key in given:
+        if key not in known:
+            raise InvalidSpec(
+                required=f"{key} must be a choice of the paper {name}",
+                got=f"{key} = {given[key]!r}",
+                why="it would be ignored",
+                remedy="leave it out",
+            )
+    return make(**given)
 
 
 def reproduce(
@@ -45,7 +68,9 @@ def reproduce(
     preset: str = "smoke",
     out: str | Path = "reproduced",
     progress: Progress = silent,
-    compute: Compute | None = None,
+    compute: Compute = remembered,
+    formats: Sequence[str] = FORMATS,
+    **choices: Any,
 ) -> dict[str, Any]:
     """Make a paper's figures, or one of them, and write pictures, data and numbers to a folder.
 
@@ -60,23 +85,33 @@ def reproduce(
         paper says.
     out : path
     progress : callable
-    compute : callable, optional
-        Where the figures' runs are computed; by default here, one after another or a few at a time.
+    compute : callable
+        Where the figures' runs are computed; by default here, one after another.
+    formats : sequence of {"png", "pdf", "svg"}
+        Of the pictures.
+    **choices
+        As for `open_paper`.
 
     Returns
     -------
     dict
-        Caption, numbers and files of each figure; also written as ``numbers.json``.
+        Caption, numbers and files of each figure, and files of each page that shows all panels of a printed figure;
+        also written as ``numbers.json``.
     """
-    paper = open_paper(name)
+    paper = open_paper(name, **choices)
     chosen = paper.selected(figure, preset)
-    folder = Path(out)
-    made: dict[str, Any] = {}
+    folder, made = Path(out), dict[str, Any]()
+    look: dict[str, Any] = {"preset": preset, "formats": formats}
+    shown: dict[str, xr.Dataset] = {}
     for k, item in enumerate(chosen):
-        part = within(progress, k, len(chosen))
-        made[item.name] = paper.write(item, folder, preset=preset, progress=part, compute=compute)
+        shown[item.name] = item.made(preset=preset, progress=within(progress, k, len(chosen)), compute=compute)
+        made[item.name] = paper.write(item, shown[item.name], folder, **look)
         progress((k + 1) / len(chosen))
-    summary = {"paper": paper.name, "citation": paper.citation, "preset": preset, "figures": made}
+    pages = {
+        number: paper.write_page(number, [(panel, shown[panel.name]) for panel in panels], folder, **look)
+        for number, panels in paper.pages(chosen).items()
+    }
+    summary = {"paper": paper.name, "citation": paper.citation, "preset": preset, "figures": made, "pages": pages}
     write_file(folder / "numbers.json", json.dumps(summary, indent=2) + "\n")
     return summary
 

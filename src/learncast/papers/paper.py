@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import xarray as xr
 from learncast.errors import InvalidSpec, suggestion
 from learncast.files import write_file
 from learncast.packages import torch_package
-from learncast.papers.runs import Compute, PaperRun, one_by_one, remembered
+from learncast.papers.runs import Compute, PaperRun, remembered
 from learncast.progress import Progress, silent
 from learncast.trajectory import Provenance, save_dataset, spec_hash
 from learncast.validation import one_of
@@ -23,9 +23,10 @@ from learncast.validation import one_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 #: How much training goes into a figure that needs some: a quick look, or all of it.
 PRESETS = ("smoke", "full")
+#: Kinds of picture files.
+FORMATS = ("png", "pdf", "svg")
 
 
 def short(value: Any) -> float | str | None:
@@ -46,10 +47,8 @@ class PaperFigure:
         Makes the dataset: of nothing, or when the figure is `trained` of the results of its runs and the preset.
     runs : callable, optional
         From a preset to what must be computed for it.
-    compute : Compute
-        What computes the runs, unless they are computed elsewhere.
-    stored : bool
-        Whether the runs' functions also take ``folder``, in which trained networks are kept for the next time.
+    torch : bool
+        Whether the runs train in torch.
     """
 
     name: str
@@ -58,27 +57,24 @@ class PaperFigure:
     draw: Callable[[xr.Dataset], Figure]
     numbers: Callable[[xr.Dataset], dict[str, Any]]
     runs: Callable[[str], Sequence[PaperRun]] | None = None
-    compute: Compute = one_by_one
-    stored: bool = False
+    torch: bool = True
 
     @property
     def trained(self) -> bool:
         """Whether networks are trained for it."""
         return self.runs is not None
 
-    def made(
-        self,
-        *,
-        preset: str = "smoke",
-        folder: Path | None = None,
-        progress: Progress = silent,
-        compute: Compute | None = None,
-    ) -> xr.Dataset:
+    @property
+    def page(self) -> str:
+        """The number of the printed figure it is a panel of, empty where it is a whole figure or none of the print."""
+        found = re.fullmatch(r"(S?\d+)[A-Za-z]", self.name)
+        return found[1] if found else ""
+
+    def made(self, *, preset: str = "smoke", progress: Progress = silent, compute: Compute = remembered) -> xr.Dataset:
         """The data, for which networks are trained if it needs some: here, or wherever `compute` does it."""
         if self.runs is None:
             return self.data()
-        here = partial(one_by_one, folder=folder) if self.stored else partial(remembered, self.compute)
-        found = (compute or here)(self.runs(preset), progress=progress)
+        found = compute(self.runs(preset), progress=progress)
         progress(1.0)
         return self.data(found, preset)
 
@@ -96,7 +92,7 @@ class Paper:
         """The figures of that name or number, or all; the preset must be one of the paper's."""
         one_of("preset", preset, self.presets, why="it says how much is trained for a figure")
         found = self.figures if name is None else self.chosen(name)
-        trained = [figure.name for figure in found if figure.trained]
+        trained = [figure.name for figure in found if figure.trained and figure.torch]
         if trained:
             torch_package(f"for figure {trained[0]} of {self.name}")
         return found
@@ -119,23 +115,86 @@ class Paper:
             )
         return known[name.lower()]
 
+    def pages(self, chosen: Sequence[PaperFigure]) -> dict[str, list[PaperFigure]]:
+        """Numbers of the printed figures of which all panels are chosen, with the panels; two at least."""
+        found: dict[str, list[PaperFigure]] = {}
+        for figure in self.figures:
+            if figure.page:
+                found.setdefault(figure.page, []).append(figure)
+        return {n: panels for n, panels in found.items() if len(panels) > 1 and all(p in chosen for p in panels)}
+
     def write(
-        self,
-        figure: PaperFigure,
-        folder: Path,
-        *,
-        preset: str = "smoke",
-        progress: Progress = silent,
-        compute: Compute | None = None,
+        self, figure: PaperFigure, dataset: xr.Dataset, folder: Path, *, preset: str, formats: Sequence[str] = FORMATS
     ) -> dict[str, Any]:
-        """Make one figure: picture and data to files, caption and numbers returned."""
-        dataset = figure.made(preset=preset, folder=folder, progress=progress, compute=compute)
-        stem = f"figure_{figure.name}"
-        numbers, picture = figure.numbers(dataset), BytesIO()
-        figure.draw(dataset).savefig(picture, format="png", dpi=160)
+        """Write one figure's picture, data and table to files; caption and numbers are returned."""
+        stem, numbers = f"figure_{figure.name}", figure.numbers(dataset)
+        drawn = pictures(self._drawn(figure, preset), dataset, formats)
         # No figure is written before everything is made.
         kind = "training" if figure.trained else "theory"
         provenance = Provenance(kind, (self.citation,), spec_hash(self.name, figure.name, preset))
         save_dataset(dataset, folder / f"{stem}.nc", kind="figure", provenance=provenance)
-        write_file(folder / f"{stem}.png", picture.getvalue())
-        return {"caption": figure.caption, "numbers": numbers, "files": [f"{stem}.png", f"{stem}.nc"]}
+        write_file(folder / f"{stem}.csv", table_of(dataset))
+        for suffix, content in drawn.items():
+            write_file(folder / f"{stem}.{suffix}", content)
+        files = [*(f"{stem}.{suffix}" for suffix in drawn), f"{stem}.nc", f"{stem}.csv"]
+        return {"caption": figure.caption, "numbers": numbers, "files": files}
+
+    def write_page(
+        self,
+        number: str,
+        panels: Sequence[tuple[PaperFigure, xr.Dataset]],
+        folder: Path,
+        *,
+        preset: str,
+        formats: Sequence[str] = FORMATS,
+    ) -> list[str]:
+        """Write one page with all panels of a printed figure; the names of its files."""
+        from learncast.figures.page import composite
+
+        draws = [(self._drawn(figure, preset), dataset) for figure, dataset in panels]
+        drawn = pictures(lambda _: composite(draws), None, formats)
+        for suffix, content in drawn.items():
+            write_file(folder / f"figure_{number}.{suffix}", content)
+        return [f"figure_{number}.{suffix}" for suffix in drawn]
+
+    def _drawn(self, figure: PaperFigure, preset: str) -> Callable[[xr.Dataset], Figure]:
+        """What draws a figure, with a stamp where the smallest preset has changed what is seen."""
+        from learncast.figures.page import stamped
+
+        least = figure.trained and preset == self.presets[0]
+        return (lambda dataset: stamped(figure.draw(dataset), f"preset {preset}")) if least else figure.draw
+
+
+def pictures(draw: Callable[[Any], Figure], dataset: Any, formats: Sequence[str]) -> dict[str, bytes]:
+    """The picture of each format, by its suffix; the same data give the same bytes."""
+    from learncast.figures.page import DPI, style
+
+    found = {}
+    with style():
+        drawn = draw(dataset)
+        for suffix in formats:
+            one_of("format", suffix, FORMATS, why="pictures are written so")
+            content = BytesIO()
+            # No dates: equal numbers give equal files.
+            dated: Mapping[str, Any] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}[suffix]
+            drawn.savefig(content, format=suffix, dpi=DPI, metadata=dict(dated))
+            found[suffix] = content.getvalue()
+    return found
+
+
+def table_of(dataset: xr.Dataset) -> str:
+    """All numbers of a dataset as comma-separated values, one row for each, with its place along every dimension."""
+    import pandas as pd
+
+    parts = []
+    for name, values in dataset.data_vars.items():
+        plain = values.drop_vars([c for c in values.coords if c not in values.dims])
+        single = pd.DataFrame({"number": [plain.values[()]]})
+        frame = plain.to_dataframe(name="number").reset_index() if values.ndim else single
+        frame.insert(0, "variable", str(name))
+        frame.insert(1, "units", str(values.attrs.get("units", "1")))
+        parts.append(frame.astype({"number": object}))
+    whole = pd.concat(parts, ignore_index=True)
+    order = ["variable", "units", *(c for c in whole.columns if c not in ("variable", "units", "number")), "number"]
+    text = whole[order].map(lambda v: f"{v:.7g}" if isinstance(v, float) else v).to_csv(index=False)
+    return str(text)

@@ -24,10 +24,13 @@ class PaperRun:
         From settings and a progress report to a Dataset.
     settings : mapping
         Numbers, words, lists and tables.
+    estimate : callable, optional
+        From the settings to the CPU seconds it will take here; for runs that are too long to be tried.
     """
 
     function: RunFunction
     settings: Mapping[str, Any]
+    estimate: Callable[[Mapping[str, Any]], float] | None = None
 
     @property
     def name(self) -> str:
@@ -48,18 +51,18 @@ class Compute(Protocol):
         ...
 
 
-def one_by_one(runs: Sequence[PaperRun], *, progress: Progress = silent, **options: Any) -> list[xr.Dataset]:
-    """Compute here, one after another; the functions take the options too."""
-    return [run.function(run.settings, within(progress, k, len(runs)), **options) for k, run in enumerate(runs)]
+def one_by_one(runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
+    """Compute here, one after another."""
+    return [run.function(run.settings, within(progress, k, len(runs))) for k, run in enumerate(runs)]
 
 
 _FOUND: dict[str, xr.Dataset] = {}
 
 
-def remembered(compute: Compute, runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
-    """Compute once for all the figures of this process that show the same networks."""
+def remembered(runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
+    """Compute here, once for all the figures of this process that show the same networks."""
     new = {run.text: run for run in runs if run.text not in _FOUND}
-    _FOUND.update(zip(new, compute(list(new.values()), progress=progress) if new else (), strict=True))
+    _FOUND.update(zip(new, one_by_one(list(new.values()), progress=progress), strict=True))
     return [_FOUND[run.text] for run in runs]
 
 

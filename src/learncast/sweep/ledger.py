@@ -128,11 +128,22 @@ class Ledger:
         with self._transaction() as run:
             for table in ("tasks", "copies", "meta"):
                 run(f"DELETE FROM {table}")
-            for position, digest in tasks:
-                if run("INSERT OR IGNORE INTO tasks (position, digest) VALUES (?, ?)", (position, digest)).rowcount:
-                    continue
-                run("INSERT INTO copies SELECT ?, position FROM tasks WHERE digest = ?", (position, digest))
-            self._connection.executemany("INSERT INTO meta VALUES (?, ?)", {**meta, "format": FORMAT}.items())
+            self._enter(tasks, meta)
+
+    def extend(self, tasks: Iterable[tuple[int, str]], meta: dict[str, str]) -> None:
+        """Enter those tasks that are not there yet, and what now holds for the sweep, all or nothing."""
+        with self._transaction() as run:
+            known = {position for (position,) in run("SELECT position FROM tasks UNION SELECT position FROM copies")}
+            self._enter((task for task in tasks if task[0] not in known), meta)
+
+    def _enter(self, tasks: Iterable[tuple[int, str]], meta: dict[str, str]) -> None:
+        run = self._connection.execute
+        for position, digest in tasks:
+            if run("INSERT OR IGNORE INTO tasks (position, digest) VALUES (?, ?)", (position, digest)).rowcount:
+                continue
+            run("INSERT INTO copies SELECT ?, position FROM tasks WHERE digest = ?", (position, digest))
+        values = {**meta, "format": FORMAT}.items()
+        self._connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
 
     def record(self, changes: Iterable[dict[str, object]]) -> None:
         """Enter what became of tasks; when this returns, it is on the disk.

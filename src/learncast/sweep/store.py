@@ -156,6 +156,16 @@ class Store:
             content = {"fingerprint": digest_of(study), **study}
             write_file(page, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
+    def extend(self, study: dict[str, Any], tasks: Iterable[tuple[int, str]]) -> None:
+        """Enter further tasks of a study whose grid has grown at its end; those entered before stay as they are.
+
+        The caller holds the lock, and has seen that nothing else of the study has changed.
+        """
+        with self.ledger(write=True) as ledger:
+            text = json.dumps(study, sort_keys=True, ensure_ascii=False)
+            ledger.extend(tasks, {"study": text, "fingerprint": digest_of(study)})
+        (self.folder / "study.json").unlink(missing_ok=True)  # `begin` writes it anew
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Be the only driver of this store."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from importlib import import_module
 
 import numpy as np
@@ -21,7 +22,7 @@ from learncast.errors import InvalidSpec, SchemaMismatch
 from learncast.papers import PAPERS, PaperRun, open_paper, reproduce
 from learncast.papers.curriculum.pools import curriculum_job, pool_runs, scoreboard_runs
 from learncast.papers.learnability.preset import PRESETS
-from learncast.papers.learnability.runs import Run
+from learncast.papers.learnability.runs import DiagnosedRun, ValidatedRun
 from learncast.papers.prior_knowledge.continual import train_fives
 from learncast.papers.prior_knowledge.learning import train_architectures
 from learncast.papers.runs import joined, one_by_one, parts_of
@@ -39,10 +40,11 @@ def figure_data(folder, name):
 
 
 def assert_same_figures(one, other, names):
-    """Every value, label and attribute equal, and the pictures' bytes; no tolerance."""
+    """Every value, label and attribute equal, and the files' bytes; no tolerance."""
     for name in names:
         xr.testing.assert_identical(figure_data(one, name), figure_data(other, name))
-        assert (one / f"figure_{name}.png").read_bytes() == (other / f"figure_{name}.png").read_bytes()
+        for suffix in ("png", "pdf", "svg", "csv"):
+            assert (one / f"figure_{name}.{suffix}").read_bytes() == (other / f"figure_{name}.{suffix}").read_bytes()
     assert (one / "numbers.json").read_text() == (other / "numbers.json").read_text()
 
 
@@ -83,6 +85,7 @@ def test_stored_figures_are_those_of_one_process(paper, figure, tmp_path):
     stored = Reproduction.of(paper, figure=figure, store=tmp_path / "store")
     assert stored.train(workers=2, executor="in-process" if figure == "2C" else "processes").complete
     made = stored.draw(out=tmp_path / "stored")
+    assert made.pop("cpu_seconds") > 0
     assert made == reproduce(paper, figure=figure, out=tmp_path / "plain")
     assert_same_figures(tmp_path / "stored", tmp_path / "plain", made["figures"])
 
@@ -109,8 +112,8 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_figure(tmp_path):
     store, out = tmp_path / "store", tmp_path / "stored"
     line = command("learnability", "--figure", "C", "--store", store, "--out", out, "--workers", "2")
     before = {}
-    # Twelve runs; killed when three, six and nine are there.
-    for number in (3, 6, 9):
+    # Six runs; killed when one, two and four are there.
+    for number in (1, 2, 4):
         process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         deadline = time.monotonic() + 120
         while len(done(store)) < number and process.poll() is None and time.monotonic() < deadline:
@@ -123,13 +126,15 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_figure(tmp_path):
         # What was entered before is neither lost nor computed again.
         assert {name: after[name] for name in before} == before
         before = after
-    assert len(before) < 12
+    assert len(before) < 6
     assert not out.exists()
     finished = subprocess.run([*line, "--json"], capture_output=True, text=True, timeout=300, check=True)
     after = done(store)
-    assert len(after) == 12
+    assert len(after) == 6
     assert {name: after[name] for name in before} == before
-    assert json.loads(finished.stdout) == reproduce("learnability", figure="C", out=tmp_path / "plain")
+    told = json.loads(finished.stdout)
+    assert (told.pop("cpu_seconds") > 0, told.pop("drawing_cpu_seconds") > 0) == (True, True)
+    assert told == reproduce("learnability", figure="C", out=tmp_path / "plain")
     assert_same_figures(out, tmp_path / "plain", ["C"])
 
 
@@ -165,27 +170,38 @@ def test_killed_between_two_runs_it_goes_on_with_the_second(plain, tmp_path):
 
 def test_figures_with_the_same_runs_share_a_store(kept, tmp_path):
     sharing = Reproduction.of("learnability", figure="12", store=kept)
-    assert sharing.train(executor="in-process").computed == 0
+    assert sharing.train(executor="in-process") is None
     sharing.draw(out=tmp_path)
     assert (tmp_path / "figure_12.png").is_file()
 
 
-def test_part_of_a_store_is_enough(tmp_path, monkeypatch):
-    """A store of all figures, here with runs that cost nothing, serves each of them; one of a figure not the others."""
+def test_a_store_grows_by_what_is_missing(tmp_path, monkeypatch):
+    """Runs that cost nothing here: another figure, and one more seed, add theirs and compute no other again."""
     monkeypatch.setattr("learncast.sweep.reproduction.computed_run", nothing)
-    everything = Reproduction.of("prior-knowledge", store=tmp_path / "all")
-    made = everything.train(executor="in-process")
-    assert made.complete
-    assert Reproduction.of("prior-knowledge", figure="5B", store=tmp_path / "all").train().computed == 0
-    assert (
-        Reproduction.of("prior-knowledge", figure="5B", store=tmp_path / "one").train(executor="in-process").done == 1
-    )
-    with pytest.raises(InvalidSpec, match="must have been begun with all runs of these figures, but got a store of 1 "):
-        Reproduction.of("prior-knowledge", store=tmp_path / "one").train()
-    with pytest.raises(InvalidSpec, match=r'base\.preset: "smoke" -> "full"'):
-        Reproduction.of("prior-knowledge", preset="full", store=tmp_path / "one").train()
-    with pytest.raises(InvalidSpec, match=r'base\.paper: "prior-knowledge" -> "curriculum"'):
-        Reproduction.of("curriculum", store=tmp_path / "one").train()
+    store = tmp_path / "store"
+    one = Reproduction.of("learnability", figure="3", store=store).train(executor="in-process")
+    assert (one.computed, one.total) == (2, 2)
+    entered = done(store)
+    more = Reproduction.of("learnability", figure="3", store=store, seeds=[212, 1001])
+    assert len(more.missing()) == 2
+    grown = more.train(executor="in-process")
+    assert (grown.computed, grown.total, grown.complete) == (2, 4, True)
+    assert entered.items() <= done(store).items()
+    assert Reproduction.of("learnability", figure="7", store=store).train(executor="in-process").computed == 2
+    assert more.train() is None
+    with pytest.raises(InvalidSpec, match=r'base\.preset: "smoke" -> "laptop"'):
+        Reproduction.of("learnability", preset="laptop", store=store).train()
+    with pytest.raises(InvalidSpec, match=r'base\.paper: "learnability" -> "curriculum"'):
+        Reproduction.of("curriculum", store=store).train()
+
+
+def test_shares_are_drawn_together(plain, tmp_path):
+    shares = [Reproduction.of("learnability", figure="3", store=tmp_path / f"{k}", shard=(k, 2)) for k in (1, 2)]
+    assert sum(share.train(executor="in-process").done for share in shares) == 2
+    both = Reproduction.of("learnability", figure="3", store=[tmp_path / "1", tmp_path / "2"])
+    assert both.missing() == []
+    both.draw(out=tmp_path / "out")
+    assert_same_figures(tmp_path / "out", plain, ["3"])
 
 
 def nothing(spec):
@@ -232,15 +248,28 @@ def test_runs_are_plain_and_found_by_name(name):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_learnability_run_is_read_back(preset):
-    run = Run("paper-gru", "SGD with momentum", 7, PRESETS[preset], normalised=False)
-    assert Run.from_described(json.loads(json.dumps(run.described()))) == run
-    assert repr(Run.from_described(json.loads(json.dumps(run.described())))) == repr(run)
+@pytest.mark.parametrize(("kind", "figure"), [(DiagnosedRun, "1"), (ValidatedRun, "C")])
+def test_a_learnability_run_is_read_back(kind, figure, preset):
+    settings = open_paper("learnability").figure(figure).runs(preset)[-1].settings
+    run = kind.from_described(json.loads(json.dumps(settings)))
+    assert asdict(run) == settings
+
+
+def test_other_seeds_and_cells_leave_a_run_what_it_is():
+    usual, other = (
+        {run.text for run in open_paper("learnability", **choices).figure("1").runs("smoke")}
+        for choices in ({}, {"seeds": [5, 212], "cells": ["paper-lstm", "const-gate"]})
+    )
+    assert len(usual & other) == 1  # the constant gate of seed 212
+    with pytest.raises(InvalidSpec, match="cells must be one of const-gate"):
+        open_paper("learnability", cells=["gru"])
+    with pytest.raises(InvalidSpec, match="seeds must be a choice of the paper curriculum"):
+        open_paper("curriculum", seeds=[1])
 
 
 def test_every_training_is_the_one_its_run_describes():
     """115 ReLU curricula and direct training of five pools, four times each; a linear panel, three times."""
-    assert len(scoreboard_runs("full")) == 4 * (115 + 5)
+    assert len(scoreboard_runs("response", "full")) == 4 * (115 + 5)
     runs = pool_runs("4A", "linear", "full")
     assert len(runs) == 3 * (1 + 2 * 5)
     for run in runs:
@@ -279,9 +308,10 @@ def run(*arguments):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("curriculum", "--figure", "3A", "--workers", "2"), "--workers must come with --store"),
-        (("curriculum", "--figure", "3A", "--store", "{}/store"), "a store must be given only for figures with runs"),
-        (("linear-rnn", "--store", "{}/store"), "linear-rnn, of which no figure has any"),
+        (("curriculum", "--figure", "3A", "--cells", "paper-gru"), "cells must be a choice of the paper curriculum"),
+        (("learnability", "--device", "tpu"), "device must be one of auto, cpu, cuda"),
+        (("curriculum", "--optimum", "best"), "optimum must be one of response, trained"),
+        (("learnability", "--shard", "3"), "--shard must be K/N"),
         (("curriculum", "--figure", "9Z", "--store", "{}/store"), "must have the figure, but got '9Z'"),
         (("learnability", "--preset", "full", "--store", "{}/store"), "preset must be one of smoke, laptop, paper"),
     ],
@@ -301,7 +331,7 @@ def test_what_a_store_cannot_do_is_refused(arguments, words, tmp_path):
     ],
 )
 def test_nothing_is_drawn_before_all_runs_are_done(summary, code, words, tmp_path, monkeypatch):
-    monkeypatch.setattr(Reproduction, "train", lambda self, **options: summary)
+    monkeypatch.setattr(Reproduction, "train", lambda self, **options: summary)  # what a driver would say
     result = run("learnability", "--figure", "3", "--store", tmp_path / "store", "--out", tmp_path / "out")
     assert result.exit_code == code
     assert words in result.stderr
@@ -311,5 +341,28 @@ def test_nothing_is_drawn_before_all_runs_are_done(summary, code, words, tmp_pat
 def test_the_command_draws_from_a_store(kept, plain, tmp_path):
     result = run("learnability", "--figure", "3", "--store", kept, "--workers", "1", "--out", tmp_path, "--json")
     assert result.exit_code == 0, result.stderr
-    assert json.loads(result.stdout) == json.loads((plain / "numbers.json").read_text())
+    told = json.loads(result.stdout)
+    assert (told.pop("cpu_seconds") > 0, told.pop("drawing_cpu_seconds") > 0) == (True, True)
+    assert told == json.loads((plain / "numbers.json").read_text())
     assert status(kept).done == 2
+
+
+def test_without_a_store_runs_are_kept_beside_the_figures(tmp_path):
+    line = ("linear-rnn", "--figure", "S2a", "--out", tmp_path, "--in-process", "--format", "svg")
+    first, again = run(*line), run(*line)
+    assert (first.exit_code, again.exit_code) == (0, 0), first.stderr + again.stderr
+    assert "CPU minutes: " in again.stdout
+    [store] = (tmp_path / "runs").iterdir()
+    assert status(store).done == 1
+    assert sorted(path.name for path in tmp_path.glob("figure_*")) == [f"figure_S2a.{s}" for s in ("csv", "nc", "svg")]
+
+
+def test_a_dry_run_says_what_is_missing(kept, tmp_path):
+    line = ("learnability", "--figure", "3", "--store", kept, "--dry-run", "--out", tmp_path / "out")
+    assert "all 2 runs are there" in run(*line).stdout
+    told = json.loads(run(*line, "--seeds", "212,5", "--workers", "2", "--json").stdout)
+    assert (told["runs"], told["missing"], told["workers"]) == (4, 2, 2)
+    # Two networks of eight units and eight steps: a second or so, not a minute.
+    assert 0 < told["cpu_seconds"] < 60
+    assert told["seconds"] == pytest.approx(told["cpu_seconds"] / 2)
+    assert not (tmp_path / "out").exists()

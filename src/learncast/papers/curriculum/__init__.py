@@ -6,6 +6,7 @@ portrait is computed from exact first-entry times, not from the printed eq. (12)
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -14,12 +15,12 @@ import numpy as np
 import xarray as xr
 
 from learncast import figures
-from learncast.papers.curriculum import pools
-from learncast.papers.curriculum.pools import ACCURACY, SAMPLES, sample_runs
+from learncast.papers.curriculum import alignment, pools
+from learncast.papers.curriculum.pools import ACCURACY, OPTIMA, READINGS, SAMPLES, sample_runs, sampled
 from learncast.papers.paper import Paper, PaperFigure
-from learncast.papers.runs import only
 from learncast.tasks.families import leaky_profile
 from learncast.trajectory import described
+from learncast.validation import one_of
 
 
 def _portrait(panel: str, values: tuple[float, float], resolution: int) -> xr.Dataset:
@@ -30,19 +31,55 @@ def _portrait(panel: str, values: tuple[float, float], resolution: int) -> xr.Da
     return dataset.assign_attrs(target_value=float(recipe.parameters[pool.vary]), panel=panel)
 
 
+def _both_readings(values: tuple[float, float], resolution: int) -> xr.Dataset:
+    """The portrait of 3B for each reading of the print's kappa = 0.5."""
+    pool, parts = pools.pools()["4C"], []
+    grid = np.linspace(*values, resolution), np.linspace(0.005, 0.995, resolution)
+    for timescale in READINGS.values():
+        read = replace(pool, target=pool.target.varied(timescale=timescale, name="target"))
+        parts.append(pools.portrait_of(read, "linear", *grid))
+    whole = xr.concat(parts, "reading", combine_attrs="override").assign_coords(reading=list(READINGS))
+    return whole.assign_attrs(target_value=0.5, panel="3B")
+
+
+#: What is varied, as it is written beside an axis.
+SYMBOLS = {
+    "target_strength": r"first task's cross strength $s_{yx}$",
+    "input_strength": r"first task's input strength $s_{xx}$ (input$^2$)",
+    "correlation": r"first task's correlation $K$",
+    "timescale": r"first task's timescale $\kappa$ (steps)",
+}
+
+
 def _draw_portrait(dataset: xr.Dataset) -> figures.Figure:
-    figure, (ax,) = figures.page(width=5.4, height=4.0)
     panel, vary = str(dataset.attrs["panel"]), str(dataset.attrs["vary"])
     own = float(dataset.attrs["target_value"])
-    figures.portrait(dataset, ax, target_value=own, title=f"{panel}  steps saved by pretraining")
-    for marker, (value, accuracy) in zip("so", SAMPLES[panel][1], strict=True):
-        low, high = float(dataset[vary].min()), float(dataset[vary].max())
-        if low <= value <= high:
-            ax.plot(accuracy, value, marker=marker, markersize=7, markerfacecolor="white", markeredgecolor="black")
-    return figure
+    readings = dataset["reading"].values if "reading" in dataset.dims else [None]
+    words = {"rate": r"$\kappa$ = 0.5 per step", "steps": r"$\kappa$ = 0.5 steps", None: "steps saved"}
+    heads = [f"{panel}  {words[readings[0]]}", *(words[reading] for reading in readings[1:])]
+
+    def draw(reading: Any, title: str, ax: Any) -> None:
+        one = dataset if reading is None else dataset.sel(reading=reading)
+        figures.portrait(one, ax, target_value=own, y=SYMBOLS[vary], title=title)
+        # The samples are trained on the first reading.
+        for marker, (value, accuracy) in zip(
+            "so", SAMPLES[panel][1] if reading in (None, "rate") else (), strict=False
+        ):
+            if float(dataset[vary].min()) <= value <= float(dataset[vary].max()):
+                look: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": "black", "markersize": 5.5}
+                ax.plot(accuracy, value, marker=marker, linestyle="none", **look)
+
+    draws = (partial(draw, reading, head) for reading, head in zip(readings, heads, strict=True))
+    return figures.sheet(*draws, width=3.5, height=2.9)
 
 
 def _portrait_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+    if "reading" in dataset.dims:
+        return {
+            f"kappa as {reading}: {key}": value
+            for reading in dataset["reading"].values
+            for key, value in _portrait_numbers(dataset.sel(reading=reading)).items()
+        }
     speedup = dataset["speedup_steps"]
     vary = str(dataset.attrs["vary"])
     i, j = np.unravel_index(int(np.argmax(speedup.values)), speedup.shape)
@@ -98,51 +135,86 @@ def _profile_numbers(dataset: xr.Dataset) -> dict[str, Any]:
     return {f"sum at {axis} {v:g}": round(float(total[k]), 4) for k, v in enumerate(dataset[axis].values)}
 
 
-def paper(resolution: int = 240) -> Paper:
-    """All figures; `resolution` is the number of grid points along each axis of a portrait."""
+def paper(resolution: int = 240, optimum: str = "response") -> Paper:
+    """All figures.
+
+    Parameters
+    ----------
+    resolution : int
+        Grid points along each axis of a portrait.
+    optimum : {"response", "trained"}
+        Where ReLU networks of figure 4 have learned: at the optimum of their response features, or where training
+        itself converges, as in the paper.
+    """
+    one_of("optimum", optimum, OPTIMA, why="a ReLU network has learned when it is there")
     spans = {"2A": (0.1, 3.0), "2D": (0.1, 3.0), "3B": (-0.5, 0.9), "3D": (1.0, 50.0)}
+    ends = {
+        "response": "runs end within 1% of the optimum of those features (the paper: of where training converges)",
+        "trained": "runs end within 1% of where training converged before, as in the paper",
+    }[optimum]
+    shown = "red: costs, on a scale of its own; beyond the ends of the scale the colours stay"
     captions = {
-        "2A": "Steps saved over the first task's cross strength s_yx and stop (target: s_yx = 1).",
-        "2D": "Steps saved over the first task's input strength s_xx and stop (target: s_xx = 1).",
-        "3B": "Steps saved over the first task's correlation K and stop (target: K = 0.5; timescale 10).",
-        "3D": "Steps saved over the first task's timescale and stop (target: 10 steps; K = 0).",
-        "3A": "Finite-time covariance of AR(1) inputs against lag.",
-        "3C": "Leaky integration weights over a trial.",
-        "4X": "Every ReLU curriculum of five pools: forecast against training (ours).",
+        "1A": "The time to learn a target directly, and by two curricula.",
+        "1B": "The network: 128 hidden units, W_h = 0.96 fixed, W_x and W_y learned from one mode of 0.01.",
+        "1C": "A task's covariance before and after rotation to its modes, and what other modes add to the flow (eqs. "
+        "33 and 34) from orthogonal and from random vectors. Ours: the task.",
+        "2A": f"Steps saved over the first task's cross strength s_yx and stop (target: s_yx = 1); {shown}. Ours: the "
+        "target, the spans and the samples (square, circle).",
+        "2D": f"Steps saved over the first task's input strength s_xx and stop (target: s_xx = 1); {shown}. Ours: the "
+        "target, the spans and the samples (square, circle).",
+        "3B": "Steps saved over the first task's correlation K and stop (target: K = 0.5), with the integration's "
+        "kappa = 0.5 read as a rate per step (a timescale of 2 steps), which 4C and S5 follow, and as steps; "
+        f"{shown}. Ours: the target's K, and both readings.",
+        "3D": f"Steps saved over the first task's timescale and stop (target: 10 steps; K = 0); {shown}. Ours: the "
+        "target's timescale and K, which the print has unreadable.",
+        "3A": "Finite-time covariance of AR(1) inputs against lag. Ours: the values of K.",
+        "3C": "Leaky integration weights over a trial. Ours: the timescales, in steps.",
+        "4X": f"Every ReLU curriculum of five pools: forecast against training (ours); {ends}.",
         "4Y": "One tanh unit: steps to the same strength by its response table and by training (ours).",
         "S5": "Weaker and stronger first tasks for each parameter, linear and ReLU units: theory over training.",
     }
-    several, every = pools.several_at_a_time, list(product(SAMPLES, range(2)))
+    every, units = list(product(SAMPLES, range(2))), ("linear", "relu")
+    scores = partial(pools.scoreboard, optimum), partial(pools.scoreboard_runs, optimum)
     made: dict[str, tuple[Any, ...]] = {
+        "1A": (alignment.two_ways, alignment.draw_two_ways, alignment.two_way_numbers),
+        "1B": (alignment.architecture, alignment.draw_architecture, alignment.architecture_numbers),
+        "1C": (alignment.rotated_frame, alignment.draw_rotated_frame, alignment.rotated_numbers),
         "3A": (_lag_covariances, _draw_lags, _profile_numbers),
         "3C": (_integration_profiles, _draw_profiles, _profile_numbers),
-        "4X": (pools.scoreboard, pools.draw_scoreboard, pools.scoreboard_numbers, pools.scoreboard_runs, several),
-        "4Y": (pools.tanh_table, pools.draw_tanh, pools.tanh_numbers, pools.tanh_runs, several),
-        "S5": (supplement, draw_supplement, supplement_numbers, partial(sample_runs, every, ("linear", "relu"))),
+        "4X": (scores[0], pools.draw_scoreboard, pools.scoreboard_numbers, scores[1]),
+        "4Y": (pools.tanh_table, pools.draw_tanh, pools.tanh_numbers, pools.tanh_runs),
+        "S5": (partial(supplement, every), draw_supplement, supplement_numbers, partial(sample_runs, every, units)),
     }
     for name, span in spans.items():
-        made[name] = (partial(_portrait, name, span, resolution), _draw_portrait, _portrait_numbers)
+        portrait = partial(_both_readings if name == "3B" else partial(_portrait, name), span, resolution)
+        made[name] = (portrait, _draw_portrait, _portrait_numbers)
     for k, name in enumerate(("2B", "2C")):
         value, stop = SAMPLES["2A"][1][k]
         captions[name] = f"First s_yx = {value:g} to accuracy {stop:g}, then 1: theory over training of 128 units."
-        made[name] = (only, draw_sample, sample_numbers, partial(sample_runs, [("2A", k)], ("linear",)))
+        chosen: list[tuple[str, int]] = [("2A", k)]
+        data = partial(_only_sample, chosen)
+        made[name] = (data, partial(draw_sample, name), sample_numbers, partial(sample_runs, chosen, ("linear",)))
     for name in ("4A", "4B", "4C", "4D"):
         captions[name] = (
             f"Total steps against the first task's stop, {pools.pools()[name].vary.replace('_', ' ')} smaller and "
-            "larger: linear units under the linear theory, ReLU units under their response features."
+            f"larger: linear units under the linear theory, ReLU units under their response features; {ends}."
         )
-        runs = partial(pools.panel_runs, name)
-        made[name] = (partial(pools.panel, name), pools.draw_panel, pools.panel_numbers, runs, several)
+        runs = partial(pools.panel_runs, name, optimum)
+        made[name] = (partial(pools.panel, name, optimum), pools.draw_panel, pools.panel_numbers, runs)
     made_figures = (PaperFigure(name, captions[name], *parts) for name, parts in sorted(made.items()))
     return Paper("curriculum", "curriculum2025", tuple(made_figures))
 
 
-def draw_sample(dataset: xr.Dataset) -> figures.Figure:
+def _only_sample(samples: list[tuple[str, int]], found: list[xr.Dataset], preset: str) -> xr.Dataset:
+    return sampled(samples, ("linear",), found)[0]
+
+
+def draw_sample(panel: str, dataset: xr.Dataset) -> figures.Figure:
     """One sample."""
-    return figures.sheet(partial(draw_paths, dataset), width=4.8, height=3.6)
+    return figures.sheet(partial(draw_paths, dataset, panel=panel), width=3.5, height=2.7)
 
 
-def draw_paths(dataset: xr.Dataset, ax: Any) -> None:
+def draw_paths(dataset: xr.Dataset, ax: Any, *, panel: str = "", legend: bool = True) -> None:
     """Curriculum and direct, theory dotted over training."""
 
     def path(name: str) -> xr.Dataset:
@@ -150,8 +222,15 @@ def draw_paths(dataset: xr.Dataset, ax: Any) -> None:
         return xr.Dataset({"strength": series.expand_dims(mode=[0], axis=1)})
 
     a = dataset.attrs
-    first = f"{str(a['vary']).replace('_', ' ')} {a['value']:g} to {a['stop_accuracy']:g}"
+    letters = {
+        "target_strength": "$s_{yx}$",
+        "input_strength": "$s_{xx}$",
+        "correlation": "$K$",
+        "timescale": r"$\kappa$",
+    }
+    first = f"{letters[str(a['vary'])]} {a['value']:g} to {a['stop_accuracy']:g}"
     units = "" if a["activation"] == "linear" else ", ReLU"
+    title = f"{first}, then {a['target_value']:g}{units}"
     figures.curriculum_paths(
         path("theory_curriculum"),
         path("theory_direct"),
@@ -162,7 +241,8 @@ def draw_paths(dataset: xr.Dataset, ax: Any) -> None:
         switch=float(a["switch_step"]),
         simulated={"staged": path("trained_curriculum"), "direct": path("trained_direct")},
         simulated_by="trained",
-        title=f"{first}, then {a['target_value']:g}{units}",
+        legend=legend,
+        title=f"{panel}  {title}" if panel else title,
     )
 
 
@@ -178,16 +258,17 @@ def sample_numbers(dataset: xr.Dataset) -> dict[str, Any]:
     for kind in ("descent", "trained"):
         if f"{kind}_direct" in dataset:
             gaps = [
-                float(np.abs(dataset[f"theory_{k}"] - dataset[f"{kind}_{k}"]).max()) / float(a["target_optimum"])
+                float(np.nanmax(np.abs(dataset[f"theory_{k}"] - dataset[f"{kind}_{k}"]))) / float(a["target_optimum"])
                 for k in ("curriculum", "direct")
             ]
             found[f"largest gap of theory and {kind}, share of optimum"] = round(max(gaps), 4)
     return found
 
 
-def supplement(found: list[xr.Dataset], preset: str) -> xr.Dataset:
+def supplement(samples: list[tuple[str, int]], found: list[xr.Dataset], preset: str) -> xr.Dataset:
     """All sixteen sample trajectories, linear and ReLU, side by side along a `sample` axis."""
-    parts = [part.drop_vars([v for v in part.data_vars if str(v).startswith("descent")]) for part in found]
+    every = sampled(samples, ("linear", "relu"), found)
+    parts = [part.drop_vars([v for v in part.data_vars if str(v).startswith("descent")]) for part in every]
     joined = xr.concat([part.drop_attrs() for part in parts], dim="sample", join="outer")  # nan beyond a sample's end
     return joined.assign_coords({key: ("sample", [part.attrs[key] for part in parts]) for key in parts[0].attrs})
 
@@ -198,13 +279,16 @@ def _samples(dataset: xr.Dataset) -> list[xr.Dataset]:
     for k in range(dataset.sizes["sample"]):
         one = dataset.isel(sample=k)
         attrs = {name: one[name].item() for name in one.coords if name not in ("time", "seed")}
-        found.append(one.reset_coords(drop=True).dropna("time").assign_attrs(attrs))
+        found.append(one.reset_coords(drop=True).dropna("time", how="all").assign_attrs(attrs))
     return found
 
 
 def draw_supplement(dataset: xr.Dataset) -> figures.Figure:
     """Four rows of a weaker and a stronger first task, each with linear and with ReLU units."""
-    return figures.sheet(*(partial(draw_paths, one) for one in _samples(dataset)), columns=4, width=4.4, height=2.8)
+    draws = (
+        partial(draw_paths, one, panel="" if k else "S5", legend=k == 0) for k, one in enumerate(_samples(dataset))
+    )
+    return figures.sheet(*draws, columns=4, width=1.78, height=1.75)
 
 
 def supplement_numbers(dataset: xr.Dataset) -> dict[str, Any]:

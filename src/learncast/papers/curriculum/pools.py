@@ -37,6 +37,12 @@ SAMPLES = {
     "3B": ("4C", ((0.3, 0.9), (0.7, 0.7))),
     "3D": ("4D", ((5.0, 0.9), (20.0, 0.7))),
 }
+#: Timescales in steps that the print's kappa = 0.5 may stand for: a rate per step, or steps.
+READINGS = {"rate": 2.0, "steps": 0.5}
+#: A pool with the same target, whose direct training serves both.
+SAME_TARGET = {"4B": "4A"}
+#: Where a ReLU network has learned: at the optimum of its response features (ours), or where training converges.
+OPTIMA = ("response", "trained")
 #: Training runs of a sample.
 SEEDS = {"smoke": 1, "full": 3}
 
@@ -58,16 +64,24 @@ class Pool:
         return self.target.varied(**{self.vary: value, "name": f"{self.vary} {value:g}"})
 
 
+#: Last steps over which the strength at a plateau is averaged.
+AVERAGED = 50
+
+
 @cache
 def pools() -> dict[str, Pool]:
-    """The paper's four panels and a fifth pool, 23 first tasks in all; the values are ours."""
+    """The paper's four panels and a fifth pool, 23 first tasks in all; the values are ours.
+
+    While K varies the print holds kappa = 0.5, here read as a rate: weights exp(-0.5 (T - t)), a timescale of 2 steps.
+    """
     plain = tasks.integration(steps=50, name="target")
+    held = tasks.leaky_integration(steps=50, timescale=READINGS["rate"], correlation=0.5, name="target")
     correlated = tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.5, name="target")
     white = tasks.leaky_integration(steps=50, timescale=10.0, correlation=0.0, name="target")
     return {
         "4A": Pool("target_strength", plain, (0.5, 0.75, 1.25, 1.5, 2.0), (0.75, 1.5)),
         "4B": Pool("input_strength", plain, (0.5, 0.75, 1.25, 1.5, 2.0), (0.5, 1.5)),
-        "4C": Pool("correlation", correlated, (0.0, 0.25, 0.65, 0.8), (0.25, 0.8)),
+        "4C": Pool("correlation", held, (0.0, 0.25, 0.65, 0.8), (0.25, 0.8)),
         "4D": Pool("timescale", white, (3.0, 5.0, 15.0, 20.0, 30.0), (5.0, 20.0)),
         "noise": Pool("noise_strength", correlated, (0.5, 0.75, 1.5, 2.0), (0.5, 1.5)),
     }
@@ -177,20 +191,67 @@ def planned(name: str, activation: str, preset: str) -> PoolPlan:
     return PoolPlan.of(pool, activation, values=_values(pool, activation, preset), stops=SIZES[preset].stops)
 
 
-def pool_runs(name: str, activation: str, preset: str) -> list[PaperRun]:
-    """Every training of one of the `pools`, curriculum by curriculum, direct training first."""
-    size, shared = SIZES[preset], {"pool": name, "activation": activation, "preset": preset}
+def pool_runs(name: str, activation: str, preset: str, optimum: str = "response") -> list[PaperRun]:
+    """Every training of one of the `pools`, curriculum by curriculum, direct training first.
+
+    Where the optimum is found by training, all of a seed are one run: each task is then trained to its optimum once.
+    """
+    size, seeds = SIZES[preset], range(SIZES[preset].seeds_of(activation))
+    if optimum == "trained" and activation != "linear":
+        shared = {"pool": name, "activation": activation, "preset": preset}
+        return [PaperRun(train_to_trained_optima, {**shared, "seed": seed}) for seed in seeds]
     ways = [(None, None), *product(_values(pools()[name], activation, preset), size.stops)]
     return [
-        PaperRun(train_once, {**shared, "value": value, "stop": stop, "seed": seed})
-        for (value, stop), seed in product(ways, range(size.seeds_of(activation)))
+        PaperRun(train_once, {"pool": of, "activation": activation, "value": value, "stop": stop, "seed": seed})
+        for (value, stop), seed in product(ways, seeds)
+        for of in (name if value is not None else SAME_TARGET.get(name, name),)
     ]
 
 
 def curriculum_job(settings: Mapping[str, Any]) -> Job:
     """The job of one of `pool_runs`."""
+    value, stop = settings["value"], settings["stop"]
+    plan = _one_plan(settings["pool"], settings["activation"], value, stop)
+    return plan.job(plan.place(value, stop), settings["seed"])
+
+
+@cache
+def _one_plan(name: str, activation: str, value: float | None, stop: float | None) -> PoolPlan:
+    """Direct training and one curriculum of a pool; without one, direct training alone."""
+    values, stops = ((), ()) if value is None or stop is None else ((value,), (stop,))
+    return PoolPlan.of(pools()[name], activation, values=values, stops=stops)
+
+
+def train_to_trained_optima(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """All curricula of a pool by one seed, to optima that training itself has found: the paper's way.
+
+    Each task is first trained until it stays where it is; the strength it then has is the optimum of every stage on it.
+    """
+    from learncast import simulate
+
     plan = planned(settings["pool"], settings["activation"], settings["preset"])
-    return plan.job(plan.place(settings["value"], settings["stop"]), settings["seed"])
+    seed, found = settings["seed"], dict[str, FloatArray]()
+    steps, learned = [], []
+    for k in range(len(plan.forecasts)):
+        stages, net, training, _ = plan.job(k, seed)
+        for stage in stages:
+            if stage.task.name not in found:
+                long = settings_of(seed, record=("strength",), until=simulate.Plateau(), most_steps=training.most_steps)
+                tail = simulate.train(stage.task, net, long)["strength"].values[-AVERAGED:]
+                found[stage.task.name] = tail.mean(axis=0)
+        optima = [found[stage.task.name] for stage in stages]
+        run = simulate.train(stages, net, training, optima=optima)
+        steps.append(float(run.steps))
+        learned.append(run.status.name == "ok")
+        progress((k + 1) / len(plan.forecasts))
+    return xr.Dataset(
+        {
+            "steps": ("curriculum", steps, described("measured steps", STEPS)),
+            "learned": ("curriculum", learned, described("whether the last stage was learned", "1")),
+            "optimum": ("task", [float(v[0]) for v in found.values()], described("strength training ends at", "1")),
+        },
+        coords={"task": list(found)},
+    )
 
 
 #: Tasks of the tanh table: settings of `tasks.leaky_integration` with the weights' own timescale.
@@ -237,14 +298,6 @@ def tanh_job(settings: Mapping[str, Any]) -> Job:
     rule = simulate.Accuracy(0.99, optimum=goal.strength / 0.99)  # entered from below, at the goal
     training = settings_of(settings["seed"], until=rule, most_steps=3 * goal.steps)
     return goal.task, network("tanh"), training, None
-
-
-def several_at_a_time(runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
-    """Compute trainings by processes of this machine; nothing is kept before all are done."""
-    from learncast import simulate
-
-    jobs = [_job(run.settings) for run in runs]
-    return [_steps(run) for run in simulate.train_all(jobs, progress=progress)]
 
 
 def _job(settings: Mapping[str, Any]) -> Job:
@@ -345,45 +398,56 @@ def draw_tanh(dataset: xr.Dataset) -> figures.Figure:
     plans = dataset.rename(task="plan", measured="measured_steps", predicted="predicted_descent_steps")
     plans["measured_mean"] = plans["measured_steps"].mean("seed")
     draw = partial(figures.predicted_and_measured, plans, title="4Y  one tanh unit, by its response table")
-    return figures.sheet(draw, width=6.4, height=3.2)
+    return figures.sheet(draw, width=3.5, height=2.4)
 
 
-def panel_runs(name: str, preset: str) -> list[PaperRun]:
+def panel_runs(name: str, optimum: str, preset: str) -> list[PaperRun]:
     """What `panel` needs."""
-    return [run for activation in ("linear", "relu") for run in pool_runs(name, activation, preset)]
+    return [run for activation in ("linear", "relu") for run in pool_runs(name, activation, preset, optimum)]
 
 
-def scoreboard_runs(preset: str) -> list[PaperRun]:
+def scoreboard_runs(optimum: str, preset: str) -> list[PaperRun]:
     """What `scoreboard` needs."""
-    return [run for name in pools() for run in pool_runs(name, "relu", preset)]
+    return [run for name in pools() for run in pool_runs(name, "relu", preset, optimum)]
 
 
-def _pools(found: list[xr.Dataset], names: Iterable[tuple[str, str]], preset: str) -> Iterator[xr.Dataset]:
+def _pools(
+    found: list[xr.Dataset], names: Iterable[tuple[str, str]], preset: str, optimum: str
+) -> Iterator[xr.Dataset]:
     """Trainings beside their forecasts, for each name of a pool and its units in turn."""
-    steps = (float(one["steps"]) if one["learned"] else math.inf for one in found)
+    left = iter(found)
     for name, activation in names:
-        own = np.array([*islice(steps, len(pool_runs(name, activation, preset)))])
-        yield beside_forecasts(planned(name, activation, preset), own.reshape(-1, SIZES[preset].seeds_of(activation)))
+        own = [*islice(left, len(pool_runs(name, activation, preset, optimum)))]
+        steps = [np.where(one["learned"], one["steps"], math.inf) for one in own]
+        seeds = SIZES[preset].seeds_of(activation)
+        # A run is one training, curriculum by curriculum and seed by seed, or all of one seed.
+        measured = np.stack(steps, axis=-1) if steps[0].ndim else np.reshape(steps, (-1, seeds))
+        yield beside_forecasts(planned(name, activation, preset), measured)
 
 
-def panel(name: str, found: list[xr.Dataset], preset: str) -> xr.Dataset:
+def panel(name: str, optimum: str, found: list[xr.Dataset], preset: str) -> xr.Dataset:
     """One panel: linear and ReLU units, a smaller and a larger value, steps against the first task's stop."""
-    parts = _pools(found, ((name, "linear"), (name, "relu")), preset)
+    parts = _pools(found, ((name, "linear"), (name, "relu")), preset, optimum)
     plain = [part.sel(value=list(pools()[name].sketched)).drop_attrs(deep=False) for part in parts]
     # Where there are fewer seeds the others are nan.
     joined = xr.concat(plain, dim="activation", join="outer", combine_attrs="drop_conflicts")
     named = joined.assign_coords(activation=["linear", "relu"])
-    return named.assign_attrs(vary=pools()[name].vary, panel=name, preset=preset)
+    return named.assign_attrs(vary=pools()[name].vary, panel=name, preset=preset, optimum=optimum)
 
 
 def draw_panel(dataset: xr.Dataset) -> figures.Figure:
     """Left linear, right ReLU units: training as points, theory dotted through them, direct training as a line."""
     vary, kinds = str(dataset.attrs["vary"]).replace("_", " "), {"linear": "linear units", "relu": "ReLU units"}
     draws = (
-        partial(figures.stop_curves, dataset.sel(activation=k), name=vary, title=f"{dataset.attrs['panel']}  {kind}")
+        partial(
+            figures.stop_curves,
+            dataset.sel(activation=k),
+            name=vary,
+            title=f"{dataset.attrs['panel']}  {kind}" if k == "linear" else kind,
+        )
         for k, kind in kinds.items()
     )
-    return figures.sheet(*draws, width=4.4, height=3.4)
+    return figures.sheet(*draws, width=3.5, height=2.6)
 
 
 def panel_numbers(dataset: xr.Dataset) -> dict[str, Any]:
@@ -398,12 +462,12 @@ def panel_numbers(dataset: xr.Dataset) -> dict[str, Any]:
     return found
 
 
-def scoreboard(found: list[xr.Dataset], preset: str) -> xr.Dataset:
+def scoreboard(optimum: str, found: list[xr.Dataset], preset: str) -> xr.Dataset:
     """All ReLU curricula of all pools, one row each: linear theory, response theory, training."""
     told = {"linear": "linear_predicted", "response": "predicted", "measured": "measured"}
     parts = [
         part.drop_vars(("curve", "fine_stop")).stack(curriculum=("value", "stop"), create_index=False)
-        for part in _pools(found, ((name, "relu") for name in pools()), preset)
+        for part in _pools(found, ((name, "relu") for name in pools()), preset, optimum)
     ]
     variables: dict[str, Any] = {
         key: ("curriculum", np.concatenate([part[key].values for part in parts])) for key in ("value", "stop")
@@ -458,60 +522,85 @@ def scoreboard_numbers(dataset: xr.Dataset) -> dict[str, Any]:
 def draw_scoreboard(dataset: xr.Dataset) -> figures.Figure:
     """Predicted against measured steps, linear theory and response features."""
     draws = (
-        partial(figures.predictions, dataset, theory=theory, title=f"ReLU curricula, {words}")
-        for theory, words in (("linear", "linear theory"), ("response", "response features"))
+        partial(figures.predictions, dataset, theory=theory, title=words)
+        for theory, words in (("linear", "4X  ReLU units, linear theory"), ("response", "by response features"))
     )
-    return figures.sheet(*draws, width=4.2, height=3.8)
+    return figures.sheet(*draws, width=3.5, height=3.0)
 
 
 def sample_runs(samples: Sequence[tuple[str, int]], units: Sequence[str], preset: str) -> list[PaperRun]:
-    """Samples, by panel and number, of each kind of units."""
+    """Samples, by panel and number, of each kind of units: the curriculum, and direct training on its target."""
+    shared, runs = {"seeds": SEEDS[preset]}, []
+    for (panel, index), unit in product(samples, units):
+        name, choices = SAMPLES[panel]
+        value, accuracy = choices[index]
+        way = {"activation": unit, **shared}
+        runs.append(PaperRun(train_path, {"pool": name, "value": value, "stop": accuracy, **way}))
+        runs.append(PaperRun(train_path, {"pool": SAME_TARGET.get(name, name), "value": None, "stop": None, **way}))
+    return runs
+
+
+def sampled(samples: Sequence[tuple[str, int]], units: Sequence[str], found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
+    """Each sample's curriculum and direct training together, as `sample_runs` has them."""
+    pairs = zip(found[::2], found[1::2], strict=True)
     return [
-        PaperRun(train_sample, {"panel": panel, "index": index, "activation": unit, "seeds": SEEDS[preset]})
-        for (panel, index), unit in product(samples, units)
+        _sample(panel, index, unit, *pair)
+        for ((panel, index), unit), pair in zip(product(samples, units), pairs, strict=True)
     ]
 
 
-def train_sample(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
-    """Curriculum and direct training: theory, training, and for linear units descent on the same statistics."""
-    panel, activation = settings["panel"], settings["activation"]
+def _sample(panel: str, index: int, activation: str, staged: xr.Dataset, alone: xr.Dataset) -> xr.Dataset:
+    """Theory, training, and for linear units descent on the same statistics, over the longer of both times."""
     name, choices = SAMPLES[panel]
-    value, accuracy = choices[settings["index"]]
-    pool, net = pools()[name], network(activation)
-    vary, target = pool.vary, pool.target
-    forecast = partial(follow, network=net, learning_rate=LEARNING_RATE)
-    staged = forecast([Stage(pool.first(value), accuracy=accuracy), Stage(target, accuracy=ACCURACY)])
-    alone = forecast([Stage(target, accuracy=ACCURACY)])
-    assert staged.direct is not None
-    horizon = int(1.15 * max(staged.flow_steps, staged.direct.flow_steps)) + 20
+    (value, accuracy), target = choices[index], pools()[name].target
+    longest = max((staged["time"], alone["time"]), key=len)
+    parts = [
+        one.reindex(time=longest).rename({key: f"{key}_{words}" for key in one.data_vars})
+        for one, words in ((staged, "curriculum"), (alone, "direct"))
+    ]
+    return xr.merge(parts, combine_attrs="drop").assign_attrs(
+        panel=panel,
+        vary=pools()[name].vary,
+        activation=activation,
+        value=value,
+        stop_accuracy=accuracy,
+        target_value=float(target.recipe.parameters[pools()[name].vary]) if target.recipe else np.nan,
+        target_optimum=staged.attrs["optimum"],
+        first_optimum=staged.attrs["first_optimum"],
+        switch_step=staged.attrs["switch_step"],
+        **{f"{words}_steps": one.attrs["flow_steps"] for words, one in (("direct", alone), ("curriculum", staged))},
+        **{f"{words}_descent_steps": one.attrs["steps"] for words, one in (("direct", alone), ("curriculum", staged))},
+    )
+
+
+def train_path(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """One curriculum, or direct training: its strength by theory, by training, and for linear units by descent."""
+    pool, net = pools()[settings["pool"]], network(settings["activation"])
+    value, accuracy, target = settings["value"], settings["stop"], Stage(pool.target, accuracy=ACCURACY)
+    stages = [target] if value is None else [Stage(pool.first(value), accuracy=accuracy), target]
+    curriculum = follow(stages, network=net, learning_rate=LEARNING_RATE)
+    horizon = int(1.15 * curriculum.flow_steps) + 20
     times = np.arange(horizon + 1.0)
-    variables: dict[str, Any] = {}
-    for k, (name, curriculum) in enumerate((("curriculum", staged), ("direct", alone))):
-        theory = curriculum.at(times)["strength"].values[:, 0]
-        variables[f"theory_{name}"] = ("time", theory, described(f"theory, {name}", "1"))
-        trained = _trained(curriculum, net, horizon, settings["seeds"])
-        variables[f"trained_{name}"] = (("seed", "time"), trained, described(f"training, {name}", "1"))
-        if isinstance(net, LinearRNN):
-            descent = _descended(curriculum, net, horizon)
-            variables[f"descent_{name}"] = ("time", descent, described(f"descent, {name}", "1"))
-        progress((k + 1) / 2)
+    variables: dict[str, Any] = {
+        "theory": ("time", curriculum.at(times)["strength"].values[:, 0], described("theory", "1")),
+        "trained": (
+            ("seed", "time"),
+            _trained(curriculum, net, horizon, settings["seeds"]),
+            described("training", "1"),
+        ),
+    }
+    if isinstance(net, LinearRNN):
+        variables["descent"] = ("time", _descended(curriculum, net, horizon), described("descent", "1"))
+    progress(1.0)
     return xr.Dataset(
         variables,
         coords={"time": ("time", times, described("training time", STEPS))},
         attrs={
-            "panel": panel,
-            "vary": vary,
-            "activation": activation,
-            "value": value,
-            "stop_accuracy": accuracy,
-            "target_value": float(target.recipe.parameters[vary]) if target.recipe else np.nan,
-            "target_optimum": float(staged.modes[1].optimum[0]),
-            "first_optimum": float(staged.modes[0].optimum[0]),
-            "switch_step": float(staged.outcomes[0].descent_steps),
-            "direct_steps": staged.direct.flow_steps,
-            "curriculum_steps": staged.flow_steps,
-            "direct_descent_steps": staged.direct.descent_steps,
-            "curriculum_descent_steps": staged.descent_steps,
+            "optimum": float(curriculum.modes[-1].optimum[0]),
+            "first_optimum": float(curriculum.modes[0].optimum[0]),
+            "switch_step": float(curriculum.outcomes[0].descent_steps),
+            "flow_steps": curriculum.flow_steps,
+            "steps": curriculum.descent_steps,
         },
     )
 

@@ -1,10 +1,10 @@
-"""Figures 1 to 13 and the table of appendix C of livi2025: learnability windows of gated networks."""
+"""Figures 1 to 13 and the table of appendix C of livi2025, and ours on its claims: learnability of gated networks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,84 +12,136 @@ import xarray as xr
 from scipy.stats import pearsonr, spearmanr
 
 from learncast import figures
-from learncast.papers.learnability.preset import CELLS, PRESETS
-from learncast.papers.learnability.runs import STARTS, VALIDATED, all_diagnosed, diagnosis_runs, validation_runs
-from learncast.papers.paper import Paper, PaperFigure, short
+from learncast.papers.learnability import pictures
+from learncast.papers.learnability.pictures import LAWS, STATISTICS
+from learncast.papers.learnability.preset import CELLS, LEARNED_GATES, PRESETS, VALIDATED, Preset
+from learncast.papers.learnability.runs import (
+    GATES,
+    diagnosis_runs,
+    estimated_seconds,
+    gate_runs,
+    stacked,
+    validation_runs,
+)
+from learncast.papers.paper import Paper, PaperFigure
+from learncast.papers.runs import PaperRun
 from learncast.trajectory import described
+from learncast.validation import FloatArray, one_of
 
-LAWS = ("exponential", "power")
-STATISTICS = {
-    "spearman": ("Spearman correlation", "rank correlation of the first-order and the exact envelope"),
-    "pearson": ("Pearson correlation of logs", "correlation of the envelopes' logarithms"),
-    "slope": ("slope of log f on log exact f", "slope of log first-order on log exact envelope"),
-    "slope_frobenius": ("slope on log norm", "slope of log first-order envelope on log Frobenius norm"),
-}
-_ENVELOPES = "Envelopes of every cell under {}, with exponential and power fits."
-_SURVIVAL = "Share of units whose time scale is at least as long under {}."
-_NOISE = "Tail index over lags and noise scale against the lag under {}."
+#: What a GRU is called where its envelope has the auxiliary terms of eq. (58).
+AUXILIARY = "GRU, eq. 58"
+_OURS = (
+    "Differs from the print: signs, noise and tail index from independent sequences, base rates by eq. (7) from the "
+    "optimiser's state, sums over units; gates start as in the scripts (0.05, GRU and LSTM random)"
+)
+_ENVELOPES = (
+    "Envelopes f(l) of every cell under {}, with exponential and power fits; dashed, the GRU's with the reset gates' "
+    f"products that eq. (58) adds and no expansion of the Jacobians contains. {_OURS}."
+)
+_SURVIVAL = f"Share of units whose time scale is at least as long under {{}}. {_OURS}."
+_NOISE = f"Tail index over lags and noise scale against the lag under {{}}. {_OURS}."
 CAPTIONS = {
-    "1": "Envelopes of every cell under AdamW, base rates from the optimiser's state, with exponential and power fits.",
+    "1": _ENVELOPES,
     "2": "Longest learnable lag against the number of sequences: told from noise (with what data without signal show), "
     "against the noise of the whole gradient, and by the published rule, whose signs come from the data they are "
-    "applied to.",
+    f"applied to. Lags beyond the task's longest (dotted) carry the network's own answer, not the target. {_OURS}.",
     "3": _SURVIVAL,
     "4": "Tail index of the noise between sequences, over lags: where it rises to 2 in means of sequences the variance "
-    "is finite.",
-    "5": "Noise scale against the lag; dotted, the envelope scaled to it at the first lag.",
+    f"is finite. {_OURS}.",
+    "5": f"Noise scale against the lag; dotted, the envelope scaled to it at the first lag. {_OURS}.",
     "6": _ENVELOPES,
     "7": _SURVIVAL,
     "8": _NOISE,
     "9": _ENVELOPES,
     "10": _SURVIVAL,
     "11": _NOISE,
-    "12": "Share of units whose time scale is at least as long under {} on doubly logarithmic axes.",
-    "13": "Time scales of the units of every cell under {}.",
-    "C": "First-order against exact envelopes: rank correlation, correlation of logarithms and slope, by cell and "
-    "optimiser; from plain starts, and with orthogonal weights and normalised candidates as in figures 1 to 13.",
+    "12": f"Share of units whose time scale is at least as long under {{}} on doubly logarithmic axes. {_OURS}.",
+    "13": f"Time scales of the units of every cell under {{}}. {_OURS}.",
+    "C": "First-order against exact envelopes of networks trained on appendix C's task, orthogonal weights and no "
+    "normalisation: rank correlation, correlation of logarithms and slope, by cell and optimiser, the GRU without and "
+    "with the terms of eq. (58). Settings of the authors' diagnostics/run_envelope_validation_batch.sh (commit f43916c)"
+    " at the preset paper, cut down in the others. Differs from it: all times of each sequence in place of 50, base "
+    "rates by eq. (7) in place of means over rows, the LSTM's exact block is the one that the expansion is of (from "
+    "cell to hidden state).",
+    "N": "Ours, a test of eq. (26): sequences that a lag needs against its envelope, for lags told from noise, with "
+    "the slope -kappa = -2 of a finite variance; against the noise of the lag itself the envelope cancels, against "
+    "that of the whole gradient the alignment is left beside it.",
+    "G": "Ours: envelopes from gates that start at 0.5, as the text says, and at 0.05, as the scripts set them.",
+    "T": "Ours, the paper's next step: time scales (median and 10% to 90%), exponent of the envelope and tail index "
+    "while a network trains.",
 }
 
 
-def paper() -> Paper:
-    """All figures."""
+def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None, device: str | None = None) -> Paper:
+    """All figures.
+
+    Parameters
+    ----------
+    seeds, cells : sequence, optional
+        In place of the presets' own; cells by a key of `CELLS`.
+    device : {"auto", "cpu", "cuda"}, optional
+        Where networks are trained.
+    """
+    for cell in cells or ():
+        one_of("cells", cell, tuple(CELLS), why="these are the cells of the paper")
+    if device is not None:
+        one_of("device", device, ("auto", "cpu", "cuda"), why="networks are trained there")
+    given: dict[str, Any] = {"seeds": seeds, "validation_seeds": seeds, "cells": cells}
+    own: dict[str, Any] = {key: tuple(value) for key, value in given.items() if value is not None}
+    sizes = {name: replace(one, **own, device=device or one.device) for name, one in PRESETS.items()}
     tails, scales = (
-        partial(draw_one, figures.tail_indices_by_cell, 5.4),
-        partial(draw_one, figures.noise_scales_by_cell, 5.0),
+        partial(pictures.draw_one, figures.tail_indices_by_cell),
+        partial(pictures.draw_one, figures.noise_scales_by_cell),
     )
     survival, powers = (
-        partial(draw_one, partial(figures.survivals_by_cell, scale=scale), 5.0) for scale in ("semilog", "log-log")
+        partial(pictures.draw_one, partial(figures.survivals_by_cell, scale=scale)) for scale in ("semilog", "log-log")
     )
     made: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
-        "1": ("AdamW", draw_envelopes, envelope_numbers),
-        "2": ("AdamW", draw_windows, window_numbers),
-        "3": ("AdamW", survival, time_scale_numbers),
-        "4": ("AdamW", tails, tail_numbers),
-        "5": ("AdamW", scales, scale_numbers),
-        "12": ("AdamW", powers, time_scale_numbers),
-        "13": ("AdamW", draw_histograms, time_scale_numbers),
+        "1": ("AdamW", pictures.draw_envelopes, pictures.envelope_numbers),
+        "2": ("AdamW", pictures.draw_windows, pictures.window_numbers),
+        "3": ("AdamW", survival, pictures.time_scale_numbers),
+        "4": ("AdamW", tails, pictures.tail_numbers),
+        "5": ("AdamW", scales, pictures.scale_numbers),
+        "12": ("AdamW", powers, pictures.time_scale_numbers),
+        "13": ("AdamW", pictures.draw_histograms, pictures.time_scale_numbers),
+        "N": ("AdamW", pictures.draw_requirements, pictures.requirement_numbers),
+        "T": ("AdamW", pictures.draw_courses, pictures.course_numbers),
     }
     for first, optimizer in ((6, "SGD"), (9, "SGD with momentum")):
-        made[f"{first}"] = (optimizer, draw_envelopes, envelope_numbers)
-        made[f"{first + 1}"] = (optimizer, survival, time_scale_numbers)
-        made[f"{first + 2}"] = (optimizer, draw_noise, noise_numbers)
-    last = PaperFigure(
-        "C", CAPTIONS["C"], validation, draw_validation, validation_numbers, validation_runs, stored=True
-    )
-    figures_1_to_13 = (_figure(name, *made[name]) for name in CAPTIONS if name in made)
-    return Paper("learnability", "livi2025", (*figures_1_to_13, last), tuple(PRESETS))
+        made[f"{first}"] = (optimizer, pictures.draw_envelopes, pictures.envelope_numbers)
+        made[f"{first + 1}"] = (optimizer, survival, pictures.time_scale_numbers)
+        made[f"{first + 2}"] = (optimizer, pictures.draw_noise, pictures.noise_numbers)
+    every = {name: _figure(name, sizes, *parts) for name, parts in made.items()}
+    table, gates = partial(_sized, sizes, validation), partial(_sized, sizes, both_gates)
+    ours = partial(_runs, sizes, gate_runs), partial(_runs, sizes, validation_runs)
+    every["C"] = PaperFigure("C", CAPTIONS["C"], table, pictures.draw_validation, pictures.validation_numbers, ours[1])
+    every["G"] = PaperFigure("G", CAPTIONS["G"], gates, pictures.draw_gates, pictures.gate_numbers, ours[0])
+    return Paper("learnability", "livi2025", tuple(every[name] for name in CAPTIONS), tuple(PRESETS))
 
 
-def _figure(name: str, optimizer: str, picture: Callable[..., Any], numbers: Callable[..., Any]) -> PaperFigure:
+def _sized(sizes: Mapping[str, Preset], data: Callable[..., xr.Dataset], found: list[xr.Dataset], preset: str) -> Any:
+    return data(found, sizes[preset]).assign_attrs(preset=preset)
+
+
+def _runs(sizes: Mapping[str, Preset], runs: Callable[[Preset], list[PaperRun]], preset: str) -> list[PaperRun]:
+    """The runs of a preset, which say what they will take: some are too long to be tried."""
+    return [replace(one, estimate=estimated_seconds) for one in runs(sizes[preset])]
+
+
+def _figure(
+    name: str, sizes: Mapping[str, Preset], optimizer: str, picture: Callable[..., Any], numbers: Callable[..., Any]
+) -> PaperFigure:
     """A figure of all cells under one optimiser."""
-    data, runs = partial(diagnoses, optimizer), partial(diagnosis_runs, optimizer)
-    caption = CAPTIONS[name].format(optimizer)
-    return PaperFigure(name, caption, data, partial(picture, name), numbers, runs, stored=True)
+    data = partial(_sized, sizes, partial(diagnoses, optimizer))
+    runs = partial(_runs, sizes, partial(diagnosis_runs, optimizer))
+    return PaperFigure(name, CAPTIONS[name].format(optimizer), data, partial(picture, name), numbers, runs)
 
 
-def diagnoses(optimizer: str, results: list[xr.Dataset], preset: str) -> xr.Dataset:
+def diagnoses(optimizer: str, results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
     """All cells under one optimiser, with both laws fitted to the mean envelope of each."""
     from learncast.learnability.transport.decay import fit_decay
 
-    found = all_diagnosed(optimizer, results, preset)
+    found = stacked(results, preset.cells, preset)
     lags, means = found["lag"].values, found["envelope"].mean("seed")
     fits = [fit_decay(lags, means.sel(cell=cell).values) for cell in found["cell"].values]
     for law in LAWS:
@@ -101,160 +153,60 @@ def diagnoses(optimizer: str, results: list[xr.Dataset], preset: str) -> xr.Data
         found[f"{law}_r_squared"] = ("cell", shares, described(f"share of log f the {law} law explains", "1"))
     best = np.array([fit.best.kind if fit.best else "unknown" for fit in fits])
     found["best_law"] = ("cell", best, described("law with the least BIC", "1"))
-    found.attrs["preset"] = preset
-    return found
-
-
-def envelope_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Laws of every cell, and what the optimiser adds."""
-    found: dict[str, Any] = {"learning rate": dataset.attrs["learning_rate"]}
-    for cell, one in _cells(dataset):
-        mean = one["envelope"].mean("seed")
-        for law, parameter in zip(LAWS, ("rate", "exponent"), strict=True):
-            found[f"{cell}: {law} {parameter}"] = short(one[f"{law}_parameter"])
-            found[f"{cell}: {law} R2"] = short(one[f"{law}_r_squared"])
-        found[f"{cell}: best of four laws by BIC"] = str(one["best_law"].values)
-        found[f"{cell}: envelope at the first and last lag"] = [short(mean[0]), short(mean[-1])]
-        found[f"{cell}: envelope over the gates' part, first lag"] = short(
-            mean[0] / one["envelope_gate"].mean("seed")[0]
-        )
-        found[f"{cell}: largest rise of the envelope, share"] = short((mean.values[1:] / mean.values[:-1] - 1).max())
-        found[f"{cell}: loss, first and last"] = [short(one[f"loss_{k}"].mean("seed")) for k in ("first", "last")]
-    return found
-
-
-def window_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Windows by number of sequences: ours, without signal, against all gradient noise, and by the published rule."""
-    found: dict[str, Any] = {"sequences": [int(n) for n in dataset["sample_size"].values]}
-    for cell, one in _cells(dataset):
-        rows = {
-            "window": one["window"].sel(noise="per_lag"),
-            "window without signal (95%)": one["null_window"].sel(noise="per_lag"),
-            "window against all gradient noise": one["window"].sel(noise="total"),
-            "window by the published rule": one["published_window"].sel(noise="per_lag"),
-        }
-        for name, values in rows.items():
-            found[f"{cell}: {name}"] = [short(value) for value in values.median("seed").values]
-        alarms = one["published_validity_silent_null"].mean("seed")
-        found[f"{cell}: share of data without signal with a window by the published rule"] = short(alarms)
-        told = (one["score"] > one["critical_score"]).sum("lag").mean("seed")
-        found[f"{cell}: lags told from 0, of {dataset.sizes['lag']}"] = short(told)
-    return found
-
-
-def time_scale_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Spread of the time scales of every cell."""
-    found: dict[str, Any] = {}
-    for cell, one in _cells(dataset):
-        found[f"{cell}: time scale, 10%, median, 90% (steps)"] = _quantiles(one["time_scale"])
-        found[f"{cell}: units that do not decay, share"] = short(np.isinf(one["time_scale"]).mean())
-    return found
-
-
-def tail_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Tail indices over lags: the ones to use, and those of single sequences."""
-    found: dict[str, Any] = {}
-    for cell, one in _cells(dataset):
-        for name, text in (("tail_index", "tail index"), ("published_tail_index", "tail index of single sequences")):
-            found[f"{cell}: {text}, 10%, median, 90%"] = _quantiles(one[name])
-        found[f"{cell}: lags whose variance is finite, share"] = short((one["tail_index"] == 2).mean())
-    return found
-
-
-def scale_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """How noise and envelope fall together."""
-    found: dict[str, Any] = {}
-    for cell, one in _cells(dataset):
-        for name in ("scale", "envelope"):
-            ends = one[name].mean("seed").isel(lag=[0, -1]).values
-            text = "noise" if name == "scale" else name
-            found[f"{cell}: {text} at the first over the last lag"] = short(ends[0] / ends[1] if ends[1] else np.inf)
-    return found
-
-
-def noise_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """Tail indices and scales."""
-    return tail_numbers(dataset) | scale_numbers(dataset)
-
-
-def draw_envelopes(name: str, dataset: xr.Dataset) -> figures.Figure:
-    """Linear, semilogarithmic with the exponential fit, doubly logarithmic with the power fit."""
-    head, kinds = f"{name}: {dataset.attrs['optimizer']}", {"linear": None, "semilog": LAWS[0], "log-log": LAWS[1]}
-    one = partial(figures.envelopes_by_cell, dataset)
-    draws = (partial(one, law=law, axis=axis, title=f"{head}, {axis}") for axis, law in kinds.items())
-    return figures.sheet(*draws, width=3.9, height=3.4)
-
-
-def draw_windows(name: str, dataset: xr.Dataset) -> figures.Figure:
-    """Windows by the sound rule, against all gradient noise, and by the published rule."""
-    one = partial(figures.windows_by_cell, dataset)
-    sound = partial(one, variable="window", null="null_window", title=f"{name}: told from noise")
-    total = partial(one, variable="window", noise="total", title="against all gradient noise")
-    published = partial(one, variable="published_window", title="published rule")
-    return figures.sheet(sound, total, published, width=3.9, height=3.4)
-
-
-def draw_one(draw: Callable[..., Any], width: float, name: str, dataset: xr.Dataset) -> figures.Figure:
-    """One picture of all cells."""
-    return figures.sheet(partial(draw, dataset, title=f"{name}: {dataset.attrs['optimizer']}"), width=width, height=3.6)
-
-
-def draw_noise(name: str, dataset: xr.Dataset) -> figures.Figure:
-    """Tail indices and noise scales side by side."""
-    tails = partial(figures.tail_indices_by_cell, dataset, title=f"{name}(a): {dataset.attrs['optimizer']}")
-    scales = partial(figures.noise_scales_by_cell, dataset, title=f"{name}(b)")
-    return figures.sheet(tails, scales, width=5.0, height=3.6)
-
-
-def draw_histograms(name: str, dataset: xr.Dataset) -> figures.Figure:
-    """Histogram of time scales, one panel per cell."""
-    draws = (
-        partial(figures.time_scale_histogram, one, colour=k, title=cell if k else f"{name}: {cell}")
-        for k, (cell, one) in enumerate(_cells(dataset))
-    )
-    return figures.sheet(*draws, width=3.2, height=3.0)
-
-
-def _cells(dataset: xr.Dataset) -> list[tuple[str, xr.Dataset]]:
-    return [(str(cell), dataset.sel(cell=cell)) for cell in dataset["cell"].values]
-
-
-def _quantiles(values: xr.DataArray) -> list[float | str | None]:
-    """10%, median and 90% of what is known, each a value that occurs: time scales may be infinite."""
-    known = values.values[~np.isnan(values.values)]
-    found = np.quantile(known, (0.1, 0.5, 0.9), method="lower") if known.size else np.full(3, np.nan)
-    return [short(value) for value in found]
-
-
-def validation(found: list[xr.Dataset], preset: str) -> xr.Dataset:
-    """Envelopes of every run with their correlations and slopes, over (start, cell, optimizer, seed).
-
-    The paper does not say whether candidates were normalised in this appendix, so both are here.
-    """
-    size = PRESETS[preset]
-    shape = (len(STARTS), len(size.cells), len(VALIDATED), len(size.seeds))
-    whole = xr.concat(found, "run", combine_attrs="override", join="exact")
-    grid = ("start", "cell", "optimizer", "seed")
-    variables: dict[str, Any] = {
-        name: ((*grid, "lag"), whole[name].values.reshape(*shape, -1), whole[name].attrs)
-        for name in ("envelope", "exact_envelope", "frobenius")
+    found.attrs = {
+        "optimizer": optimizer,
+        "learning_rate": preset.rates[optimizer],
+        "longest_task_lag": preset.task_lags[-1],
     }
-    compared = np.array([_compared(one) for one in found]).reshape(*shape, len(STATISTICS))
+    return found
+
+
+def both_gates(results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
+    """Every cell with learned gates from both initial values, over (gate, cell, seed)."""
+    cells = tuple(cell for cell in preset.cells if cell in LEARNED_GATES)
+    each = len(cells) * len(preset.seeds)
+    kept = ["envelope", "window", "time_scale", "loss_last"]
+    parts = [stacked([one[kept] for one in results[k : k + each]], cells, preset) for k in range(0, len(results), each)]
+    return xr.concat(parts, "gate", combine_attrs="drop", join="exact").assign_coords(gate=list(GATES))
+
+
+def validation(found: list[xr.Dataset], preset: Preset) -> xr.Dataset:
+    """Envelopes of every run with their correlations and slopes, over (cell, optimizer, seed).
+
+    A GRU is there a second time, with the auxiliary terms of eq. (58).
+    """
+    shape = (len(preset.cells), len(VALIDATED), len(preset.validation_seeds))
+    grid, cells = ("cell", "optimizer", "seed"), [CELLS[cell] for cell in preset.cells]
+    whole = xr.concat(found, "run", combine_attrs="override", join="exact")
+    columns = {
+        name: whole[name].values.reshape(*shape, -1)
+        for name in ("envelope", "envelope_auxiliary", "exact_envelope", "frobenius")
+    }
+    if "paper-gru" in preset.cells:
+        gru = preset.cells.index("paper-gru")
+        more = {name: values[gru : gru + 1] for name, values in columns.items()}
+        more["envelope"] = more["envelope_auxiliary"]
+        columns = {name: np.concatenate([values, more[name]]) for name, values in columns.items()}
+        cells.append(AUXILIARY)
+    variables: dict[str, Any] = {
+        name: ((*grid, "lag"), columns[name], whole[name].attrs) for name in ("envelope", "exact_envelope", "frobenius")
+    }
+    each = zip(*(values.reshape(-1, values.shape[-1]) for values in columns.values()), strict=True)
+    compared = np.array([_compared(first, exact, norm) for first, _, exact, norm in each])
     for k, (name, (title, text)) in enumerate(STATISTICS.items()):
-        variables[name] = (grid, compared[..., k], described(text, "1") | {"short_name": title})
+        values = compared[:, k].reshape(len(cells), *shape[1:])
+        variables[name] = (grid, values, described(text, "1") | {"short_name": title})
     coordinates = {
-        "start": list(STARTS),
-        "cell": [CELLS[cell] for cell in size.cells],
+        "cell": cells,
         "optimizer": list(VALIDATED),
-        "seed": list(size.seeds),
+        "seed": list(preset.validation_seeds),
         "lag": ("lag", found[0]["lag"].values, described("lag", "steps")),
     }
-    return xr.Dataset(variables, coordinates, attrs={"preset": preset})
+    return xr.Dataset(variables, coordinates)
 
 
-def _compared(one: xr.Dataset) -> tuple[float, float, float, float]:
+def _compared(first: FloatArray, exact: FloatArray, norm: FloatArray) -> tuple[float, float, float, float]:
     """Rank correlation, correlation of logarithms, and slopes; nan where fewer than three lags are positive."""
-    first, exact, norm = (one[name].values for name in ("envelope", "exact_envelope", "frobenius"))
     used = (first > 0) & (exact > 0) & (norm > 0)
     if used.sum() < 3:
         return (np.nan,) * 4
@@ -265,29 +217,3 @@ def _compared(one: xr.Dataset) -> tuple[float, float, float, float]:
         float(np.polyfit(x, y, 1)[0]),
         float(np.polyfit(z, y, 1)[0]),
     )
-
-
-def validation_numbers(dataset: xr.Dataset) -> dict[str, Any]:
-    """The table: mean over seeds of every statistic, by start, cell and optimiser, then ranges over all runs."""
-    found: dict[str, Any] = {}
-    for start in dataset["start"].values:
-        for cell, optimizer, name in product(dataset["cell"].values, dataset["optimizer"].values, STATISTICS):
-            one = dataset[name].sel(start=start, cell=cell, optimizer=optimizer)
-            found[f"{cell}, {optimizer}, {start}: {name.replace('_', ' ')}"] = short(one.mean("seed"))
-        for name in STATISTICS:
-            values = dataset[name].sel(start=start)
-            found[f"all {values.size} {start}: {name.replace('_', ' ')}, least and largest"] = [
-                short(values.min()),
-                short(values.max()),
-            ]
-    return found
-
-
-def draw_validation(dataset: xr.Dataset) -> figures.Figure:
-    """First-order against exact envelopes under AdamW for both starts, and the table's statistics."""
-    envelopes = (
-        partial(figures.envelope_agreement, dataset.sel(start=start, optimizer="AdamW"), title=f"C: AdamW, {start}")
-        for start in dataset["start"].values
-    )
-    statistics = (partial(figures.statistic_by_cell, dataset, variable=name) for name in ("spearman", "slope"))
-    return figures.sheet(*envelopes, *statistics, width=3.9, height=3.6)

@@ -1,24 +1,22 @@
-"""The trained networks behind the figures of livi2025, kept in a folder so that no run is done twice."""
+"""The trained networks behind the figures of livi2025, each run a function of its settings."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from itertools import product
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import xarray as xr
 
 from learncast import tasks
 from learncast.errors import UnsupportedModel
-from learncast.files import draft_of
-from learncast.papers.learnability.preset import CELLS, OPTIMIZERS, PRESETS, Preset, Training
+from learncast.papers.learnability.preset import CELLS, LEARNED_GATES, OPTIMIZERS, VALIDATED, Preset, Training
 from learncast.papers.runs import PaperRun, share_of
 from learncast.progress import Progress, silent
-from learncast.trajectory import Provenance, described, load_dataset, save_dataset, spec_hash
+from learncast.trajectory import STEPS, described
 from learncast.validation import FloatArray
 
 if TYPE_CHECKING:
@@ -28,61 +26,84 @@ Pair = tuple[FloatArray, FloatArray]
 #: Share of a run's progress that is training.
 TRAINING = 0.8
 _ENDS = 10
+#: Sequences on which two ways of writing an envelope are compared.
+_FEW = 64
 #: What figures need of a diagnosis, and of one by the published rule.
 _KEPT = ["envelope", "envelope_gate", "signal", "score", "critical_score", "tail_index", "scale", "total_scale",
-         "window", "contiguous_window", "null_window", "time_scale"]  # fmt: skip
+         "required_sequences", "window", "contiguous_window", "null_window", "time_scale"]  # fmt: skip
 _PUBLISHED = ["tail_index", "scale", "window", "validity_silent_null"]
-#: Optimisers and periods of appendix C, in which the first-order envelope is set against the exact one.
-VALIDATED = ("SGD", "AdamW", "RMSprop")
-PERIODS = (20.0,)
-#: How a cell starts, and whether its candidate is then normalised.
-STARTS = {"plain": False, "normalised": True}
+#: What is followed over training, and at which shares of it.
+_WATCHED = ["envelope", "tail_index", "time_scale"]
+WATCHED_AT = (0.0, 0.125, 0.25, 0.5, 1.0)
+#: Initial value of learned gates: in the text, and in the scripts (which let the GRU's and LSTM's be about 0.5).
+GATES = (0.5, 0.05)
 _RATE = "parameter change per gradient"
+#: Appendix C's task: lags and weights of the target, harmonics, longest period and noise.
+HARMONIC_LAGS, HARMONIC_WEIGHTS, HARMONICS, PERIOD, NOISE = (5, 20, 50), (1.0, 0.5, 0.25), 5, 50.0, 0.01
 
 
 @dataclass(frozen=True)
 class Run:
-    """One network: its cell, its optimiser and its seed, in a preset."""
+    """One network: its cell, its optimiser and its training.
+
+    Attributes
+    ----------
+    optimizer : dict
+        Kind, learning rate and settings.
+    gate : float, optional
+        Initial value of the gate; the cell's own by default (0.05, or random biases for a GRU or LSTM).
+    normalised : bool
+        Whether the candidate is normalised.
+    """
 
     cell: str
-    optimizer: str
+    optimizer: dict[str, Any]
     seed: int
-    preset: Preset
-    #: Orthogonal weights and a normalised candidate, as in the published runs, or neither.
-    normalised: bool = True
-
-    def described(self) -> dict[str, Any]:
-        """The run as plain values."""
-        return asdict(self)
+    gate: float | None
+    normalised: bool
+    training: Training
+    clip: float
+    device: str
 
     @classmethod
-    def from_described(cls, stored: Mapping[str, Any]) -> Run:
-        """Read back what `described` gave, also after lists have taken the place of tuples."""
-        preset = _frozen(stored["preset"])
-        trainings = {key: Training(**preset[key]) for key in ("main", "validation")}
-        return cls(**{**stored, "preset": Preset(**{**preset, **trainings})})
+    def of(cls, cell: str, optimizer: Mapping[str, Any], seed: int, preset: Preset, **own: Any) -> Self:
+        """A run in a preset, of which it takes what decides its result and nothing else."""
+        names = {field.name for field in fields(cls)} & {field.name for field in fields(preset)}
+        shared = {name: getattr(preset, name) for name in names}
+        return cls(cell=cell, optimizer=dict(optimizer), seed=seed, **{"gate": None, **shared, **own})
 
-    def settings(self, training: Training) -> dict[str, Any]:
-        """What decides the trained weights."""
-        chosen = OPTIMIZERS[self.optimizer] | {"learning_rate": self.preset.rates[self.optimizer]}
-        return {
-            "model": {
-                "kind": self.cell,
-                "hidden_size": training.hidden_size,
-                "seed": self.seed,
-                "layer_norm": self.normalised,
-                "orthogonal": self.normalised,
-            },
-            "optimizer": chosen,
-            "training": {"steps": training.updates, "batch": training.batch, "clip": self.preset.clip},
-        }
+    @classmethod
+    def from_described(cls, stored: Mapping[str, Any]) -> Self:
+        """Read back what `asdict` gave, also after lists have taken the place of tuples."""
+        values = _frozen(stored)
+        return cls(**{**values, "training": Training(**values["training"])})
 
-    def place(self, folder: Path | None, task: str, *parts: Any) -> Path | None:
-        """Where its files are: a name to read, and a hash of all that matters; None without a folder."""
-        if folder is None:
-            return None
-        name = f"{task}_{self.cell}_{self.optimizer.replace(' ', '-').lower()}_{self.seed}"
-        return folder / "runs" / f"{name}_{spec_hash(repr(parts))}"
+    def model(self) -> CellReadout:
+        """The network before training, on its device."""
+        from learncast.learnability.rehearsal import build_model
+
+        sizes: dict[str, Any] = {"inputs": self.training.inputs, "outputs": 1, "hidden_size": self.training.hidden_size}
+        sizes |= {} if self.gate is None else {"gate": self.gate}
+        model = build_model(self.cell, seed=self.seed, layer_norm=self.normalised, orthogonal=True, **sizes)
+        place = "cuda" if self.device == "auto" else self.device
+        try:
+            return model.to(place)
+        except (AssertionError, RuntimeError) as error:
+            if self.device == "auto":
+                return model
+            raise UnsupportedModel(
+                required=f"these runs need the device {place!r}",
+                got=" ".join(str(error).split())[:120],
+                why="they were asked to train there",
+                remedy="use a machine that has one, or --device cpu, for which --dry-run tells the time",
+            ) from error
+
+    def trainer(self, data: Callable[[], Pair]) -> Trainer:
+        """What trains the network."""
+        from learncast.learnability.rehearsal import build_optimizer
+
+        model, rng = self.model(), np.random.default_rng([self.seed, 2])
+        return Trainer(self, model, build_optimizer(model=model, **self.optimizer), data(), rng)
 
 
 def _frozen(value: Any) -> Any:
@@ -91,211 +112,264 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def trained_model(
-    run: Run,
-    training: Training,
-    data: Callable[[], Pair],
-    place: Path | None,
-    *,
-    inputs: int,
-    progress: Progress = silent,
-) -> tuple[CellReadout, Any, tuple[float, float]]:
-    """The model, its optimiser, and its loss over the first and the last steps; read back where it is stored.
+@dataclass(frozen=True, eq=False)
+class Trainer:
+    """A network in training: so many steps at a time, always the same steps in all."""
 
-    Parameters
-    ----------
-    run : Run
-    training : Training
-    data : callable
-        Makes inputs and targets; not called when the model is stored.
-    place : Path or None
-        Where to store it, without a suffix; None stores nothing.
-    inputs : int
-        Channels of the inputs.
-    progress : callable
-    """
-    from learncast.learnability.rehearsal import build_model, build_optimizer, rehearsed
+    run: Run
+    model: CellReadout
+    optimizer: Any
+    data: Pair
+    rng: np.random.Generator
 
-    settings = run.settings(training)
-    model = build_model(inputs=inputs, outputs=1, **settings["model"])
-    try:
-        model.to(run.preset.device)
-    except (AssertionError, RuntimeError) as error:
-        raise UnsupportedModel(
-            required=f"this preset needs the device {run.preset.device!r}",
-            got=" ".join(str(error).split())[:120],
-            why="at the published size one network takes hours even there",
-            remedy='use a machine that has one, or preset="laptop"',
-        ) from error
-    optimizer = build_optimizer(model=model, **settings["optimizer"])
-    if place is not None and place.with_name(f"{place.name}.safetensors").is_file():
-        return model, optimizer, _restored(model, optimizer, place)
-    # The data stay in main memory whatever the device, and visit it in batches.
-    to_device = model.register_forward_pre_hook(lambda _, given: (given[0].to(run.preset.device),))
-    back = model.register_forward_hook(lambda _, __, answers: answers.cpu())
-    rng = np.random.default_rng([run.seed, 2])
-    each = rehearsed(model, optimizer, *data(), rng=rng, progress=progress, **settings["training"])
-    to_device.remove()
-    back.remove()
-    losses = float(each[:_ENDS].mean()), float(each[-_ENDS:].mean())
-    if place is not None:
-        _store(model, optimizer, losses, place)
-    return model, optimizer, losses
+    def train(self, updates: int, progress: Progress = silent) -> FloatArray:
+        """Take so many further steps; their losses."""
+        from learncast.learnability.rehearsal import rehearsed
+
+        place = self.model.weights.device
+        # The data stay in main memory whatever the device, and visit it in batches.
+        to_device = self.model.register_forward_pre_hook(lambda _, given: (given[0].to(place),))
+        back = self.model.register_forward_hook(lambda _, __, answers: answers.cpu())
+        batches: dict[str, Any] = {"batch": self.run.training.batch, "clip": self.run.clip, "rng": self.rng}
+        try:
+            return rehearsed(self.model, self.optimizer, *self.data, steps=updates, progress=progress, **batches)
+        finally:
+            to_device.remove()
+            back.remove()
 
 
-def diagnose(settings: Mapping[str, Any], progress: Progress = silent, folder: Path | None = None) -> xr.Dataset:
-    """What both methods say about the network of `Run.described`, from the folder if it is there.
+@dataclass(frozen=True)
+class DiagnosedRun(Run):
+    """A run of figures 1 to 13: what decides its diagnosis."""
 
-    Parameters
-    ----------
-    settings : mapping
-    progress : callable
-    folder : Path, optional
-        Of the figures; runs are in a folder inside. Left out, nothing is kept.
-    """
-    run = Run.from_described(settings)
-    preset, main = run.preset, run.preset.main
-    place = run.place(folder, "lags", run.settings(main), main.steps, main.sequences, preset.task_lags, preset.inputs)
-    file = run.place(folder, "window", run.settings(main), preset)
-    return kept(run, file, lambda: _diagnosed(run, place, progress), progress)
+    task_lags: tuple[int, ...]
+    diagnosed: int
+    sample_sizes: tuple[int, ...]
+    nulls: int
+    watched: int
+    memory: int
 
-
-def kept(run: Run, place: Path | None, make: Callable[[], xr.Dataset], progress: Progress) -> xr.Dataset:
-    """What was made of a run, from its file if that is there; the place is without a suffix, and None keeps nothing."""
-    file = None if place is None else place.with_name(f"{place.name}.nc")
-    if file is not None and file.is_file():
-        found, _ = load_dataset(file, kind="run")
-    else:
-        found = make()
-    if file is not None and not file.is_file():
-        save_dataset(found, file, kind="run", provenance=Provenance("training", ("livi2025",), file.stem, run.seed))
-    progress(1.0)
-    return found
+    def trials(self, number: int, stream: int) -> Pair:
+        """Sequences of the multi-lag task."""
+        u = tasks.random_direction(self.training.inputs, np.random.default_rng([self.seed, 0]))
+        rng = np.random.default_rng([self.seed, stream])
+        return tasks.multi_lag_trials(number, rng, steps=self.training.steps, direction=u, lags=self.task_lags)
 
 
-def _diagnosed(run: Run, place: Path | None, progress: Progress) -> xr.Dataset:
+def diagnose(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """What both methods say about a trained network, and what became of its time scales on the way."""
     from learncast.learnability import Batching, DetectionRule, Measurement, window
 
-    preset, during = run.preset, share_of(progress, 0, TRAINING)
-    known = partial(_trials, run, preset.main.sequences, 3)
-    model, optimizer, losses = trained_model(run, preset.main, known, place, inputs=preset.inputs, progress=during)
-    held_out = partial(_trials, run, preset.diagnosed, 4)
-    measurement, batching = Measurement(lags=preset.main.lags), Batching(memory=preset.memory)
-    rule = DetectionRule(nulls=preset.nulls, sample_sizes=preset.sample_sizes, seed=run.seed)
-    options: dict[str, Any] = {"optimizer": optimizer, "batching": batching}
-    sound = window(model, *held_out(), measurement=measurement, rule=rule, **options)
-    progress((1 + TRAINING) / 2)
+    run = DiagnosedRun.from_described(settings)
+    measurement, batching = Measurement(lags=run.training.lags), Batching(memory=run.memory)
+    rule = DetectionRule(nulls=run.nulls, sample_sizes=run.sample_sizes, seed=run.seed)
+    trainer = run.trainer(partial(run.trials, run.training.sequences, 3))
+    options: dict[str, Any] = {"optimizer": trainer.optimizer, "batching": batching, "rule": rule}
+    found, losses = _watched(run, trainer, share_of(progress, 0, TRAINING), options)
+    inputs, targets = run.trials(run.diagnosed, 4)
+    sound = window(trainer.model, inputs, targets, measurement=measurement, **options)
+    progress((2 + TRAINING) / 3)
     # The published rule projects on one direction.
-    measurement, rule = replace(measurement, directions=1), replace(rule, method="paper")
-    published = window(model, *held_out(), measurement=measurement, rule=rule, **options)
-    ours, told = (one.dataset.isel(layer=0, drop=True) for one in (sound, published))
-    renamed = told[_PUBLISHED].rename({name: f"published_{name}" for name in _PUBLISHED})
-    found = xr.merge([ours[_KEPT], renamed], combine_attrs="override")
-    for name, value in zip(("first", "last"), losses, strict=True):
-        found[f"loss_{name}"] = ((), value, described(f"mean loss of the {name} {_ENDS} steps", "target^2"))
-    return found
+    paper = {**options, "rule": replace(rule, method="paper")}
+    published = window(trainer.model, inputs, targets, measurement=replace(measurement, directions=1), **paper)
+    progress((1 + 2 * TRAINING) / 3)
+    # What is left when the targets are other sequences': the network's own answer alone.
+    unrelated = window(trainer.model, inputs, np.roll(targets, 1, axis=0), measurement=measurement, **options)
+    ours, told, own = (one.dataset.isel(layer=0, drop=True) for one in (sound, published, unrelated))
+    parts = [
+        ours[_KEPT],
+        told[_PUBLISHED].rename({name: f"published_{name}" for name in _PUBLISHED}),
+        own[["signal", "score", "window"]].rename({k: f"unrelated_{k}" for k in ("signal", "score", "window")}),
+        found,
+    ]
+    whole = xr.merge(parts, combine_attrs="override")
+    more = whole["envelope"].values * _auxiliary_share(run, trainer, inputs[:_FEW])
+    whole["envelope_auxiliary"] = ("lag", more, _AUXILIARY)
+    for name, value in zip(("first", "last"), (losses[:_ENDS].mean(), losses[-_ENDS:].mean()), strict=True):
+        whole[f"loss_{name}"] = ((), float(value), described(f"mean loss of the {name} {_ENDS} steps", "target^2"))
+    progress(1.0)
+    return whole
 
 
-def diagnosis_runs(optimizer: str, preset: str) -> list[PaperRun]:
-    """Every cell and seed under one optimiser."""
-    size = PRESETS[preset]
-    pairs = product(size.cells, size.seeds)
-    return [PaperRun(diagnose, Run(cell, optimizer, seed, size).described()) for cell, seed in pairs]
+_AUXILIARY = described("envelope with the auxiliary terms of eq. (58)", _RATE)
 
 
-def all_diagnosed(optimizer: str, found: list[xr.Dataset], preset: str) -> xr.Dataset:
-    """Every cell and seed under one optimiser, over (cell, seed)."""
-    size = PRESETS[preset]
-    each = len(size.seeds)
+def _watched(
+    run: DiagnosedRun, trainer: Trainer, progress: Progress, options: Mapping[str, Any]
+) -> tuple[xr.Dataset, FloatArray]:
+    """Train, and look at the time scales, the envelope and the tail index at some moments of it; all losses."""
+    from learncast.learnability import Measurement, window
+
+    updates, losses, seen = run.training.updates, [], []
+    moments = sorted({max(1, round(share * updates)) for share in WATCHED_AT}) if run.watched else [updates]
+    inputs, targets = run.trials(max(run.watched, 1), 5)
+    question = {**options, "measurement": Measurement(lags=run.training.lags, directions=1)}
+    for before, after in zip([0, *moments], moments, strict=False):
+        losses.append(trainer.train(after - before, share_of(progress, before / updates, after / updates)))
+        if run.watched:
+            seen.append(window(trainer.model, inputs, targets, **question).dataset.isel(layer=0, drop=True)[_WATCHED])
+    if not seen:
+        return xr.Dataset(), np.concatenate(losses)
+    course = xr.concat(seen, "update", combine_attrs="override").rename({k: f"watched_{k}" for k in _WATCHED})
+    course["watched_loss"] = ("update", [float(part[-_ENDS:].mean()) for part in losses], described("loss", "target^2"))
+    return course.assign_coords(update=("update", moments, described("training", STEPS))), np.concatenate(losses)
+
+
+def _auxiliary_share(run: Run, trainer: Trainer, inputs: FloatArray) -> FloatArray:
+    """A GRU's envelope with the products of its reset gates, which eq. (58) adds, over that without; else nan."""
+    lags = list(run.training.lags)
+    if run.cell != "paper-gru":
+        return np.full(len(lags), np.nan)
+    first, more, *_ = _compared(trainer, inputs, lags)
+    return more / first
+
+
+def _compared(trainer: Trainer, inputs: FloatArray, lags: list[int]) -> tuple[FloatArray, FloatArray, Any, Any]:
+    """First-order envelope without and with the auxiliary terms of a GRU, with what was replayed and its rates."""
+    from learncast.learnability.replay.capture import capture
+    from learncast.learnability.transport.base_rate import base_rates, parameter_rates
+    from learncast.learnability.transport.gathering import mean_transport
+
+    seen = capture(trainer.model, trainer.model.weights.new_tensor(inputs))
+    replay = seen.replay()
+    rates = base_rates(replay, parameter_rates(trainer.optimizer, seen.layers[0].own))
+    first = mean_transport(replay, lags, rates=rates).envelope
+    gru = trainer.run.cell == "paper-gru"
+    more = mean_transport(replay, lags, rates=rates, auxiliary=True).envelope if gru else np.full(len(lags), np.nan)
+    return first, more, replay, rates
+
+
+def diagnosis_runs(optimizer: str, preset: Preset) -> list[PaperRun]:
+    """Every cell and seed under one optimiser; networks under AdamW are watched while they train."""
+    return [_diagnosis(cell, optimizer, seed, preset) for cell in preset.cells for seed in preset.seeds]
+
+
+def _diagnosis(cell: str, optimizer: str, seed: int, preset: Preset, gate: float | None = None) -> PaperRun:
+    chosen = OPTIMIZERS[optimizer] | {"learning_rate": preset.rates[optimizer]}
+    watched = preset.watched if optimizer == "AdamW" and gate is None else 0
+    own: dict[str, Any] = {"gate": gate, "normalised": True, "training": preset.main, "watched": watched}
+    return PaperRun(diagnose, asdict(DiagnosedRun.of(cell, chosen, seed, preset, **own)))
+
+
+def gate_runs(preset: Preset) -> list[PaperRun]:
+    """Every cell with learned gates from both initial values, under AdamW; those of figure 1 are among them."""
+    # Shared and diagonal gates start at the scripts' value by themselves, a GRU's and an LSTM's near the text's.
+    own = {cell: GATES[1] if cell in ("shared-gate", "diag-gate") else GATES[0] for cell in LEARNED_GATES}
+    cells = [cell for cell in preset.cells if cell in LEARNED_GATES]
+    return [
+        _diagnosis(cell, "AdamW", seed, preset, None if gate == own[cell] else gate)
+        for gate in GATES
+        for cell in cells
+        for seed in preset.seeds
+    ]
+
+
+def stacked(found: list[xr.Dataset], cells: tuple[str, ...], preset: Preset) -> xr.Dataset:
+    """Results of every cell and seed, over (cell, seed)."""
+    each = len(preset.seeds)
     rows = [
         xr.concat(found[k : k + each], "seed", combine_attrs="override", join="exact")
         for k in range(0, len(found), each)
     ]
     whole = xr.concat(rows, "cell", combine_attrs="override", join="exact")
-    whole = whole.assign_coords(cell=[CELLS[cell] for cell in size.cells], seed=list(size.seeds))
-    whole.attrs = {"optimizer": optimizer, "learning_rate": size.rates[optimizer]}
-    return whole
+    return whole.assign_coords(cell=[CELLS[cell] for cell in cells], seed=list(preset.seeds))
 
 
-def _trials(run: Run, number: int, stream: int) -> Pair:
-    """Sequences of the multi-lag task."""
-    preset, rng = run.preset, np.random.default_rng([run.seed, stream])
-    u = tasks.random_direction(preset.inputs, np.random.default_rng([run.seed, 0]))
-    return tasks.multi_lag_trials(number, rng, steps=preset.main.steps, direction=u, lags=preset.task_lags)
+@dataclass(frozen=True)
+class ValidatedRun(Run):
+    """A run of appendix C."""
+
+    exact: int
 
 
-def validation_runs(preset: str) -> list[PaperRun]:
-    """What `validation` needs."""
-    size = PRESETS[preset]
-    every = product(STARTS.values(), size.cells, VALIDATED, size.seeds)
-    runs = (Run(cell, optimizer, seed, size, normalised) for normalised, cell, optimizer, seed in every)
-    return [PaperRun(compare_envelopes, run.described()) for run in runs]
+def validation_runs(preset: Preset) -> list[PaperRun]:
+    """Every cell, optimiser and seed of appendix C."""
+    own: dict[str, Any] = {"normalised": False, "training": preset.validation}
+    return [
+        PaperRun(compare_envelopes, asdict(ValidatedRun.of(cell, chosen, seed, preset, gate=gate, **own)))
+        for cell in preset.cells
+        for chosen in ({**kind, "learning_rate": 1e-3} for kind in VALIDATED.values())
+        for seed in preset.validation_seeds
+        # The constant gate's value, at which shared and diagonal gates start too.
+        for gate in (0.1 if cell not in ("paper-gru", "paper-lstm") else None,)
+    ]
 
 
-def compare_envelopes(
-    settings: Mapping[str, Any], progress: Progress = silent, folder: Path | None = None
-) -> xr.Dataset:
-    """First-order and exact envelope of the network of `Run.described`, from the folder if they are there."""
-    run = Run.from_described(settings)
-    preset, training = run.preset, run.preset.validation
-    shared = (run.settings(training), training.steps, training.sequences, preset.delay)
-    file, place = run.place(folder, "exact", *shared, training.lags, preset.exact), run.place(folder, "waves", *shared)
-    return kept(run, file, lambda: _compared_envelopes(run, place, progress), progress)
+def harmonic_trials(
+    trials: int, rng: np.random.Generator, *, steps: int, direction: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Draw sequences of appendix C's task: sums of five harmonics with random phases, and their delayed tanh.
+
+    x_t,d = sum_k sin(2 pi k t / 50 + phase_k,d) / k and y_t = sum_j c_j tanh(u x_{t - lag_j}) + noise.
+
+    Returns
+    -------
+    inputs : (trials, steps, inputs)
+    targets : (trials, steps, 1)
+    """
+    k = np.arange(1, HARMONICS + 1)[:, None]
+    phases = rng.uniform(0.0, 2 * np.pi, (trials, HARMONICS, len(direction)))
+    t = np.arange(steps)
+    inputs = np.zeros((trials, steps, len(direction)))
+    for order, phase in zip(k.ravel(), phases.swapaxes(0, 1), strict=True):
+        inputs += np.sin(2 * np.pi * order * t[None, :, None] / PERIOD + phase[:, None]) / order
+    targets, shown = NOISE * rng.standard_normal((trials, steps, 1)), np.tanh(inputs @ direction)
+    for lag, weight in zip(HARMONIC_LAGS, HARMONIC_WEIGHTS, strict=True):
+        targets[:, lag:, 0] += weight * shown[:, : steps - lag]
+    return inputs, targets
 
 
-def _waves(run: Run, number: int, stream: int) -> Pair:
-    """Sequences of the sinusoidal delay task."""
-    preset, rng = run.preset, np.random.default_rng([run.seed, stream])
-    steps = preset.validation.steps
-    return tasks.sinusoidal_delay_trials(number, rng, steps=steps, delay=preset.delay, periods=PERIODS)
-
-
-def _compared_envelopes(run: Run, place: Path | None, progress: Progress) -> xr.Dataset:
-    from learncast.learnability.replay.capture import capture
-    from learncast.learnability.transport.base_rate import base_rates, parameter_rates
+def compare_envelopes(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """First-order and exact envelope of a trained network on some of the sequences it was trained on."""
     from learncast.learnability.transport.exact import exact_transport
-    from learncast.learnability.transport.gathering import mean_transport
 
-    training, lags = run.preset.validation, list(run.preset.validation.lags)
-    data, during = partial(_waves, run, training.sequences, 3), share_of(progress, 0, 0.5)
-    model, optimizer, _ = trained_model(run, training, data, place, inputs=len(PERIODS), progress=during)
-    inputs, _ = _waves(run, run.preset.exact, 4)
-    seen = capture(model, model.weights.new_tensor(inputs))
-    replay = seen.replay()
-    rates = base_rates(replay, parameter_rates(optimizer, seen.layers[0].own))
-    first = mean_transport(replay, lags, rates=rates)
+    run = ValidatedRun.from_described(settings)
+    training, lags = run.training, list(run.training.lags)
+    u = tasks.random_direction(training.inputs, np.random.default_rng([run.seed, 0]))
+    rng = np.random.default_rng([run.seed, 3])
+    trainer = run.trainer(partial(harmonic_trials, training.sequences, rng, steps=training.steps, direction=u))
+    losses = trainer.train(training.updates, share_of(progress, 0, 0.5))
+    first, more, replay, rates = _compared(trainer, trainer.data[0][: run.exact], lags)
     exact = exact_transport(replay, lags, rates=rates)
+    progress(1.0)
     return xr.Dataset(
         {
-            "envelope": ("lag", first.envelope, described("first-order envelope", _RATE)),
+            "envelope": ("lag", first, described("first-order envelope", _RATE)),
+            "envelope_auxiliary": ("lag", more, _AUXILIARY),
             "exact_envelope": ("lag", exact.envelope, described("envelope of the exact diagonal", _RATE)),
             "frobenius": ("lag", exact.frobenius, described("Frobenius norm of the exact transport", "1")),
+            "loss_last": ((), float(losses[-_ENDS:].mean()), described("loss at the end", "target^2")),
         },
         {"lag": lags},
     )
 
 
-def _store(model: Any, optimizer: Any, losses: tuple[float, float], place: Path) -> None:
-    """Write the optimiser's state first: whoever finds the weights finds both."""
-    from safetensors.torch import save_file
+def estimated_seconds(settings: Mapping[str, Any]) -> float:
+    """CPU seconds that a run will take on this device: a few of its training steps and diagnosed sequences, times all.
 
-    from learncast.learnability.stored_model import optimizer_tensors
+    The exact transport of appendix C is counted by its multiplications.
+    """
+    from learncast.learnability import Batching, DetectionRule, Measurement, window
 
-    metadata = dict(zip(("first", "last"), map(repr, losses), strict=True))
-    weights = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    state = {name: value.cpu() for name, value in optimizer_tensors(optimizer, model).items()}
-    for suffix, tensors in ((".optimizer.safetensors", state), (".safetensors", weights)):
-        with draft_of(place.with_name(f"{place.name}{suffix}"), sole=True) as draft:
-            save_file(tensors, draft, metadata=metadata)
-
-
-def _restored(model: Any, optimizer: Any, place: Path) -> tuple[float, float]:
-    from safetensors import safe_open
-
-    from learncast.learnability.stored_model import load_optimizer, load_weights
-
-    load_weights(model, place.with_name(f"{place.name}.safetensors"))
-    load_optimizer(optimizer, model, place.with_name(f"{place.name}.optimizer.safetensors"))
-    with safe_open(place.with_name(f"{place.name}.safetensors"), framework="numpy") as stored:
-        told = stored.metadata()
-    return float(told["first"]), float(told["last"])
+    kind = DiagnosedRun if "diagnosed" in settings else ValidatedRun
+    run = kind.from_described(settings)
+    training, few = run.training, 16  # the fewest that a diagnosis takes
+    rng = np.random.default_rng(0)
+    sizes = (training.batch, training.steps)
+    trainer = run.trainer(lambda: (rng.standard_normal((*sizes, training.inputs)), rng.standard_normal((*sizes, 1))))
+    trainer.train(1)
+    begun = time.process_time()
+    trainer.train(2)
+    seconds = (time.process_time() - begun) / 2 * training.updates
+    if isinstance(run, ValidatedRun):
+        jumps, width = 2 * len(training.lags), training.hidden_size * (2 if run.cell == "paper-lstm" else 1)
+        a = np.ones((64, width, width))
+        begun = time.process_time()
+        a @ a
+        return seconds + (time.process_time() - begun) / 64 * jumps * run.exact * training.steps
+    begun, pair = time.process_time(), run.trials(few, 4)
+    rule = DetectionRule(nulls=19, sample_sizes=(few,))
+    options: dict[str, Any] = {"measurement": Measurement(lags=training.lags), "rule": rule, "batching": Batching()}
+    window(trainer.model, *pair, optimizer=trainer.optimizer, **options)
+    each = (time.process_time() - begun) / few
+    return seconds + each * (2.5 * run.diagnosed + 0.5 * run.watched * len(WATCHED_AT))

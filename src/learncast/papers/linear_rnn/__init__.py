@@ -1,17 +1,23 @@
-"""Figures for the results of "Learning dynamics in linear recurrent neural networks" (proca2025).
+"""Our experiments on the claims of "Learning dynamics in linear recurrent neural networks" (proca2025).
 
-The paper's results in words are its own; tasks, settings and the equations of one mode behind the lines are ours, and
-each caption says so.
+The source states its results in words and has no figures to copy: tasks, settings, pictures and the equations of one
+mode behind the lines are ours, and each caption says so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
+
+import xarray as xr
 
 from learncast.papers.linear_rnn import networks, pictures
 from learncast.papers.paper import Paper, PaperFigure
+from learncast.papers.runs import PaperRun, only
+from learncast.progress import Progress, silent
 
-_OURS = "the paper states the result; task, settings and the equations of one mode behind the lines"
+_OURS = "the whole experiment; the paper states the claim in words"
 CAPTIONS = {
     "S1": "Time to half the loss against the initial recurrence, for a target that weighs late inputs (0.7^lag) "
     "or early ones, and 1.5 times as much: larger is faster, later is faster only for contracting starts. "
@@ -45,14 +51,26 @@ CAPTIONS = {
 }
 
 
-def paper(seeds: int = 3, points: int = 60, accuracy: float = 0.999) -> Paper:
-    """All figures; `seeds` networks per setting, trained to `accuracy`, `points` along the lines of the theory."""
-    few = seeds < 3
+#: Of each preset: networks per setting, points along the lines of the theory, and whether all settings are tried.
+SIZES: dict[str, dict[str, Any]] = {
+    "smoke": {"seeds": 1, "points": 20, "accuracy": 0.99, "few": True},
+    "full": {"seeds": 3, "points": 60, "accuracy": 0.999, "few": False},
+}
+
+
+def experiment(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
+    """The data of one experiment, by its name and size."""
+    found = _experiments(**{key: value for key, value in settings.items() if key != "name"})[settings["name"]]()
+    progress(1.0)
+    return found
+
+
+def _experiments(seeds: int, points: int, accuracy: float, few: bool) -> dict[str, Callable[[], xr.Dataset]]:
     starts, recurrences = ((0.06, 0.6), (0.8, 1.0)) if few else ((0.06, 0.14, 0.3, 0.6, 0.9), (0.4, 0.6, 0.8, 1.0, 1.1))
     decays = (0.8, 1.0) if few else (0.4, 0.6, 0.8, 0.9, 1.0, 1.1, 1.25)
     backgrounds = (0.15,) if few else (0.05, 0.1, 0.15, 0.19, 0.25)
     gains = (0.1, 1.0) if few else (0.1, 0.3, 1.0, 3.0, 10.0)
-    data = {
+    return {
         "S1": partial(networks.order, seeds, points // 2, recurrences),
         "S2a": partial(networks.recurrences, 100 if few else 400),
         "S2b": partial(networks.horizons, seeds, accuracy),
@@ -63,6 +81,10 @@ def paper(seeds: int = 3, points: int = 60, accuracy: float = 0.999) -> Paper:
         "NTK": partial(networks.turned_kernels, gains, seeds),
         "sensory": partial(networks.sensory_networks, seeds, accuracy),
     }
+
+
+def paper() -> Paper:
+    """All experiments; how many networks are descended and how finely lines are drawn is a matter of the preset."""
     looks = {
         "S1": (pictures.draw_order, pictures.order_numbers),
         "S2a": (pictures.draw_recurrences, pictures.recurrence_numbers),
@@ -74,5 +96,12 @@ def paper(seeds: int = 3, points: int = 60, accuracy: float = 0.999) -> Paper:
         "NTK": (pictures.draw_kernels, pictures.kernel_numbers),
         "sensory": (pictures.draw_sensory, pictures.sensory_numbers),
     }
-    made = (PaperFigure(name, text, data[name], *looks[name]) for name, text in CAPTIONS.items())
+    made = (
+        PaperFigure(name, text, only, *looks[name], runs=partial(_runs, name), torch=False)
+        for name, text in CAPTIONS.items()
+    )
     return Paper("linear-rnn", "proca2025", tuple(made))
+
+
+def _runs(name: str, preset: str) -> list[PaperRun]:
+    return [PaperRun(experiment, {"name": name, **SIZES[preset]})]

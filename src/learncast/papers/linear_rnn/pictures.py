@@ -8,8 +8,8 @@ import numpy as np
 import xarray as xr
 from scipy.stats import gmean
 
-from learncast.figures import Figure, basin_map, networks_on_lines, networks_per_case, page
-from learncast.figures.page import COLOURS, THEORY, axis_label, label
+from learncast.figures import Figure, basin_map, key, networks_on_lines, networks_per_case, page
+from learncast.figures.page import COLOURS, THEORY, axis_label, label, name_line, name_moment
 from learncast.papers.linear_rnn.networks import STEPS
 from learncast.papers.paper import short
 from learncast.trajectory import described
@@ -36,16 +36,15 @@ def order_numbers(dataset: xr.Dataset) -> dict[str, Any]:
 
 def draw_order(dataset: xr.Dataset) -> Figure:
     """Half-loss times against the initial recurrence, and of random recurrences."""
-    figure, (left, right) = page(1, 2, width=4.8, height=3.8)
+    figure, (left, right) = page(1, 2, width=3.5, height=2.7)
     look: dict[str, Any] = {"colours": COLOURS[:2] * 2, "styles": ("-", "-", "--", "--")}
-    title = "S1  W_h = b0 x identity: theory and networks"
+    title = r"S1  $W_h=b_0 I$: theory and networks"
     networks_on_lines(dataset["theory"], left, networks=dataset["networks"], **look, title=title)
     tie = float(dataset.attrs["reversal"])
-    left.axvline(tie, color="grey", linewidth=0.8)
-    place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "xytext": (-4, 0), "textcoords": "offset points"}
-    left.annotate(f"tie at {tie:.3f}", (tie, 0.04), **place, ha="right", fontsize=8, color="dimgrey")
+    left.axvline(tie, color="grey", linewidth=0.7)
+    name_moment(left, tie, f"tie at {tie:.3f}", high=0.1)
     random = dataset["random"].rename(order="series")
-    networks_on_lines(None, right, networks=random, title="random W_h: networks alone")
+    networks_on_lines(None, right, networks=random, title="random $W_h$: networks alone")
     for ax in (left, right):
         ax.set_yscale("log")
     return figure
@@ -66,10 +65,10 @@ def recurrence_numbers(dataset: xr.Dataset) -> dict[str, Any]:
 
 def draw_recurrences(dataset: xr.Dataset) -> Figure:
     """The best recurrence against the mean lag of the target."""
-    figure, (ax,) = page(width=5.4, height=4.0)
+    figure, (ax,) = page(width=4.6, height=3.4)
     for kind, colour, size, name in (
-        ("random", "#999999", 2.5, "random sequences"),
-        ("named", COLOURS[1], 6, "named tasks"),
+        ("random", "#999999", 2.0, "random sequences"),
+        ("named", COLOURS[1], 4.5, "named tasks"),
     ):
         ax.plot(dataset[f"{kind}_mean_lag"], dataset[kind], "o", color=colour, markersize=size, label=name)
     for name, x, y in zip(dataset["task"].values, dataset["named_mean_lag"], dataset["named"], strict=True):
@@ -77,13 +76,13 @@ def draw_recurrences(dataset: xr.Dataset) -> Figure:
         above = name in ("recency 0.8", "sum", "primacy 0.8", "pulse at lag 4", "pulse at lag 5", "ramp down")
         place = (-7 if above else 7, -4 if name == "pulse at lag 4" else 5 if above else -10)
         side = "right" if above else "left"
-        ax.annotate(name, (float(x), float(y)), xytext=place, textcoords="offset points", fontsize=8, ha=side)
-    ax.axhline(1.0, **THEORY | {"linewidth": 1.5})
-    ax.axvline((STEPS - 1) / 2, **THEORY | {"linewidth": 1.5})
-    ax.annotate("|b| = 1", (0.99, 1.0), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
-    ax.annotate("middle of the trial", ((STEPS - 1) / 2, 0.01), xycoords=("data", "axes fraction"), fontsize=8)
+        ax.annotate(name, (float(x), float(y)), xytext=place, textcoords="offset points", fontsize=6.5, ha=side)
+    ax.axhline(1.0, **THEORY | {"linewidth": 1.0})
+    ax.axvline((STEPS - 1) / 2, **THEORY | {"linewidth": 1.0})
+    name_line(ax, 1.0, "$|b|=1$", x=0.93)
+    name_moment(ax, (STEPS - 1) / 2, "middle of the trial", high=0.05)
     ax.set_ylim(*SHOWN)
-    ax.legend(frameon=False, fontsize=8, loc="upper left")
+    key(ax, loc="upper left")
     x, y = axis_label(dataset["named_mean_lag"]), axis_label(dataset["named"])
     label(ax, x=x, y=y, title="S2a  stable if the evidence comes late")
     return figure
@@ -108,10 +107,10 @@ def horizon_numbers(dataset: xr.Dataset) -> dict[str, Any]:
 
 def draw_horizons(dataset: xr.Dataset) -> Figure:
     """Losses against the length of the trial: by lag, by step, and after a delay."""
-    figure, axes = page(1, 3, width=4.0, height=3.7)
+    figure, axes = page(1, 3, width=2.36, height=2.6)
     for ax, dim, text, title in (
-        (axes[0], "leak", "b = {:g}", "S2b  end anchor: the sum"),
-        (axes[1], "decay", "target {:g}^(10 - t)", "start anchor: weights by step"),
+        (axes[0], "leak", "$b$ = {:g}", "S2b  end anchor: the sum"),
+        (axes[1], "decay", "target {:g}$^{{10-t}}$", "start anchor: by step"),
     ):
         name, some = {"leak": ("end", "exact"), "decay": ("start", "decay")}[dim]
         lines, dots = (
@@ -121,16 +120,16 @@ def draw_horizons(dataset: xr.Dataset) -> Figure:
         networks_on_lines(lines, ax, networks=dots, title=title)
         ax.set_yscale("symlog", linthresh=1e-3)
         ax.set_ylim(bottom=0.0)
-    one = dataset["delay"].expand_dims(series=["best single mode, b* = 1.15"])
-    networks_on_lines(one, axes[2], colours=("black",), styles=(":",), title="end anchor: evidence, then delay 3")
+    one = dataset["delay"].expand_dims(series=["best single mode, $b^*$ = 1.15"])
+    networks_on_lines(one, axes[2], colours=("black",), styles=(":",), title="end anchor: delay 3")
     for k, radius in enumerate(dataset["radius"].values):
         many = dataset["delay_networks"].sel(radius=radius)
-        look: dict[str, Any] = {"color": COLOURS[2 + k], "markersize": 4, "linewidth": 0.6, "alpha": 0.8}
+        look: dict[str, Any] = {"color": COLOURS[2 + k], "markersize": 2.8, "linewidth": 0.5, "alpha": 0.8}
         paths = axes[2].plot(many["network_horizon"], many, "o-", **look)
         paths[0].set_label(f"networks from radius {radius:g}")
     axes[2].set_yscale("log")
     axes[2].set_ylim(1e-7, 1e7)
-    axes[2].legend(frameon=False, fontsize=8, loc="upper left")
+    key(axes[2], loc="upper left")
     return figure
 
 
@@ -145,20 +144,20 @@ def rate_numbers(dataset: xr.Dataset) -> dict[str, Any]:
 
 def draw_rates(dataset: xr.Dataset) -> Figure:
     """Largest stable rates against the recurrence of the solution."""
-    figure, (ax,) = page(width=4.8, height=3.6)
+    figure, (ax,) = page(width=3.5, height=2.6)
     title = "S2c  sharper with longer memory"
     networks_on_lines(dataset["theory"], ax, networks=dataset["networks"], named=False, title=title)
-    ax.legend(["theory: 2 / sharpness", "64-unit networks, by bisection"], frameon=False, fontsize=8)
+    key(ax, ["theory: 2 / sharpness", "64-unit networks, by bisection"])
     ax.set_yscale("log")
     return figure
 
 
 def draw_terms(dataset: xr.Dataset) -> Figure:
     """Terms of the loss over training, and responses to earlier inputs."""
-    figure, (left, right) = page(1, 2, width=4.8, height=3.6)
+    figure, (left, right) = page(1, 2, width=3.5, height=2.6)
     for ax, dim, name, title in (
-        (left, "term", "terms", "S3a  recency 0.8, from b0 = 0.5"),
-        (right, "lag", "past", "last input only, from b0 = 0.9"),
+        (left, "term", "terms", "S3a  recency 0.8, from $b_0$ = 0.5"),
+        (right, "lag", "past", "last input only, from $b_0$ = 0.9"),
     ):
         lines = dataset[name].rename({dim: "series"})
         networks_on_lines(lines, ax, networks=dataset[f"network_{name}"].rename({dim: "series"}), title=title)
@@ -183,22 +182,22 @@ def term_numbers(dataset: xr.Dataset) -> dict[str, Any]:
 
 def draw_late_pulses(dataset: xr.Dataset) -> Figure:
     """The best recurrence over the background with its jump, and the loss around it."""
-    figure, (left, right) = page(1, 2, width=4.8, height=3.8)
+    figure, (left, right) = page(1, 2, width=3.5, height=2.7)
     jumps, grid, broken = dataset["jump"].values, dataset["background"].values, dataset["best"].copy()
     for i, jump in enumerate(jumps):  # a gap where it jumps
         if np.isfinite(jump):
             broken[i, int(np.searchsorted(grid, jump))] = np.nan
-    networks_on_lines(broken, left, title="S3b  late pulse over background eps")
+    networks_on_lines(broken, left, title=r"S3b  late pulse over background $\epsilon$")
     for k in np.flatnonzero(np.isfinite(jumps)):
         ends = [float(dataset[name][k]) for name in ("below", "above")]
-        left.plot([jumps[k]] * 2, ends, color=COLOURS[k], linestyle=":", linewidth=1.5)
+        left.plot([jumps[k]] * 2, ends, color=COLOURS[k], linestyle=":", linewidth=1.0)
     for marker, start, ends in zip("v^", dataset["start"].values, dataset["networks"].values, strict=True):
-        name = f"T = 20, networks from b0 = {start:g}"
+        name = f"$T$ = 20, networks from $b_0$ = {start:g}"
         left.plot(dataset["network_background"], ends, marker, color=COLOURS[1], linestyle="none", label=name)
-    left.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
-    names = [f"eps = {eps:.3f}" for eps in dataset["shown"].values]
+    key(left, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    names = [rf"$\epsilon$ = {eps:.3f}" for eps in dataset["shown"].values]
     curves = dataset["unexplained"].rename(shown="series").assign_coords(series=names)
-    networks_on_lines(curves, right, title="T = 50: below, at and above the jump", styles=("-", "--", "-."))
+    networks_on_lines(curves, right, title="$T$ = 50: below, at and above the jump", styles=("-", "--", "-."))
     return figure
 
 
@@ -219,11 +218,17 @@ def late_pulse_numbers(dataset: xr.Dataset) -> dict[str, Any]:
 
 def draw_two_pulses(dataset: xr.Dataset) -> Figure:
     """The best recurrence over the earlier pulse, and where training ends."""
-    figure, (left, right) = page(1, 2, width=4.9, height=3.9)
-    networks_on_lines(dataset["best"], left, named=False, title="S3c  two pulses, the earlier r times as strong")
-    left.plot(dataset["pulse"], dataset["endless"], **THEORY)
-    names = [*dataset["series"].values, "lag 2, endless trial"]
-    left.legend(names, frameon=False, fontsize=8, loc="lower right")
+    figure, (left, right) = page(1, 2, width=3.5, height=2.8)
+    best, grid = dataset["best"].copy(), dataset["pulse"].values
+    for k, place in enumerate(dataset["transition"].values):
+        rises = np.abs(np.diff(best[k].values))
+        if dataset["kind"][k] == "first order":  # a gap between two branches, not a slope
+            n = int(np.argmax(rises))
+            left.plot([place] * 2, best[k, n : n + 2], ":", color=COLOURS[k], linewidth=1.0)
+            best[k, n + (place > grid[n])] = np.nan
+    networks_on_lines(best, left, title="S3c  two pulses, the earlier $r$ times as strong")
+    left.plot(dataset["pulse"], dataset["endless"], **THEORY, label="lag 2, endless trial")
+    key(left, loc="lower right")
     better = float(dataset["transition"][-1])
     basin_map(dataset, right, better_beyond=better, title="lag 3: where training ends\n")
     return figure
@@ -249,18 +254,18 @@ def two_pulse_numbers(dataset: xr.Dataset) -> dict[str, Any]:
 
 def draw_kernels(dataset: xr.Dataset) -> Figure:
     """Turning of both kernels against the gain."""
-    figure, axes = page(1, 2, width=4.8, height=4.1)
+    figure, axes = page(1, 2, width=3.5, height=3.0)
     for ax, kernel in zip(axes, dataset["kernel"].values, strict=True):
         one = dataset["misalignment"].sel(kernel=kernel).rename(network="series")
         mean = one.reduce(gmean, "seed").assign_attrs(described("1 - alignment with the initial kernel", "1"))
-        title = {"all weights": "NTK  all weights that learn", "W_y block": "W_y block: hidden states"}[kernel]
+        title = {"all weights": "NTK  all weights that learn", "W_y block": "$W_y$ block: hidden states"}[kernel]
         look: dict[str, Any] = {"styles": ("-", "--", "-"), "named": ax is axes[0], "title": title}
         networks_on_lines(mean, ax, networks=one, **look)
         ax.set(xscale="log", yscale="log", ylim=(5e-7, 2.0))
     figure.supxlabel(
         "Read the left panel with care: the feedforward kernel has an isotropic part |W_y|² that caps its change.\n"
         "The W_y block starts equal in both networks: at small gain both learn the same features.",
-        fontsize=8.5,
+        fontsize=6.5,
     )
     return figure
 
@@ -280,15 +285,15 @@ def kernel_numbers(dataset: xr.Dataset) -> dict[str, Any]:
 
 def draw_sensory(dataset: xr.Dataset) -> Figure:
     """Best recurrences beside the outliers of networks, and losses on longer trials."""
-    figure, (left, right) = page(1, 2, width=5.0, height=4.2)
-    networks_per_case(dataset["recurrence"], dataset["outlier"], left, title="sensory  b* and outlier of W_h")
+    figure, (left, right) = page(1, 2, width=3.5, height=3.0)
+    networks_per_case(dataset["recurrence"], dataset["outlier"], left, title="sensory  $b^*$ and outlier of $W_h$")
     left.axhline(1.0, color="grey", linewidth=0.8)
     lines = dataset["longer"].rename(case="series")
     networks = dataset["longer_networks"].rename(case="series").transpose("series", "network_horizon", "seed")
-    networks_on_lines(lines, right, networks=networks, title="trained at T = 10: loss on longer trials")
+    networks_on_lines(lines, right, networks=networks, title="trained at $T$ = 10: longer trials")
     right.set_yscale("symlog", linthresh=1e-6)
     right.set_ylim(bottom=0.0)
-    right.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    key(right, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 

@@ -1,8 +1,8 @@
 """The figures of "Exact learning dynamics of deep linear networks with prior knowledge" (braun2022), made again.
 
-The settings in the print's appendix are unreadable: sizes, scales, learning rates and seeds here are ours. Left out are
-the schematics (1A, 3A, 4B, 4C). The exact flow is used in place of the printed eq. (11), which has no bottlenecks and
-no saddles.
+The settings in the print's appendix are unreadable: sizes, scales, learning rates and seeds here are ours, but for the
+rates of 2C. Left out are the schematics (1A, 3A, 4B). The exact flow is used in place of the printed eq. (11), which
+has no bottlenecks and no saddles; `printed.printed_grams` is that equation to the letter.
 """
 
 from __future__ import annotations
@@ -49,16 +49,18 @@ CAPTIONS = {
     "1D": f"Outputs for unit inputs over training from another task's weights. Ours: 3-5-2 network, rate {RATE:g}.",
     "2A": f"Loss, function, similarities and tangent kernel from small balanced weights. Ours: 3-4-2, rate {RATE:g}.",
     "2B": f"Loss, function, similarities and tangent kernel from large balanced weights. Ours: 3-4-2, rate {RATE:g}.",
-    "2C": "Largest deviation of the flow's loss from training's against the learning rate, a line per random network. "
-    "Ours: 2 to 8 inputs, hidden units and outputs, bottlenecks too, 40 trials, trained on all at every step; starts "
-    "that never learn a mode are left out.",
+    "2C": "Largest deviation of the flow's loss from training's against the learning rate from 0.05 to 0.0005, a line "
+    "per random network. Ours: 2 to 8 inputs, hidden units and outputs, bottlenecks too, 40 trials, trained on all at "
+    "every step; starts that never learn a mode are left out.",
     "2D": "Learning curves of the networks marked in 2C (inputs-hidden-outputs) at the largest rate, 0.05.",
     "3B": "Singular value decomposition and similarity matrices of the hierarchy. Ours: the names of the items.",
     "3C": f"Small random weights end with the task's own similarities: {_GRAMS}",
-    "3D": f"Large random weights, unbalanced and so trained without theory, keep their own similarities: {_GRAMS}",
+    "3D": f"Large random weights, unbalanced and so trained without theory, keep their own similarities: {_GRAMS} Each "
+    "block has the scale that is written into it.",
     "3E": f"Large zero-balanced weights end with the task's own similarities: {_GRAMS}",
     "3F": "Learning curves from the starts of 3C, 3D and 3E; theory for the balanced one.",
     "4A": f"Strength within and between two modes, unequal diagonal target. {_COUPLED}",
+    "4C": "The target matrices of 4D, E and F. Ours: their entries.",
     "4D": f"Strength within and between two modes, dense target. {_COUPLED}",
     "4E": f"Strength within and between two modes, unequal diagonal target. {_COUPLED}",
     "4F": f"Strength within and between two modes, equal diagonal target; exact time of the peak (dashed). {_COUPLED}",
@@ -77,9 +79,11 @@ CAPTIONS = {
     "6B": "The same with one layer: nothing slows. Ours: rate 0.01.",
     "6C": "Features (rows) of the items in the living kingdom and its revisions. Ours: the order by colour.",
     "6D": "Singular value decomposition and similarity matrices of the two revisions.",
-    "6E": f"Loss: {_REVISED}",
+    "6E": f"Loss: {_REVISED} Dashed, the control that 'no speed advantage' needs: the revision from random balanced "
+    "weights with the variance of those that had learned.",
     "6F": f"Outputs for one item: {_REVISED}",
-    "6G": f"Outputs for the items while the living kingdom is learned, {_SCALED}.",
+    "6G": f"Outputs for the items while the living kingdom is learned from small and from large weights, in one map, "
+    f"{_SCALED}.",
     "6H": f"Outputs for the items while the revision is learned, {_SCALED}, a cross where the flow is stuck.",
 }
 
@@ -99,6 +103,7 @@ def paper() -> Paper:
         "2C": (learning.architectures, learning.draw_deviations, learning.deviation_numbers),
         "2D": (learning.five_architectures, learning.draw_five, gaps("loss")),
         "3B": (partial(structure, slice(1)), partial(shown, "3B", slice(1)), learning.structure_numbers),
+        "4C": (learning.three_targets, learning.draw_targets, learning.target_numbers),
         "3F": (learning.regimes, learning.draw_regimes, learning.regime_numbers),
         "5A": (continual.three_tasks, continual.draw_sequence, both),
         "5B": (pairs, continual.draw_forgetting, continual.forgetting_numbers),

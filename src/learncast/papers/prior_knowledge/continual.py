@@ -216,19 +216,19 @@ def draw_sequence(dataset: xr.Dataset) -> figures.Figure:
     """Network function and losses while three tasks are learned in turn."""
     names = [str(name) for name in dataset["task"].values]
     function = descent.curves(dataset, "network_function", title="5A  three tasks in turn")
-    return figures.sheet(function, descent.curves(dataset, "loss", names=names), columns=1, width=6.4, height=2.8)
+    return figures.sheet(function, descent.curves(dataset, "loss", names=names), columns=1, width=5.6, height=1.9)
 
 
 def draw_forgetting(dataset: xr.Dataset) -> figures.Figure:
     """Forgetting measured against told, one panel for each kind of targets."""
     return _by_targets(
-        "5B", dataset, 3.6, lambda one: partial(figures.agreement_by_kind, one["predicted"], one["measured"])
+        "5B", dataset, 2.4, lambda one: partial(figures.agreement_by_kind, one["predicted"], one["measured"])
     )
 
 
 def draw_imbalance(dataset: xr.Dataset) -> figures.Figure:
     """Imbalance of the layers before and after training, one panel for each kind of targets."""
-    return _by_targets("5C", dataset, 3.4, lambda one: partial(figures.spread_by_kind, one["imbalance"], ceiling=1.0))
+    return _by_targets("5C", dataset, 2.3, lambda one: partial(figures.spread_by_kind, one["imbalance"], ceiling=1.0))
 
 
 def _by_targets(
@@ -238,7 +238,7 @@ def _by_targets(
     *others, last = dataset["targets"].values
     titles = {targets: f"{panel}  {targets}" for targets in others} | {last: str(last)}
     shown = (partial(draw(dataset.sel(targets=k)), title=t, legend=k == last) for k, t in titles.items())
-    return figures.sheet(*shown, width=4.2, height=height)
+    return figures.sheet(*shown, width=3.5, height=height)
 
 
 def draw_table(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
@@ -254,7 +254,7 @@ def draw_table(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
             title = f"{'' if draws else f'{panel}  '}{KINDS[str(kind)]}, {targets}"
             table = partial(figures.told_and_trained, told, trained.sel(kind=kind), rows=rows, limit=limit)
             draws.append(partial(table, bar=kind == last, title=title))
-    return figures.sheet(*draws, columns=dataset.sizes["kind"], width=4.0, height=3.6)
+    return figures.sheet(*draws, columns=dataset.sizes["kind"], width=2.36, height=2.2)
 
 
 def forgetting_numbers(dataset: xr.Dataset) -> dict[str, Any]:

@@ -180,7 +180,7 @@ def curves(dataset: xr.Dataset, name: str, **options: Any) -> Callable[..., Any]
 
 def draw_functions(title: str, dataset: xr.Dataset) -> figures.Figure:
     """The network function over training."""
-    return figures.sheet(curves(dataset, "network_function", title=title), width=4.8)
+    return figures.sheet(curves(dataset, "network_function", title=title), width=3.4, height=2.2)
 
 
 def gaps(*names: str) -> Callable[[xr.Dataset], dict[str, Any]]:

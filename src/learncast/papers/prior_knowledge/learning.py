@@ -25,10 +25,11 @@ from learncast.validation import FloatArray
 STARTS = {"3C": "small random", "3D": "large random", "3E": "large zero-balanced"}
 SCALES = {"small": 0.02, "intermediate": 0.3, "large": 1.5}
 TARGETS = {"4D": ((1.5, 0.8), (0.3, 1.2)), "4E": ((2.0, 0.0), (0.0, 1.0)), "4F": ((1.5, 0.0), (0.0, 1.5))}
+SHAPES = {"4D": "dense", "4E": "unequal diagonal", "4F": "equal diagonal"}
 #: Networks of 2C and of each kind in 5B, by preset.
 NETWORKS = {"smoke": 6, "full": 50}
-#: The largest of the learning rates of 2C over the smallest, by preset; the largest, and its steps.
-FINEST, COARSE, ENDS = {"smoke": 10, "full": 100}, 0.05, 240
+#: The largest of the learning rates of 2C over the smallest, as in the paper; the largest, and its steps.
+FINEST, COARSE, ENDS = 100, 0.05, 240
 
 
 def outputs_from(panel: str) -> xr.Dataset:
@@ -90,14 +91,14 @@ def train_architectures(settings: Mapping[str, Any], progress: Progress = silent
 
 def architecture_runs(preset: str) -> list[PaperRun]:
     """What `architectures` needs."""
-    size = {"networks": NETWORKS[preset], "finest": FINEST[preset]}
+    size = {"networks": NETWORKS[preset], "finest": FINEST}
     return [PaperRun(train_architectures, size | part) for part in parts_of(NETWORKS[preset])]
 
 
 def architectures(found: list[xr.Dataset], preset: str) -> xr.Dataset:
     """Figure 2C, D: random architectures, trained at learning rates from 0.05 down."""
     losses = joined("network", found)["loss"].values
-    steps, cases, finer = np.arange(ENDS + 1), _cases(NETWORKS[preset])[1], _finer(FINEST[preset])
+    steps, cases, finer = np.arange(ENDS + 1), _cases(NETWORKS[preset])[1], _finer(FINEST)
     theory = np.stack([case.at(steps)["loss"].values for case in cases])
     gap, both = np.abs(losses - theory).max(axis=2).T, np.stack([losses[0].T, theory.T])
     sizes = [(case.network.inputs, case.network.hidden_size, case.network.outputs) for case in cases]
@@ -180,6 +181,40 @@ def decoupling_from(panel: str) -> xr.Dataset:
     )
 
 
+def three_targets() -> xr.Dataset:
+    """Figure 4C: the target matrices of 4D, E and F."""
+    return xr.Dataset(
+        {"target": (("panel", "row", "column"), np.array(list(TARGETS.values())), described("target matrix", "1"))},
+        coords={"panel": list(TARGETS)},
+    )
+
+
+def draw_targets(dataset: xr.Dataset) -> figures.Figure:
+    """The three matrices on one scale."""
+    top, last = float(np.abs(dataset["target"]).max()), dataset["panel"].values[-1]
+    draws = (
+        partial(
+            figures.matrix,
+            dataset["target"].sel(panel=name),
+            limit=top,
+            bar=name == last,
+            title=f"{'' if k else '4C  '}{SHAPES[name]} ({name})",
+        )
+        for k, name in enumerate(dataset["panel"].values)
+    )
+    return figures.sheet(*draws, width=2.3, height=1.8)
+
+
+def target_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+    """Singular values of each."""
+    return {
+        f"{name}, {SHAPES[name]}: singular values": [
+            short(v) for v in np.linalg.svd(dataset["target"].sel(panel=name), compute_uv=False)
+        ]
+        for name in dataset["panel"].values
+    }
+
+
 #: What figure 2 shows over training.
 QUANTITIES = ("loss", "network_function", "input_gram", "output_gram", "tangent_kernel")
 
@@ -187,19 +222,24 @@ QUANTITIES = ("loss", "network_function", "input_gram", "output_gram", "tangent_
 def draw_everything(title: str, dataset: xr.Dataset) -> figures.Figure:
     """Loss, network function, similarities and tangent kernel over training."""
     loss, *others = QUANTITIES
-    first = descent.curves(dataset, loss, names=["descent"], title=title)
-    return figures.sheet(first, *(descent.curves(dataset, name, legend=False) for name in others), width=3.2)
+    first = descent.curves(dataset, loss, title=title)
+    rest = (descent.curves(dataset, name, legend=False) for name in others)
+    return figures.sheet(first, *rest, columns=3, width=2.36, height=2.0)
 
 
 def draw_deviations(dataset: xr.Dataset) -> figures.Figure:
     """Deviation of theory and training against the learning rate."""
-    return figures.sheet(partial(figures.deviations, dataset, title="2C  theory against training"), width=4.8)
+    return figures.sheet(
+        partial(figures.deviations, dataset, title="2C  theory against training"), width=3.5, height=2.6
+    )
 
 
 def draw_five(dataset: xr.Dataset) -> figures.Figure:
     """Learning curves of a few networks."""
     names = [str(name) for name in dataset["network"].values]
-    return figures.sheet(descent.curves(dataset, "loss", names=names, title="2D  five networks of 2C"), width=4.8)
+    return figures.sheet(
+        descent.curves(dataset, "loss", names=names, title="2D  five networks of 2C"), width=3.5, height=2.6
+    )
 
 
 def draw_structure(title: str, shown: slice, dataset: xr.Dataset) -> figures.Figure:
@@ -211,38 +251,46 @@ def draw_structure(title: str, shown: slice, dataset: xr.Dataset) -> figures.Fig
             values = dataset[name].sel(task=task)
             rows = ITEMS if name == "input_similarity" else None
             columns = ITEMS if name in ("input_vectors", "input_similarity") else None
-            heading = f"{title}  {task}: U" if name == names[0] else values.attrs["long_name"]
+            letters = dict(zip(names, ("$U$", "$S$", r"$V^\top$", r"$VSV^\top$", r"$USU^\top$"), strict=True))
+            heading = f"{title}  {task}: $U$" if name == names[0] else letters[name]
             draws.append(partial(figures.matrix, values, rows=rows, columns=columns, title=heading))
-    return figures.sheet(*draws, columns=len(names), width=2.9, height=3.0)
+    return figures.sheet(*draws, columns=3, width=2.36, height=2.1)
 
 
 def draw_gram(panel: str, dataset: xr.Dataset) -> figures.Figure:
-    """Q Q^T before and after training, and the task's own."""
+    """Q Q^T before and after training, and the task's own; blocks on scales of their own where they differ much."""
     one, top = dataset.sel(start=STARTS[panel]), float(np.abs(dataset["task_gram"]).max())
-    shown = (
-        (one["start_gram"], None, f"{panel}  {STARTS[panel]} start: Q Q^T"),
-        (one["end_gram"], None if panel == "3D" else top, "after training"),
-        (one["task_gram"], top, "the task's own"),
+    lazy = panel == "3D"
+    shown: tuple[tuple[Any, dict[str, Any], str], ...] = (
+        (one["start_gram"], {}, rf"{panel}  {STARTS[panel]} start: $QQ^\top$"),
+        (one["end_gram"], {"blocks": True} if lazy else {"limit": top}, "after training"),
+        (one["task_gram"], {"blocks": True} if lazy else {"limit": top}, "the task's own"),
     )
-    draws = (partial(figures.matrix, m, limit=limit, borders=(len(ITEMS),), title=title) for m, limit, title in shown)
-    return figures.sheet(*draws, width=3.2, height=2.8)
+    draws = (partial(figures.matrix, m, **look, borders=(len(ITEMS),), title=title) for m, look, title in shown)
+    return figures.sheet(*draws, width=2.36, height=1.9)
 
 
 def draw_regimes(dataset: xr.Dataset) -> figures.Figure:
     """Learning curves from three starts."""
     names, early = list(STARTS.values()), dataset.sel(time=slice(0, 300))
     first = descent.curves(dataset, "loss", names=names, title="3F  three starts")
-    return figures.sheet(first, descent.curves(early, "loss", legend=False, title="the first 300 steps"))
+    rest = descent.curves(early, "loss", legend=False, title="the first 300 steps")
+    return figures.sheet(first, rest, width=3.5, height=2.3)
 
 
 def draw_decoupling(panel: str, dataset: xr.Dataset) -> figures.Figure:
     """Strengths within and between two modes, a panel for each scale."""
     last = dataset["scale"].values[-1]
     draws = (
-        partial(figures.decoupling, dataset.isel(scale=k), legend=scale == last, title=f"{panel}  {scale} start")
+        partial(
+            figures.decoupling,
+            dataset.isel(scale=k),
+            legend=scale == last,
+            title=f"{'' if k else f'{panel}  '}{scale} start",
+        )
         for k, scale in enumerate(dataset["scale"].values)
     )
-    return figures.sheet(*draws, width=3.8)
+    return figures.sheet(*draws, width=2.36 if len(dataset["scale"]) > 1 else 3.4, height=2.0)
 
 
 def slopes(deviation: xr.DataArray) -> FloatArray:

@@ -154,36 +154,71 @@ def train_revision(settings: Mapping[str, Any], progress: Progress = silent) -> 
     outputs = np.sqrt(len(ITEMS)) * found["network_function"].isel(column=k).drop_attrs()
     found["item_output"] = outputs.assign_attrs(described("output for one item", "target"))
     found["escape_step"] = _escape(found, found["loss_in_training"])
+    found["control_loss"] = _control(revision, learn.starts[1], rate, plan["steps"], plan["every"], rng)
     half = float(found["loss_in_training"].sel(source="theory")[-1]) / 2
     told = flow_step(revision, learn.starts[1], half, rate) if np.isfinite(found["escape_step"]) else np.nan
     found["told_escape_step"] = ((), told + 6000, described("the same, told by the integrated flow", STEPS))
     return found.drop_vars("task")
 
 
+def _control(
+    task: tasks.Task, learned: TwoLayer, rate: float, steps: int, every: int, rng: np.random.Generator
+) -> xr.DataArray:
+    """Loss of the revision learned from random balanced weights with the variance of those that had learned."""
+    weights = np.concatenate([learned.first.ravel(), learned.second.ravel()])
+    scale, hidden = float(np.sqrt(np.mean(weights**2))), learned.hidden_size
+    start = descent.regular_start([task], hidden, rng, scale=1.0, learning_rate=rate)
+    size = np.sqrt(np.mean(np.concatenate([start.first.ravel(), start.second.ravel()]) ** 2))
+    start = TwoLayer(start.first * scale / size, start.second * scale / size)
+    found = descent.training([task], start, learning_rate=rate, steps=steps, every=every)
+    return (
+        found["loss"]
+        .isel(task=0, drop=True)
+        .drop_vars("stage")
+        .rename(time="control_time")
+        .assign_attrs(described("loss from random weights of the same variance", "target^2"))
+    )
+
+
 def paths(stage: int, found: list[xr.Dataset], preset: str, points: int = 25) -> xr.Dataset:
-    """Outputs for all items at times equally far along the way, scaled to a plane."""
-    runs, panels = revised(found, preset), []
+    """Outputs for all items at times equally far along the way, scaled to a plane.
+
+    While the living kingdom is learned, from small and from large weights, both are in one map: they end in one place.
+    """
+    runs, outputs = revised(found, preset), []
     for k in (0, 1):
         functions = runs["network_function"].isel(panel=k, time=runs["stage"].values == stage).values
         way = np.linalg.norm(np.diff(functions[0], axis=0), axis=(1, 2)).cumsum()
         chosen = np.searchsorted(way, np.linspace(0, 0.9999 * way[-1], points))
-        outputs = np.sqrt(len(ITEMS)) * np.swapaxes(functions[:, chosen], 2, 3)
-        plane, stress = scaled_to_plane(outputs.reshape(-1, outputs.shape[-1]), np.random.default_rng(0))
-        over = ("source", "time", "item")
-        variables = {
-            "points": ((*over, "axis"), plane.reshape(*outputs.shape[:3], 2), described("output", "target")),
-            "outputs": ((*over, "feature"), outputs, described("network output", "target")),
-            "stress": ((), stress, described("share of squared distances that the plane misses", "1")),
-        }
-        panels.append(xr.Dataset(variables))
-    return xr.concat(panels, dim="panel").assign_coords(source=list(descent.SOURCES), item=list(ITEMS))
+        outputs.append(np.sqrt(len(ITEMS)) * np.swapaxes(functions[:, chosen], 2, 3))
+    seen = np.array(outputs)  # (panel, source, time, item, feature)
+    together = [seen] if stage == 0 else [seen[:1], seen[1:]]
+    planes, stresses = [], []
+    for part in together:
+        plane, stress = scaled_to_plane(part.reshape(-1, part.shape[-1]), np.random.default_rng(0))
+        planes.append(plane.reshape(*part.shape[:-1], 2))
+        stresses += [stress] * len(part)
+    over = ("panel", "source", "time", "item")
+    return xr.Dataset(
+        {
+            "points": ((*over, "axis"), np.concatenate(planes), described("output", "target")),
+            "outputs": ((*over, "feature"), seen, described("network output", "target")),
+            "stress": ("panel", stresses, described("share of squared distances that the plane misses", "1")),
+        },
+        coords={"source": list(descent.SOURCES), "item": list(ITEMS)},
+    )
 
 
 def draw_features(dataset: xr.Dataset) -> figures.Figure:
     """Features of the items, task by task."""
     named = ((task, dataset["features"].sel(task=task)) for task in dataset["task"].values)
     return figures.sheet(
-        *(partial(figures.matrix, m, columns=ITEMS, title=f"6C  {task}") for task, m in named), width=3.4, height=3.6
+        *(
+            partial(figures.matrix, m, columns=ITEMS, title=f"{'' if k else '6C  '}{task}")
+            for k, (task, m) in enumerate(named)
+        ),
+        width=2.36,
+        height=2.4,
     )
 
 
@@ -192,29 +227,43 @@ def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
 
     def draw(k: int, ax: Any) -> None:
         one, what = dataset.isel(panel=k), f": {ITEMS[k]}" if name == "item_output" else ""
-        descent.curves(one, name, title=f"{panel}  living kingdom, then {dataset['panel'].values[k]}{what}")(ax)
-        escape = float(one["escape_step"])
-        if np.isfinite(escape) and name == "loss_in_training":
-            height = float(one[name].sel(source="descent", time=escape))
-            ring: dict[str, Any] = {"markerfacecolor": "none", "markersize": 11, "markeredgewidth": 1.8}
-            ax.plot(escape, height, "o", color=COLOURS[2], **ring)
+        head = f"living kingdom, then {dataset['panel'].values[k]}{what}"
+        descent.curves(one, name, legend=False, title=head if k else f"{panel}  {head}")(ax)
+        if name == "loss_in_training":
+            switch = float(descent.stage_of(one, 1)["time"][0])
+            control = one["control_loss"].sel(source="descent")
+            look: dict[str, Any] = {"color": COLOURS[3], "linewidth": 1.2, "linestyle": "--"}
+            ax.plot(switch + control["control_time"], control, **look, label="from random weights of the same variance")
+            escape = float(one["escape_step"])
+            if np.isfinite(escape):
+                height = float(one[name].sel(source="descent", time=escape))
+                ring: dict[str, Any] = {"markerfacecolor": "none", "markersize": 8, "markeredgewidth": 1.3}
+                ax.plot(escape, height, "o", color=COLOURS[2], **ring, linestyle="none", label="leaves the saddle")
+        if k == 0:
+            figures.key(ax, loc="upper right", bbox_to_anchor=(1.0, 0.98))
 
-    return figures.sheet(partial(draw, 0), partial(draw, 1), columns=1, width=6.4, height=2.9)
+    return figures.sheet(partial(draw, 0), partial(draw, 1), columns=1, width=5.6, height=2.0)
 
 
 def draw_paths(panel: str, titles: Sequence[str], dataset: xr.Dataset) -> figures.Figure:
     """Paths of the items in a plane, two panels."""
     draws = (
-        partial(figures.item_paths, dataset["points"].isel(panel=k), names=ITEMS, title=f"{panel}  {title}")
+        partial(
+            figures.item_paths,
+            dataset["points"].isel(panel=k),
+            names=ITEMS,
+            legend=k == 0,
+            title=f"{'' if k else f'{panel}  '}{title}",
+        )
         for k, title in enumerate(titles)
     )
-    return figures.sheet(*draws, width=4.6, height=4.2)
+    return figures.sheet(*draws, width=3.5, height=3.2)
 
 
 def draw_reversal(dataset: xr.Dataset) -> figures.Figure:
     """Network function over the reversal, and the time on the saddle against noise."""
     function = descent.curves(dataset, "network_function", title="6A  reversal, two layers")
-    return figures.sheet(function, partial(figures.escapes, dataset, title="time on the saddle"), width=4.8, height=3.4)
+    return figures.sheet(function, partial(figures.escapes, dataset, title="time on the saddle"), width=3.5, height=2.4)
 
 
 def reversal_numbers(dataset: xr.Dataset) -> dict[str, Any]:
@@ -260,6 +309,9 @@ def revision_numbers(dataset: xr.Dataset) -> dict[str, Any]:
                 found[f"{words}: steps to a loss of 0.01, {source}"] = steps
                 if stage:
                     found[f"{words}: final loss, {source}"] = short(np.round(loss[-1], 9))
+        learned = np.flatnonzero(dataset["control_loss"].isel(panel=k).sel(source="descent").values < 0.01)
+        steps = int(dataset["control_time"][learned[0]]) if learned.size else None
+        found[f"{name} from random balanced weights of the same variance: steps to a loss of 0.01"] = steps
         told, switch = float(dataset["told_escape_step"][k]), float(descent.stage_of(dataset, 1)["time"][0])
         if np.isfinite(told):
             escape = int(float(dataset["escape_step"][k]) - switch)
@@ -286,4 +338,6 @@ def path_numbers(dataset: xr.Dataset) -> dict[str, Any]:
         found[f"panel {k + 1}: share of squared distances missed"] = short(dataset["stress"][k])
         for i, source in enumerate(descent.SOURCES):
             found[f"panel {k + 1}: distance of the two fish at the end, {source}"] = short(np.round(apart[k, i], 9))
+    ends = dataset["outputs"].isel(time=-1).sel(source="descent")
+    found["largest distance of the two panels' outputs at the end"] = short(np.abs(ends[0] - ends[1]).max())
     return found

@@ -1,0 +1,188 @@
+"""Modes in a rotated frame, and how they disturb each other: figure 1 of curriculum2025."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from learncast import figures
+from learncast.figures.page import COLOURS, DIRECT, STAGED
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, SAMPLES, network, pools
+from learncast.papers.paper import short
+from learncast.planning.curriculum import follow
+from learncast.practice.stage import Stage
+from learncast.trajectory import STEPS, described
+from learncast.validation import FloatArray
+
+
+def mode_updates(
+    input_modes: FloatArray,
+    output_modes: FloatArray,
+    recurrence: FloatArray,
+    cross_strength: FloatArray,
+    input_strength: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """The flow of input and output modes: what each owes to its own mode, and what to all the others.
+
+    With a_i, c_i the vectors of a mode over hidden units and H_t = diag(b^(T-t)),
+    da_i/dtau = sum_t H_t c_i s_i(t) - sum_j sum_tt' (H_t c_j) (c_j . H_t' a_i) s_i(t, t'), and likewise
+    dc_i/dtau = sum_t H_t a_i s_i(t) - sum_j sum_tt' (H_t a_j) (c_i . H_t' a_j) s_j(t, t'); the terms of j other than i
+    are the cross-mode ones, and vanish where the vectors of different modes are orthogonal for every power of b.
+
+    Implements: curriculum2025 Eq. (33), with a factor of the recurrence for each hidden unit
+    Implements: curriculum2025 Eq. (34), with the other modes' input strengths, which the print drops
+
+    Parameters
+    ----------
+    input_modes, output_modes : (modes, hidden)
+        Columns of W_x and rows of W_y in the frame of the task's singular vectors.
+    recurrence : (hidden,)
+        Eigenvalues of W_h.
+    cross_strength : (modes, steps)
+    input_strength : (modes, steps, steps)
+
+    Returns
+    -------
+    own_input, cross_input, own_output, cross_output : (modes, hidden)
+        Minus the gradient of the loss with respect to the modes is the sum of own and cross.
+    """
+    a, c, steps = input_modes, output_modes, cross_strength.shape[1]
+    powers = recurrence ** np.arange(steps)[::-1, None]  # (steps, hidden): b^(T-t)
+    pull_a, pull_c = (np.einsum("th,ih,it->ih", powers, one, cross_strength) for one in (c, a))
+    # Over pairs of times: what mode j sends where mode i listens.
+    push_a = np.einsum("th,jh,jk,uk,ik,itu->jih", powers, c, c, powers, a, input_strength, optimize=True)
+    push_c = np.einsum("th,jh,ik,uk,jk,jtu->jih", powers, a, c, powers, a, input_strength, optimize=True)
+    own = [pull - np.einsum("iih->ih", push) for pull, push in ((pull_a, push_a), (pull_c, push_c))]
+    cross = [np.einsum("iih->ih", push) - push.sum(axis=0) for push in (push_a, push_c)]
+    return own[0], cross[0], own[1], cross[1]
+
+
+def two_ways() -> xr.Dataset:
+    """Figure 1A: the time of direct training, and of a first task and then the target."""
+    name, choices = SAMPLES["2A"]
+    pool, net = pools()[name], network("linear")
+    assert isinstance(net, LinearRNN)
+    target = Stage(pool.target, accuracy=ACCURACY)
+    rows = []
+    for value, stop in choices:
+        staged = follow([Stage(pool.first(value), accuracy=stop), target], network=net, learning_rate=LEARNING_RATE)
+        rows.append([one.flow_steps for one in staged.outcomes])
+    alone = follow([target], network=net, learning_rate=LEARNING_RATE).flow_steps
+    first, then = np.array(rows).T
+    return xr.Dataset(
+        {
+            "first": ("value", first, described("time to learn the first task", STEPS)),
+            "then": ("value", then, described("time to learn the target after it", STEPS)),
+            "direct": ((), alone, described("time to learn the target alone", STEPS)),
+        },
+        coords={"value": [value for value, _ in choices]},
+        attrs={"vary": pool.vary},
+    )
+
+
+def draw_two_ways(dataset: xr.Dataset) -> figures.Figure:
+    """The times one after another, as bars."""
+
+    def draw(ax: Any) -> None:
+        names = ["target alone", *(f"first $s_{{yx}}$ = {value:g}" for value in dataset["value"].values)]
+        rows = np.arange(len(names))
+        ax.barh(0, float(dataset["direct"]), color=DIRECT, height=0.6, label=r"$\tau_{0\to2}$, or $\tau_{1\to2}$")
+        ax.barh(rows[1:], dataset["first"], color=STAGED, height=0.6, label=r"$\tau_{0\to1}$")
+        ax.barh(rows[1:], dataset["then"], left=dataset["first"], color=DIRECT, height=0.6)
+        ax.axvline(float(dataset["direct"]), color="black", linestyle="--", linewidth=0.8)
+        ax.set_yticks(rows, names)
+        ax.invert_yaxis()
+        figures.key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2)
+        figures.label(ax, x="training time (gradient steps)", y="", title="1A  directly, or by a curriculum")
+
+    return figures.sheet(draw, width=3.5, height=1.9)
+
+
+def two_way_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+    """The times, and what is saved."""
+    found: dict[str, Any] = {"target alone, flow steps": short(dataset["direct"])}
+    for k, value in enumerate(dataset["value"].values):
+        both = [float(dataset[name][k]) for name in ("first", "then")]
+        found[f"first s_yx = {value:g}: both stages, flow steps"] = [short(v) for v in both]
+        found[f"first s_yx = {value:g}: steps saved"] = short(float(dataset["direct"]) - sum(both))
+    return found
+
+
+def architecture() -> xr.Dataset:
+    """Figure 1B: the weights of the network at the start, of which W_x and W_y learn."""
+    net = network("linear")
+    assert isinstance(net, LinearRNN)
+    weights = {"input": net.input_weights, "recurrent": net.recurrent_weights, "output": net.output_weights}
+    return xr.Dataset(
+        {
+            f"{name}_weights": ((f"{name}_row", f"{name}_column"), value, described(f"{name} weights", "1"))
+            for name, value in weights.items()
+        }
+    )
+
+
+def draw_architecture(dataset: xr.Dataset) -> figures.Figure:
+    """Inputs, hidden state and outputs, and which weights learn."""
+    sizes = [dataset.sizes[name] for name in ("input_column", "recurrent_row", "output_row")]
+    return figures.sheet(partial(figures.network_scheme, sizes=sizes, title="1B  the network"), width=3.5, height=1.9)
+
+
+def architecture_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+    """Sizes, and how much of the weights is in use at the start."""
+    used = {name: int((np.abs(dataset[f"{name}_weights"]) > 0).sum()) for name in ("input", "recurrent", "output")}
+    return {f"{name} weights that are not 0": count for name, count in used.items()}
+
+
+def rotated_frame(hidden: int = 6) -> xr.Dataset:
+    """Figure 1C: covariances of a task of three channels before and after they are rotated to its modes.
+
+    Beside them the share of the flow that comes from other modes (eqs. 33 and 34): none from vectors of different modes
+    that are orthogonal, much from random ones.
+    """
+    rng, steps, b = np.random.default_rng(11), 10, 0.9
+    U, V = (np.linalg.qr(rng.standard_normal((3, 3)))[0] for _ in range(2))
+    s = np.array([1.5, 1.0, 0.5])
+    cross = U @ np.diag(s) @ V.T
+    strengths = np.repeat(s[:, None], steps, axis=1), np.repeat(np.eye(steps)[None], 3, axis=0)
+    orthogonal = 0.3 * np.linalg.qr(rng.standard_normal((hidden, 3)))[0].T
+    starts = {"orthogonal": (orthogonal, orthogonal), "random": tuple(0.3 * rng.standard_normal((2, 3, hidden)))}
+    shares = []
+    for a, c in starts.values():
+        own_a, cross_a, own_c, cross_c = mode_updates(a, c, np.full(hidden, b), *strengths)
+        shares.append(np.linalg.norm([cross_a, cross_c]) / np.linalg.norm([own_a + cross_a, own_c + cross_c]))
+    square = ("row", "column")
+    return xr.Dataset(
+        {
+            "given": (square, cross, described("Cov(y, x)", "target input")),
+            "rotated": (square, U.T @ cross @ V, described("rotated", "target input")),
+            "cross_share": ("start", shares, described("share of the flow from other modes", "1")),
+        },
+        coords={"start": list(starts)},
+    )
+
+
+def draw_rotated_frame(dataset: xr.Dataset) -> figures.Figure:
+    """Both matrices, and the shares."""
+
+    def shares(ax: Any) -> None:
+        ax.bar(dataset["start"].values, dataset["cross_share"], color=[COLOURS[0], COLOURS[1]], width=0.55)
+        figures.label(ax, x="start of the modes' vectors", y="share of the flow\nfrom other modes", title="eqs. 33–34")
+
+    top = float(np.abs(dataset["given"]).max())
+    look: dict[str, Any] = {"limit": top, "bar": False}
+    given = partial(figures.matrix, dataset["given"], **look, title=r"1C  $\Sigma_{yx}$ as given")
+    turned = partial(figures.matrix, dataset["rotated"], limit=top, title=r"$U^\top\Sigma_{yx}V$")
+    return figures.sheet(given, turned, shares, width=2.3, height=1.9)
+
+
+def rotated_numbers(dataset: xr.Dataset) -> dict[str, Any]:
+    """What rotation leaves off the diagonal, and what other modes contribute."""
+    off = dataset["rotated"].values - np.diag(np.diag(dataset["rotated"].values))
+    found: dict[str, Any] = {"largest entry off the diagonal after rotation": short(np.round(np.abs(off).max(), 12))}
+    for start, share in zip(dataset["start"].values, dataset["cross_share"].values, strict=True):
+        found[f"{start} vectors: share of the flow from other modes"] = short(np.round(share, 12))
+    return found
