@@ -396,7 +396,8 @@ def reproduce(
         found = reproduction.outlook(workers=workers)
         print(f"learncast: {_runs_left(found, workers)}", file=sys.stderr, flush=True)
     with watching() as watcher:
-        made = reproduction.train(executor=way.executor(), watcher=watcher, fail_fast=way.fail_fast, batch=way.batch)
+        options: dict[str, Any] = {"fail_fast": way.fail_fast, "batch": way.batch, "seconds": way.seconds}
+        made = reproduction.train(executor=way.executor(), watcher=watcher, **options)
     if made is not None:
         stopped = f"stopped after {made.done} of {made.total} runs; the same command goes on"
         exit_unless_done(made, reproduction.stores[0], "runs", stopped=stopped)

@@ -49,7 +49,7 @@ def test_figure_is_drawn_and_its_numbers_are_numbers(name):
     assert drawn.axes
     assert all(ax.has_data() for ax in drawn.axes)
     titles = [ax.get_title(loc="left") for ax in drawn.axes]
-    assert titles[0].startswith(name)
+    assert titles[0].startswith(rf"$\mathbf{{{name}}}$")
     assert json.loads(json.dumps(figure.numbers(dataset)))
     assert not np.isnan([v for v in figure.numbers(dataset).values() if isinstance(v, float)]).any()
     for variable in dataset.data_vars.values():

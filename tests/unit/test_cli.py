@@ -640,18 +640,20 @@ def test_reproducing_a_figure_writes_picture_data_and_numbers(tmp_path):
     out = tmp_path / "figures"
     result = run("reproduce", "curriculum", "--figure", "3a", "--out", out)
     assert result.exit_code == 0
-    assert everything(out) == ["figure_3A.nc", "figure_3A.png", "numbers.json"]
+    files = [f"figure_3A.{suffix}" for suffix in ("csv", "nc", "pdf", "png", "svg")]
+    assert everything(out) == [*files, "numbers.json"]
     assert "sum at correlation 0.5: 2.6667" in result.stdout
     found = answer("reproduce", "curriculum", "--figure", "3A", "--out", out)
+    assert [found.pop(f"{part}cpu_seconds") >= 0 for part in ("", "drawing_")] == [True, True]
     assert found == json.loads((out / "numbers.json").read_text())
-    assert found["figures"]["3A"]["files"] == ["figure_3A.png", "figure_3A.nc"]
+    assert sorted(found["figures"]["3A"]["files"]) == files
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("curriculm",), "did you mean 'curriculum'?"),
-        (("curriculum", "--figure", "9Z"), "the paper curriculum must have the figure, but got '9Z': it has 2A, 2B"),
+        (("curriculum", "--figure", "9Z"), "the paper curriculum must have the figure, but got '9Z': it has 1A, 1B"),
     ],
 )
 def test_unknown_papers_and_figures_are_refused(tmp_path, arguments, words):

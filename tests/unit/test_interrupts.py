@@ -41,7 +41,7 @@ def test_an_interrupted_command_says_so_in_one_line(words, monkeypatch):
 
     for place in (
         "learncast.study.study_file.Given.read",
-        "learncast.papers.reproduce",
+        "learncast.sweep.reproduction.Reproduction.of",
         "learncast.web.app.explored",
         "learncast.sweep.studies.sweep_of",
         "learncast.sweep.sweeping.stored_sweep",

@@ -68,7 +68,8 @@ def matrix(
             part = (slice(edges[i], edges[i + 1]), slice(edges[j], edges[j + 1]))
             own = float(np.abs(shown[part]).max()) or 1.0
             shown[part] /= own
-            ax.text(edges[j] - 0.3, edges[i] - 0.2, f"±{own:.2g}", fontsize=5.5, va="top", color="black", zorder=5)
+            box: dict[str, Any] = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.6}
+            ax.text(edges[j] - 0.2, edges[i + 1] - 0.8, f"±{own:.2g}", fontsize=5.5, va="bottom", bbox=box, zorder=5)
     image = ax.imshow(shown, cmap=DIVERGING, vmin=-(top or 1.0), vmax=top or 1.0, interpolation="nearest")
     for place in borders:
         ax.axhline(place - 0.5, color="black", linewidth=0.7)
@@ -76,7 +77,7 @@ def matrix(
     _frame(ax, rows, columns)
     if bar:
         clipped = float(np.abs(shown).max()) > 1.000001 * (top or 1.0)
-        words = "share of the block's largest" if blocks else ""
+        words = "share of ±" if blocks else ""
         colour_bar(ax, image, words, shrink=0.8, extend="both" if clipped else "neither")
     return label(ax, x="", y="", title=title)
 

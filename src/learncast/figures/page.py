@@ -73,17 +73,22 @@ def sheet(*draws: Callable[[Axes], Any], columns: int = 0, width: float = 3.4, h
         for draw, ax in zip(draws, axes, strict=False):
             draw(ax)
         for ax in axes[len(draws) :]:
-            ax.set_axis_off()
+            ax.remove()
     return figure
 
 
-def composite(draws: Sequence[tuple[Callable[[Any], Figure], Any]]) -> Figure:
-    """One page of print with several pictures, side by side where they fit, each as wide as it wants to be.
+def composite(draws: Sequence[tuple[Callable[[Any], Figure], Any]]) -> list[Figure]:
+    """Pages of print with several pictures, side by side where they fit, each about as large as it wants to be.
 
     Parameters
     ----------
     draws : sequence of (draw, data)
         What draws a picture from data with `page` or `sheet`.
+
+    Returns
+    -------
+    list of Figure
+        One page, or more where the pictures do not fit on one.
     """
     sizes = [draw(data).natural for draw, data in draws]  # type: ignore[attr-defined]
     rows: list[list[int]] = [[]]
@@ -92,10 +97,21 @@ def composite(draws: Sequence[tuple[Callable[[Any], Figure], Any]]) -> Figure:
             rows.append([])
         rows[-1].append(k)
     heights = [max(sizes[k][1] * min(1.0, PAGE / sum(sizes[j][0] for j in row)) for k in row) for row in rows]
-    scale = min(1.0, LONG / sum(heights))
-    figure = Figure(figsize=(PAGE, scale * sum(heights)), layout="constrained")
-    bands: Any = np.ravel(np.array(figure.subfigures(len(rows), 1, squeeze=False, height_ratios=heights)))
-    for row, band in zip(rows, bands, strict=True):
+    # As few pages as hold everything at no less than four fifths of its size, about equally full.
+    number = -(-sum(heights) // (1.25 * LONG))
+    pages: list[list[int]] = [[]]
+    for row in range(len(rows)):
+        if pages[-1] and sum(heights[k] for k in pages[-1]) + 0.5 * heights[row] > sum(heights) / number:
+            pages.append([])
+        pages[-1].append(row)
+    return [_one_page([(rows[k], heights[k]) for k in page], sizes, draws) for page in pages]
+
+
+def _one_page(rows: Sequence[tuple[list[int], float]], sizes: Sequence[tuple[float, float]], draws: Any) -> Figure:
+    whole = sum(height for _, height in rows)
+    figure = Figure(figsize=(PAGE, min(1.0, LONG / whole) * whole), layout="constrained")
+    bands = figure.subfigures(len(rows), 1, squeeze=False, height_ratios=[height for _, height in rows])
+    for (row, _), band in zip(rows, np.ravel(np.array(bands)), strict=True):
         wide = [sizes[k][0] for k in row]
         # A row that is not full keeps its pictures' own size.
         rest = [PAGE - sum(wide)] if PAGE - sum(wide) > 0.4 else []
@@ -109,12 +125,10 @@ def composite(draws: Sequence[tuple[Callable[[Any], Figure], Any]]) -> Figure:
     return figure
 
 
-def stamped(figure: Any, words: str) -> Any:
-    """Write across the lower right corner what a picture must not be taken for."""
+def stamped(figure: Figure, words: str) -> Figure:
+    """Write into the lower right corner what a picture must not be taken for."""
     look: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 6, "color": "#B00000", "alpha": 0.8}
-    if not isinstance(figure, Figure):  # a part of a page: the sheet's edge is further away
-        look["va"] = "top"
-    figure.text(0.998, 0.002 if isinstance(figure, Figure) else 0.999, words, **look)
+    figure.text(0.998, 0.002, words, **look)
     return figure
 
 

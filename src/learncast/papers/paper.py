@@ -149,13 +149,19 @@ class Paper:
         formats: Sequence[str] = FORMATS,
     ) -> list[str]:
         """Write one page with all panels of a printed figure; the names of its files."""
-        from learncast.figures.page import composite
+        from learncast.figures.page import composite, stamped, style
 
-        draws = [(self._drawn(figure, preset), dataset) for figure, dataset in panels]
-        drawn = pictures(lambda _: composite(draws), None, formats)
-        for suffix, content in drawn.items():
-            write_file(folder / f"figure_{number}.{suffix}", content)
-        return [f"figure_{number}.{suffix}" for suffix in drawn]
+        draws = [(figure.draw, dataset) for figure, dataset in panels]
+        least = any(figure.trained for figure, _ in panels) and preset == self.presets[0]
+        with style():
+            sheets = [stamped(page, f"preset {preset}") if least else page for page in composite(draws)]
+        names = []
+        for k, page in enumerate(sheets):
+            stem = f"figure_{number}" if len(sheets) == 1 else f"figure_{number}_page{k + 1}"
+            for suffix, content in pictures(lambda drawn: drawn, page, formats).items():
+                write_file(folder / f"{stem}.{suffix}", content)
+                names.append(f"{stem}.{suffix}")
+        return names
 
     def _drawn(self, figure: PaperFigure, preset: str) -> Callable[[xr.Dataset], Figure]:
         """What draws a figure, with a stamp where the smallest preset has changed what is seen."""

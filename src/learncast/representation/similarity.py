@@ -351,12 +351,14 @@ def _require_room(numbers: int, what: str, *, remedy: str = "use fewer samples o
     check_room(numbers, what, f"{numbers} numbers", remedy, limit=MEMORY_LIMIT)
 
 
-def scaled_to_plane(points: FloatArray, rng: np.random.Generator, *, iterations: int = 200) -> tuple[FloatArray, float]:
+def scaled_to_plane(
+    points: FloatArray, rng: np.random.Generator, *, iterations: int = 200, nearness: float = 1.0
+) -> tuple[FloatArray, float]:
     """Multidimensional scaling to the plane, and the share of squared distances that it misses.
 
-    Majorisation of Sammon's stress, sum (d_ij - |z_i - z_j|)^2 / d_ij, from classical scaling. The weights keep near
-    points near, so that no path is torn. Classical scaling alone keeps two of all axes, and the leaves of a tree are on
-    neither.
+    Majorisation of Sammon's stress, sum (d_ij - |z_i - z_j|)^2 / d_ij^nearness, from classical scaling. The weights
+    keep near points near, so that no path is torn. Classical scaling alone keeps two of all axes, and the leaves of a
+    tree are on neither.
 
     Parameters
     ----------
@@ -364,6 +366,8 @@ def scaled_to_plane(points: FloatArray, rng: np.random.Generator, *, iterations:
     rng : numpy Generator
         For the start of the iteration.
     iterations : int
+    nearness : float
+        How much more near points count than far ones; Sammon's is 1. Many long paths in one map need more.
     """
     z = real_array("points", points, ndim=2)
     centred = z - z.mean(axis=0)
@@ -371,7 +375,7 @@ def scaled_to_plane(points: FloatArray, rng: np.random.Generator, *, iterations:
     axes = np.linalg.svd(centred, full_matrices=False)[2][:2].T + 0.01 * rng.standard_normal((z.shape[1], 2))
     plane, distance, mean = centred @ axes, cdist(centred, centred), np.full((len(z), len(z)), 1 / len(z))
     # Points that coincide would weigh infinitely much.
-    weight = 1 / np.maximum(distance, 0.05 * distance.mean())
+    weight = 1 / np.maximum(distance, 0.05 * distance.mean()) ** nearness
     np.fill_diagonal(weight, 0.0)
     inverse = np.linalg.inv(np.diag(weight.sum(axis=1)) - weight + mean) - mean
     for _ in range(iterations):

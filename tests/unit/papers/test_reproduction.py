@@ -323,19 +323,24 @@ def test_what_a_store_cannot_do_is_refused(arguments, words, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("summary", "code", "words"),
-    [
-        (Summary(2, 1, 0, interrupted=True), 130, "stopped after 1 of 2 runs; the same command goes on"),
-        (Summary(2, 1, 1), 1, "1 runs failed; see `learncast sweep status"),
-    ],
-)
-def test_nothing_is_drawn_before_all_runs_are_done(summary, code, words, tmp_path, monkeypatch):
-    monkeypatch.setattr(Reproduction, "train", lambda self, **options: summary)  # what a driver would say
+def test_nothing_is_drawn_before_all_runs_are_done(tmp_path, monkeypatch):
+    stopped = Summary(2, 1, 0, interrupted=True)
+    monkeypatch.setattr(Reproduction, "train", lambda self, **options: stopped)  # what a driver would say
     result = run("learnability", "--figure", "3", "--store", tmp_path / "store", "--out", tmp_path / "out")
-    assert result.exit_code == code
-    assert words in result.stderr
-    assert not (tmp_path / "out").exists()
+    assert (result.exit_code, (tmp_path / "out").exists()) == (130, False)
+    assert "stopped after 1 of 2 runs; the same command goes on" in result.stderr
+
+
+def test_nothing_is_drawn_where_a_run_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr("learncast.sweep.reproduction.computed_run", refusing)
+    line = ("learnability", "--figure", "3", "--store", tmp_path / "store", "--in-process", "--out", tmp_path / "out")
+    result = run(*line)
+    assert (result.exit_code, (tmp_path / "out").exists()) == (1, False)
+    assert "2 runs failed; see `learncast sweep status" in result.stderr
+
+
+def refusing(spec):
+    raise ValueError("no")
 
 
 def test_the_command_draws_from_a_store(kept, plain, tmp_path):

@@ -254,7 +254,7 @@ def draw_structure(title: str, shown: slice, dataset: xr.Dataset) -> figures.Fig
             letters = dict(zip(names, ("$U$", "$S$", r"$V^\top$", r"$VSV^\top$", r"$USU^\top$"), strict=True))
             heading = f"{title}  {task}: $U$" if name == names[0] else letters[name]
             draws.append(partial(figures.matrix, values, rows=rows, columns=columns, title=heading))
-    return figures.sheet(*draws, columns=3, width=2.36, height=2.1)
+    return figures.sheet(*draws, columns=len(names), width=1.42, height=1.75)
 
 
 def draw_gram(panel: str, dataset: xr.Dataset) -> figures.Figure:

@@ -195,7 +195,8 @@ def paths(stage: int, found: list[xr.Dataset], preset: str, points: int = 25) ->
     together = [seen] if stage == 0 else [seen[:1], seen[1:]]
     planes, stresses = [], []
     for part in together:
-        plane, stress = scaled_to_plane(part.reshape(-1, part.shape[-1]), np.random.default_rng(0))
+        flat, near = part.reshape(-1, part.shape[-1]), 3.0 if len(part) > 1 else 1.0
+        plane, stress = scaled_to_plane(flat, np.random.default_rng(0), nearness=near)
         planes.append(plane.reshape(*part.shape[:-1], 2))
         stresses += [stress] * len(part)
     over = ("panel", "source", "time", "item")
@@ -227,7 +228,7 @@ def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
 
     def draw(k: int, ax: Any) -> None:
         one, what = dataset.isel(panel=k), f": {ITEMS[k]}" if name == "item_output" else ""
-        head = f"living kingdom, then {dataset['panel'].values[k]}{what}"
+        head = f"then {dataset['panel'].values[k]}{what}"
         descent.curves(one, name, legend=False, title=head if k else f"{panel}  {head}")(ax)
         if name == "loss_in_training":
             switch = float(descent.stage_of(one, 1)["time"][0])
@@ -242,7 +243,7 @@ def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
         if k == 0:
             figures.key(ax, loc="upper right", bbox_to_anchor=(1.0, 0.98))
 
-    return figures.sheet(partial(draw, 0), partial(draw, 1), columns=1, width=5.6, height=2.0)
+    return figures.sheet(partial(draw, 0), partial(draw, 1), width=3.55, height=2.2)
 
 
 def draw_paths(panel: str, titles: Sequence[str], dataset: xr.Dataset) -> figures.Figure:
