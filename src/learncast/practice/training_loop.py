@@ -445,7 +445,9 @@ class CurriculumCallback:
 
     Parameters
     ----------
-    loop : TrainingLoop
+    loop : TrainingLoop, or learncast.simulate.GoalLoop
+        A goal loop is trained on itself, ``trainer.fit(module, loop)``, and judges its own model; the state of the
+        trainer's optimisers is cleared at every switch, unless it is told to keep it.
 
     Examples
     --------
@@ -457,7 +459,7 @@ class CurriculumCallback:
         print(loop.report())
     """
 
-    def __new__(cls, loop: TrainingLoop) -> CurriculumCallback:
+    def __new__(cls, loop: Any) -> CurriculumCallback:
         # The trainer wants one of Lightning's own callbacks, and Lightning is loaded only now.
         made = cls
         if cls is CurriculumCallback:
@@ -465,7 +467,7 @@ class CurriculumCallback:
         callback: CurriculumCallback = object.__new__(made)
         return callback
 
-    def __init__(self, loop: TrainingLoop) -> None:
+    def __init__(self, loop: Any) -> None:
         super().__init__()
         self.loop = loop
 
@@ -479,6 +481,8 @@ class CurriculumCallback:
                 why="the plan counts steps",
                 remedy="leave it out, and give the loaders larger batches",
             )
+        if getattr(self.loop, "optimizers", None) == []:
+            self.loop.optimizers = list(trainer.optimizers)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, *rest: Any

@@ -4,6 +4,7 @@ from typing import NoReturn
 
 from learncast.simulate.cells import LinearRecurrentUnit, MinimalGRU, RateRNN, SteppedCell
 from learncast.simulate.ensembles import EnsembleRun, train_ensemble
+from learncast.simulate.goal_loop import GoalLoop
 from learncast.simulate.goals import DecisionAccuracy, Goal, LossBelow, Measured
 from learncast.simulate.losses import CrossEntropy, HalfSquaredError, Loss, MeanSquaredError, OwnLoss
 from learncast.simulate.modules import TimeFirst, as_module, gated_module
@@ -19,6 +20,7 @@ __all__ = [
     "DecisionAccuracy",
     "EnsembleRun",
     "Goal",
+    "GoalLoop",
     "HalfSquaredError",
     "Learned",
     "LinearRecurrentUnit",

@@ -52,3 +52,41 @@ def test_lightning_is_led_through_the_plan_and_stopped():
     assert second.steps > 0
     # One batch is fetched ahead at the end of each stage; batches of 256 are noisy by a few per cent.
     assert first.steps == pytest.approx(first.expected_steps + 2, rel=0.15)
+
+
+def choice(trials, rng):
+    """Which of two inputs was larger at the first step."""
+    x = rng.standard_normal((trials, 4, 2))
+    return x, (x[:, 0, 1] > x[:, 0, 0]).astype(int)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_is_led_through_goals_and_its_optimiser_reset():
+    goal = simulate.DecisionAccuracy(0.9)
+    made = []
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = simulate.gated_module("gru", inputs=2, hidden_size=12, outputs=2)
+
+        def forward(self, x):
+            return self.net(x)
+
+        def training_step(self, batch, index):
+            return torch.nn.functional.cross_entropy(self(batch.inputs), batch.targets)
+
+        def configure_optimizers(self):
+            made.append(torch.optim.Adam(self.parameters(), lr=0.01))
+            return made[-1]
+
+    module, said = Module(), []
+    loop = simulate.GoalLoop([(choice, 20), (choice, goal)], module, batch=32, most_steps=1500, log=said.append)
+    quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary"), False)
+    trainer = pl.Trainer(max_epochs=-1, callbacks=[practice.CurriculumCallback(loop)], accelerator="cpu", **quiet)
+    trainer.fit(module, loop)
+    assert loop.status is lc.Status.ok
+    assert loop.stage == 2
+    assert len(said) == 4
+    steps = made[0].state[next(module.parameters())]["step"]
+    assert int(steps) == pytest.approx(loop.steps[1], abs=2)  # fresh since the switch, one batch fetched ahead

@@ -237,6 +237,47 @@ def test_a_schedule_is_that_of_torch():
         torch.testing.assert_close(run.module.state_dict()[name], w, rtol=1e-12, atol=1e-14)
 
 
+def loop_of(model, optimizer, **options):
+    stages = [(delayed_choice, 30), (delayed_choice, DecisionAccuracy(0.85, ignore=0))]
+    return simulate.GoalLoop(stages, model, optimizer=optimizer, batch=32, loss="cross_entropy", **options)
+
+
+def led(loop, model, optimizer, most=10_000):
+    for taken, (x, y, _) in enumerate(loop, 1):
+        optimizer.zero_grad()
+        loss = CrossEntropy()(model(x), y)
+        loss.backward()
+        optimizer.step()
+        loop.update(loss)
+        if taken == most:
+            return
+
+
+def test_a_loop_of_ones_own_takes_the_steps_of_training():
+    """The same batches, resets and looks as `train` has, and the same when it is left and taken up again."""
+    models = [gated_module("gru", inputs=2, hidden_size=12, outputs=3, every_step=True, seed=0).double() for _ in "ab"]
+    optimizers = [torch.optim.Adam(model.parameters(), 0.02) for model in models]
+    said = []
+    loop = loop_of(models[0], optimizers[0], log=said.append)
+    led(loop, models[0], optimizers[0])
+    assert loop.done
+    assert loop.status is lc.Status.ok
+    assert len(said) == 4
+    settings = Training(0.02, batch=32, optimizer="adam", loss="cross_entropy", evaluation=500, record=())
+    stages = [(delayed_choice, 30), (delayed_choice, DecisionAccuracy(0.85, ignore=0))]
+    run = train(stages, gated_module("gru", inputs=2, hidden_size=12, outputs=3, every_step=True, seed=0), settings)
+    assert tuple(loop.steps) == run.stage_steps
+    for name, w in run.module.state_dict().items():
+        torch.testing.assert_close(models[0].state_dict()[name], w, rtol=1e-9, atol=1e-12)
+    first = loop_of(models[1], optimizers[1])
+    led(first, models[1], optimizers[1], most=40)
+    again = loop_of(models[1], optimizers[1])
+    again.load_state_dict(first.state_dict())
+    led(again, models[1], optimizers[1])
+    assert again.steps == loop.steps
+    assert "ok" in again.report()
+
+
 # --- trials -----------------------------------------------------------------------------------------------------------
 
 
