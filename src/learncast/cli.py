@@ -37,7 +37,6 @@ app = typer.Typer(
     name="learncast",
     help="Forecast how a network will learn, before you train it.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -109,7 +108,7 @@ def _asked(path: Path, delivery: Delivery) -> Callable[[], Study]:
     return built
 
 
-@command(app)
+@command(app, example="forecast examples/two_integration_tasks.toml --times 0:400:5")
 @partial(taking, Delivery)
 def forecast(
     study: StudyFile,
@@ -129,7 +128,7 @@ def forecast(
     delivery.deliver("forecasting", lambda _: answer(asked(), task=task, times=steps, by=by))
 
 
-@command(app)
+@command(app, example="plan examples/two_integration_tasks.toml --out demo")
 @partial(taking, Delivery)
 def plan(
     study: StudyFile,
@@ -147,7 +146,7 @@ def plan(
     delivery.deliver("weighing candidates", lambda done: planned(asked(), remember=remember, by=by, progress=done))
 
 
-@command(app)
+@command(app, example="phase examples/two_integration_tasks.toml --vary target_strength --values 0.5:2:61")
 @partial(taking, Delivery)
 def advise(
     study: Annotated[
@@ -205,9 +204,16 @@ def advise(
 @partial(taking, Delivery)
 def phase(
     study: StudyFile,
-    vary: Annotated[str, typer.Option(help="Keyword of the target's family, e.g. target_strength.")],
-    values: Annotated[str, typer.Option(help="What it takes: 0.5,0.75 or 0.1:2.0:200 (first:last:count).")],
-    accuracies: Annotated[str, typer.Option(help="Stops of the first task: 0.1,0.3 or 0.01:0.99:99.")],
+    vary: Annotated[
+        str | None, typer.Option(help="Keyword of the target's family; target_strength or timescale by default.")
+    ] = None,
+    values: Annotated[
+        str | None,
+        typer.Option(help="What it takes: 0.5,0.75 or 0.1:2.0:200 (first:last:count); around its own by default."),
+    ] = None,
+    accuracies: Annotated[str, typer.Option(help="Stops of the first task: 0.1,0.3 or 0.01:0.99:99.")] = (
+        "0.02:0.98:49"
+    ),
     by: By = "auto",
     *,
     delivery: Delivery,
@@ -216,11 +222,16 @@ def phase(
     asked = _asked(study, delivery)
     from learncast.answers.phase import portrayed
 
-    grid = {"values": _numbers("--values", values), "accuracies": _numbers("--accuracies", accuracies)}
-    delivery.deliver("timing curricula", lambda done: portrayed(asked(), vary=vary, by=by, **grid, progress=done))
+    taken = None if values is None else _numbers("--values", values)
+    stops = _numbers("--accuracies", accuracies)
+
+    def answered(progress: Progress) -> Answer:
+        return portrayed(asked(), vary=vary, values=taken, accuracies=stops, by=by, progress=progress)
+
+    delivery.deliver("timing curricula", answered)
 
 
-@command(app)
+@command(app, example="forget examples/revised_hierarchy.toml")
 @partial(taking, Delivery)
 def forget(study: StudyFile, by: By = "auto", *, delivery: Delivery) -> None:
     """What will be forgotten when I train on the next task?"""
@@ -230,7 +241,7 @@ def forget(study: StudyFile, by: By = "auto", *, delivery: Delivery) -> None:
     delivery.deliver("forgetting", lambda _: forgotten(asked(), by=by))
 
 
-@command(app)
+@command(app, example="check examples/two_integration_tasks.toml --seeds 3")
 @partial(taking, Delivery)
 def check(
     study: StudyFile,
@@ -259,7 +270,7 @@ def check(
     delivery.deliver("training", answered)
 
 
-@command(app)
+@command(app, example="window examples/multi_lag_window.toml")
 @partial(taking, Delivery)
 def window(
     study: Annotated[
@@ -351,7 +362,7 @@ def _whole_numbers(option: str, text: str) -> Any:
     return np.unique(found).astype(np.int64)
 
 
-@command(app)
+@command(app, example="reproduce curriculum --figure 2A")
 @partial(taking, Way)
 def reproduce(
     paper: Annotated[str, typer.Argument(help="Which paper: curriculum, linear-rnn, prior-knowledge or learnability.")],
@@ -446,7 +457,7 @@ def _print_runs(found: dict[str, Any], workers: int, as_json: bool) -> None:
     print(_runs_left(found, workers) if found["missing"] else f"all {found['runs']} runs are there")
 
 
-@command(app)
+@command(app, example="explore")
 def explore(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any that is free.")] = 8765,
     host: Annotated[
@@ -482,7 +493,57 @@ def explore(
     explored(host, port, window, browse=not no_browser)
 
 
-@command(app)
+@command(app, example="new recordings mine.toml")
+def new(
+    kind: Annotated[str, typer.Argument(help="plan, forget, window, sweep or recordings.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it; nothing is overwritten.")],
+) -> None:
+    """A commented study to begin with, which runs as it is."""
+    from learncast.study.beginning import begin
+
+    for path in begin(kind, file):
+        print(path)
+    asked = {"sweep": "sweep run", "recordings": "plan"}.get(kind, kind)
+    print(f"Ask it: learncast {asked} {file}")
+
+
+@command(app, example="schema --keys")
+def schema(
+    kind: Annotated[str, typer.Argument(help="study, or window for the studies of `learncast window`.")] = "study",
+    keys: Annotated[bool, typer.Option("--keys", help="List the keys in words instead.")] = False,
+) -> None:
+    """Every key of a study file: its JSON schema, for editors, or a list."""
+    import json
+
+    from learncast.study import schema as described
+
+    if not keys:
+        print(json.dumps(described.schema(kind), indent=2))
+        return
+    table = None
+    for key in described.keys(kind):
+        if key.table != table:
+            table = key.table
+            print(f"{table}" if table is key.table and not table else f"\n{table}")
+        default = "must be given" if key.required else f"default {key.default}" if key.default else "may be left out"
+        print(f"  {key.name}: {key.type}; {default}. {key.meaning}")
+
+
+@command(app, example="explain examples/two_integration_tasks.toml")
+def explain(study: StudyFile, by: By = "auto", as_json: AsJson = False) -> None:
+    """What does this study say, which way will it be answered, why, and what will that cost?"""
+    import json
+
+    asked = _asked(study, Delivery())
+    from learncast.answers.answer import plain
+    from learncast.answers.explain import explained, in_words
+
+    own = asked()
+    found = explained(own, by=by)
+    print(json.dumps(plain(found), indent=2) if as_json else in_words(own, found))
+
+
+@command(app, example="version")
 def version() -> None:
     """Print the version."""
     from learncast import __version__

@@ -126,9 +126,11 @@ def plain_errors() -> Iterator[None]:
         raise typer.Exit(2) from error
 
 
-def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command of a function; bad input to it is one sentence, never a traceback."""
-    return lambda run: app.command(name)(plain_errors()(run))
+def command(
+    app: typer.Typer, name: str | None = None, *, example: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a function, whose help ends with an example; bad input is one sentence, never a traceback."""
+    return lambda run: app.command(name, epilog=f"Example: learncast {example}")(plain_errors()(run))
 
 
 def taking(options: type[Any], told: Callable[..., Any]) -> Callable[..., None]:
@@ -146,7 +148,7 @@ def taking(options: type[Any], told: Callable[..., Any]) -> Callable[..., None]:
     return called
 
 
-@command(sweep_app, "run")
+@command(sweep_app, "run", example="sweep run study.toml --workers 4")
 @partial(taking, Way)
 def begin(
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="Study file with a sweep table.", show_default=False)],
@@ -166,7 +168,7 @@ def begin(
         way.drive(sweep, store or study.with_suffix(".sweep"))
 
 
-@command(sweep_app)
+@command(sweep_app, example="sweep resume study.sweep --retry")
 @partial(taking, Way)
 def resume(
     store: StoreFolder,
@@ -184,7 +186,7 @@ def resume(
     way.drive(sweep, store)
 
 
-@command(sweep_app)
+@command(sweep_app, example="sweep status study.sweep")
 def status(
     store: StoreFolder,
     errors: Annotated[int, typer.Option(help="Tracebacks of failed tasks to print.")] = 1,
@@ -230,7 +232,7 @@ def _failed_cells(store: Path) -> str:
     return "\n".join(["Failed:", *lines, *more, retry])
 
 
-@command(sweep_app)
+@command(sweep_app, example="sweep rebuild study.sweep")
 def rebuild(store: StoreFolder) -> None:
     """Make a damaged or lost ledger anew, from the study and the result files."""
     from learncast.sweep import rebuild as make
@@ -239,7 +241,7 @@ def rebuild(store: StoreFolder) -> None:
     print(f"{store}: {found.done:,} of {found.total:,} results entered; `learncast sweep resume {store}` goes on.")
 
 
-@command(sweep_app)
+@command(sweep_app, example="sweep verify study.sweep")
 def verify(store: StoreFolder, as_json: AsJson = False) -> None:
     """Are all result files what was written? Damaged ones are set apart; exit 1 when there are any."""
     from learncast.sweep import verify as check
@@ -255,7 +257,7 @@ def verify(store: StoreFolder, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-@command(sweep_app)
+@command(sweep_app, example="sweep gather study.sweep --out all.nc")
 def gather(
     stores: Annotated[
         list[Path],
@@ -275,7 +277,7 @@ def gather(
     print(found)
 
 
-@command(sweep_app)
+@command(sweep_app, example="sweep prune study.sweep --dry-run")
 def prune(
     store: StoreFolder,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and keep it.")] = False,

@@ -22,6 +22,9 @@ QUESTIONS = {
     "window": [str(EXAMPLES / "multi_lag_window.toml")],
     "reproduce": ["curriculum"],
     "explore": ["--no-browser"],
+    "new": ["plan", "new.toml"],
+    "schema": [],
+    "explain": [STUDY],
     "version": [],
 }
 SWEEPS = {name: [STUDY] for name in ("run", "resume", "status", "rebuild", "verify", "gather", "prune")}
@@ -43,6 +46,8 @@ def test_an_interrupted_command_says_so_in_one_line(words, monkeypatch):
         "learncast.study.study_file.Given.read",
         "learncast.sweep.reproduction.Reproduction.of",
         "learncast.web.app.explored",
+        "learncast.study.beginning.begin",
+        "learncast.study.schema.schema",
         "learncast.sweep.studies.sweep_of",
         "learncast.sweep.sweeping.stored_sweep",
         *(f"learncast.sweep.{name}" for name in ("status", "rebuild", "verify", "gather", "prune")),

@@ -21,13 +21,23 @@ if TYPE_CHECKING:
 def portrayed(
     study: Study,
     *,
-    vary: str,
-    values: FloatArray,
+    vary: str | None = None,
+    values: FloatArray | None = None,
     accuracies: FloatArray,
     by: str = "auto",
     progress: Progress = silent,
 ) -> Answer:
-    """Time curricula over a keyword of the target's family and the first task's stop."""
+    """Time curricula over a keyword of the target's family and the first task's stop.
+
+    Without a keyword the one is varied that curricula are mostly about; without values, from a quarter of the target's
+    own to four times it.
+    """
+    parameters = study.target.recipe.parameters if study.target.recipe else {}
+    if vary is None:
+        vary = next((key for key in ("target_strength", "timescale") if key in parameters), "target_strength")
+    if values is None:
+        own_value = np.asarray(parameters.get(vary, 1.0), dtype=float)
+        values = np.geomspace(0.25, 4.0, 49) * (float(own_value.flat[0]) or 1.0)
     dataset = phase_portrait(
         study.target,
         study.network,

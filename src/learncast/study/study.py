@@ -161,7 +161,7 @@ class Study(StudyFile[StudySection]):
         if not self.horizons:
             del tables["training"]["horizons"]
         tables["sequence"] = [
-            {**stage, **{key: v for key, v in stage.pop("task").items() if key not in RULES}}
+            {key: v for key, v in {**stage.pop("task"), **stage}.items() if key not in RULES}
             for stage in tables["sequence"]
         ]
         return tables

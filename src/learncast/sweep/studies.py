@@ -5,10 +5,9 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import xarray as xr
-from pydantic import Field
 
 from learncast.answers.answer import Answer
 from learncast.answers.check import TRAINED
@@ -22,23 +21,13 @@ from learncast.packages import torch_package
 from learncast.planning.grounds.choice import ground_for
 from learncast.practice.stage import Stage
 from learncast.study import Study, WindowStudy
-from learncast.study.study_file import Section, absolute, checked, located
+from learncast.study.sections import SweepSection
+from learncast.study.study_file import absolute, checked, located
 from learncast.sweep.grid import SEED, Axis, Grid
 from learncast.sweep.spec import Spec, canonical, file_hashes, placed
 from learncast.sweep.sweeping import Sweep
 from learncast.trajectory import STEPS, described
 from learncast.validation import one_of
-
-
-class SweepSection(Section):
-    """The [sweep] table."""
-
-    command: Literal["forecast", "plan", "check", "train", "window"]
-    grid: dict[str, Any]
-    seeds: int | None = Field(default=None, ge=1)
-    zips: list[list[str]] = Field(default=[])
-    conditions: list[str] = Field(default=[])
-    options: dict[str, Any] = Field(default={})
 
 
 def sweep_of(path: str | Path) -> Sweep:
