@@ -146,7 +146,7 @@ def plan(
     delivery.deliver("weighing candidates", lambda done: planned(asked(), remember=remember, by=by, progress=done))
 
 
-@command(app, example="phase examples/two_integration_tasks.toml --vary target_strength --values 0.5:2:61")
+@command(app, example="advise examples/decision_network.toml")
 @partial(taking, Delivery)
 def advise(
     study: Annotated[
@@ -200,7 +200,7 @@ def advise(
     delivery.deliver("weighing plans", answered)
 
 
-@command(app)
+@command(app, example="phase examples/two_integration_tasks.toml --vary target_strength --values 0.5:2:61")
 @partial(taking, Delivery)
 def phase(
     study: StudyFile,
@@ -509,7 +509,7 @@ def new(
 
 @command(app, example="schema --keys")
 def schema(
-    kind: Annotated[str, typer.Argument(help="study, or window for the studies of `learncast window`.")] = "study",
+    kind: Annotated[str, typer.Argument(help="study; window or advice for the studies of those commands.")] = "study",
     keys: Annotated[bool, typer.Option("--keys", help="List the keys in words instead.")] = False,
 ) -> None:
     """Every key of a study file: its JSON schema, for editors, or a list."""

@@ -16,6 +16,7 @@ STUDY = str(EXAMPLES / "pool_of_twenty.toml")
 QUESTIONS = {
     "forecast": [STUDY],
     "plan": [STUDY],
+    "advise": [str(EXAMPLES / "decision_network.toml")],
     "phase": [STUDY, "--vary", "target_strength", "--values", "1", "--accuracies", "0.5"],
     "forget": [STUDY],
     "check": [STUDY],

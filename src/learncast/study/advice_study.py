@@ -37,17 +37,29 @@ class TrainedModelSection(Section):
     """A recurrent layer with a linear readout."""
 
     kind: Literal["gru", "lstm", "rnn", "rate", "minimal_gru", "lru"] = "gru"
+    """torch's cells, the leaky rate network, the minimal GRU or the linear recurrent unit."""
     hidden_size: int = Field(default=64, ge=1)
+    """Hidden units."""
     outputs: int | None = Field(default=None, ge=1)
+    """Outputs of the readout; those of the targets where it is left out."""
     layers: int | None = Field(default=None, ge=1)
+    """Layers of torch's cells."""
     nonlinearity: str | None = None
+    """What units do to their input."""
     alpha: float | None = Field(default=None, gt=0, le=1)
+    """Leak of a rate network: h <- (1 - alpha) h + alpha f(W h + U x + b)."""
     recurrence: Literal["full", "low_rank", "dale"] | None = None
+    """Kind of recurrent matrix of a rate network."""
     rank: int | None = Field(default=None, ge=1)
+    """Of a low-rank recurrence."""
     excitatory: float | None = Field(default=None, ge=0, le=1)
+    """Share of excitatory units under Dale's law."""
     gain: float | None = Field(default=None, gt=0)
+    """Size of the recurrent weights before training; at 1 activity neither dies nor explodes."""
     gate: float | None = Field(default=None, gt=0, lt=1)
+    """Where gates start."""
     seed: int = Field(default=0, ge=0)
+    """Of the weights."""
 
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> TrainedModelSection:
@@ -61,24 +73,38 @@ class UserTrainingSection(Section):
     """How the model is trained."""
 
     optimizer: Literal["sgd", "momentum", "adam", "adamw", "rmsprop"] = "adam"
+    """Which optimiser."""
     learning_rate: float = Field(gt=0)
+    """Step size; 1 / steps."""
     batch: int | None = Field(default=None, ge=1)
+    """Trials of a step."""
     loss: Literal["half_squared_error", "mean_squared_error", "cross_entropy"] = "half_squared_error"
+    """What is descended."""
     clip: float | None = Field(default=None, gt=0)
+    """Largest norm of a gradient."""
     weight_decay: float | None = Field(default=None, ge=0)
+    """The optimiser's own where it is left out."""
     reset_optimizer: bool = True
+    """Begin every stage with a fresh optimiser."""
     seed: int = Field(default=0, ge=0)
+    """Of the batches."""
 
 
 class GoalSection(Section):
     """When the target counts as learned: a share of right decisions, a loss, or a share of the loss."""
 
     decisions: float | None = Field(default=None, gt=0, le=1)
+    """Share of right decisions on held-out trials."""
     loss: float | None = Field(default=None, gt=0)
+    """Loss on held-out trials."""
     accuracy: float | None = Field(default=None, ge=0, le=1)
+    """Share of what the loss can lose."""
     steps: list[int] | None = None
+    """Time steps that are judged; all that count where it is left out."""
     outputs: list[int] | None = None
+    """Outputs among which is decided."""
     ignore: int | None = Field(default=None, ge=0)
+    """Label of steps at which nothing is decided, such as fixation."""
 
     @model_validator(mode="after")
     def _one_goal(self) -> GoalSection:
@@ -94,7 +120,9 @@ class EnvironmentSection(NamedSection):
     """Trials of an environment, by its id and its keywords."""
 
     environment: str
+    """Its id, such as neurogym's."""
     options: dict[str, Any] = Field(default={})
+    """Its keywords."""
 
 
 def _trial_section(value: Any) -> Any:
@@ -107,6 +135,7 @@ class AdviceStudySection(Section):
     absence: ClassVar[str] = "there is nothing to advise on"
 
     name: str = "advice"
+    """What to call the study."""
     model: TrainedModelSection = TrainedModelSection()
     training: UserTrainingSection
     goal: GoalSection = GoalSection(accuracy=0.95)

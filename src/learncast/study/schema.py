@@ -8,13 +8,27 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from learncast.study import sections
-from learncast.study.sections import NETWORKS, TASKS, DataSection, StudySection, SweepSection, WindowStudySection
+from learncast.study import advice_study, sections
+from learncast.study.advice_study import AdviceStudySection, EnvironmentSection
+from learncast.study.sections import (
+    NETWORKS,
+    TASKS,
+    DataSection,
+    NamedSection,
+    StageSection,
+    StudySection,
+    SweepSection,
+    TrainingSection,
+    WindowStudySection,
+)
 from learncast.study.study_file import Section
 from learncast.validation import one_of
 
 #: Files that a schema is for, and what describes them.
-KINDS: dict[str, type[Section]] = {"study": StudySection, "window": WindowStudySection}
+KINDS: dict[str, type[Section]] = {"study": StudySection, "window": WindowStudySection, "advice": AdviceStudySection}
+
+#: Words that may be written with a hyphen too.
+HYPHENED = ("leaky_integration", "every_step")
 
 
 class Key(NamedTuple):
@@ -49,7 +63,8 @@ def schema(kind: str = "study") -> dict[str, Any]:
             one.pop("title", None)
             one |= {"description": meanings[key]} if key in meanings else {}
     found["$defs"] = parts
-    found["properties"]["sweep"] = {"$ref": "#/$defs/SweepSection", "description": "One question over a grid."}
+    if kind != "advice":
+        found["properties"]["sweep"] = {"$ref": "#/$defs/SweepSection", "description": "One question over a grid."}
     if kind == "study":
         # A stage's task stands in the stage's own table; words may be written with hyphens.
         steps = parts.pop("StageSection")["properties"]["train_steps"]
@@ -79,30 +94,30 @@ def _plain(value: Any) -> Any:
     if isinstance(kept.get("const"), str):
         kept["enum"] = [kept.pop("const")]
     if isinstance(kept.get("enum"), list):
-        hyphened = [word.replace("_", "-") for word in kept["enum"] if isinstance(word, str) and "_" in word]
+        hyphened = [word.replace("_", "-") for word in kept["enum"] if word in HYPHENED]
         kept["enum"] = list(dict.fromkeys([*kept["enum"], *hyphened]))
     return kept
 
 
 def keys(kind: str = "study") -> Iterator[Key]:
     """Every key of a file, table by table, in the order in which one would write them."""
-    one_of("the kind of file", kind, tuple(KINDS), why="there are these")
-    if kind == "window":
-        defaults = {name: field.default for name, field in WindowStudySection.model_fields.items()}
-        tables: dict[str, type[Section]] = {"": WindowStudySection}
-        tables |= {f"[{name}]": type(one) for name, one in defaults.items() if isinstance(one, Section)}
-    else:
-        tables = {"": StudySection}
+    whole = KINDS[one_of("the kind of file", kind, tuple(KINDS), why="there are these")]
+    families = {f'family = "{name}"': one for name, one in TASKS.items()} | {'data = "trials.npz"': DataSection}
+    tables: dict[str, type[Section]] = {"": whole}
+    if kind == "study":
         tables |= {f'[network] kind = "{name}"': one for name, one in NETWORKS.items()}
-        tables |= {"[training]": sections.TrainingSection, "[target], [[candidates]]": sections.NamedSection}
-        tables |= {f'family = "{name}"': one for name, one in TASKS.items()}
-        tables |= {'data = "trials.npz"': DataSection, "[[sequence]]": sections.StageSection, "[sweep]": SweepSection}
+        tables |= {"[training]": TrainingSection, "[target], [[candidates]]": NamedSection, **families}
+        tables |= {"[[sequence]]": StageSection, "[sweep]": SweepSection}
+    else:
+        own = {name: field.annotation for name, field in whole.model_fields.items()}
+        tables |= {f"[{name}]": one for name, one in own.items() if isinstance(one, type) and issubclass(one, Section)}
+    if kind == "advice":
+        tables |= {"[target], [[candidates]]": NamedSection, 'environment = "..."': EnvironmentSection, **families}
     for table, section in tables.items():
         described = schema_of(section)
-        own = section is sections.NamedSection or not issubclass(section, sections.NamedSection)
-        shared = {} if own else sections.NamedSection.model_fields
+        shared = {} if section is NamedSection or not issubclass(section, NamedSection) else NamedSection.model_fields
         for name, part in described["properties"].items():
-            if name in shared or "$ref" in str(part.get("items", part)) or (table == "[[sequence]]" and name == "task"):
+            if name in shared or "$ref" in str(part):
                 continue  # said once, or a table of its own
             default = part.get("default")
             required = name in described.get("required", ())
@@ -133,8 +148,8 @@ def _words(part: dict[str, Any]) -> str:
 
 @cache
 def _source() -> dict[str, ast.ClassDef]:
-    tree = ast.parse(inspect.getsource(sections))
-    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    trees = [ast.parse(inspect.getsource(module)) for module in (sections, advice_study)]
+    return {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 @cache

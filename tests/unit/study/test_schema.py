@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from learncast.cli import app
 from learncast.errors import InvalidSpec
-from learncast.study import Study, sections
+from learncast.study import Study, advice_study, sections
 from learncast.study.beginning import BEGINNINGS, begin
 from learncast.study.schema import KINDS, keys, schema
 from learncast.study.study_file import Section
@@ -39,7 +39,7 @@ def test_a_schema_is_one(kind):
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_what_the_schema_says(path):
     raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    kind = "window" if "window" in raw else "study"
+    kind = "window" if "window" in raw else "advice" if "goal" in raw else "study"
     assert problems(raw, kind) == []
     if kind == "study":  # and so are they with every default written out
         resolved = Study.load(path).resolved()
@@ -75,14 +75,14 @@ def test_hyphens_are_words_too():
 
 
 def test_every_key_of_every_table_has_a_meaning():
-    listed = [*keys("study"), *keys("window")]
+    listed = [key for kind in KINDS for key in keys(kind)]
     assert all(key.meaning for key in listed), [key for key in listed if not key.meaning]
     named = {key.name for key in listed}
-    tables = [one for one in vars(sections).values() if isinstance(one, type) and issubclass(one, Section)]
-    for section in tables:
+    both = {**vars(sections), **vars(advice_study)}.values()
+    for section in [one for one in both if isinstance(one, type) and issubclass(one, Section)]:
         for name, field in section.model_fields.items():
             table = isinstance(field.default, Section) or name in (
-                "network", "training", "target", "candidates", "sequence", "task", "window", "model"
+                "network", "training", "target", "candidates", "sequence", "task", "window", "model", "goal"
             )  # fmt: skip
             assert name in named or table, (section, name)
     text = run("schema", "--keys").stdout
