@@ -18,6 +18,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "neurogym_curriculum.py"
 needs_neurogym = pytest.mark.skipif(find_spec("neurogym") is None, reason="neurogym is not installed")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("neurogym") is not None, reason="neurogym is installed")
 def test_without_neurogym_the_example_says_so():
     done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, check=True, timeout=120)

@@ -180,6 +180,7 @@ def test_forecasts_refuse_a_rule_of_real_training():
         lc.follow([lc.Stage(task, until=LossBelow(0.1))], network, learning_rate=0.01)
 
 
+@pytest.mark.slow_cases("3")
 @pytest.mark.parametrize("cut", [3, 12])
 def test_a_goal_with_looks_and_a_schedule_is_taken_up_where_it_stopped(tmp_path, cut):
     model = gated_module("rnn", inputs=2, hidden_size=8, outputs=3, every_step=True, seed=0)
