@@ -19,7 +19,7 @@ from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.simulate.borrowed import at_rest
+from learncast.simulate.borrowed import at_rest, own_randomness
 from learncast.simulate.goals import Goal, LossBelow
 from learncast.simulate.losses import HalfSquaredError, Loss
 from learncast.simulate.modules import LayeredModule, Network, RecurrentModule, as_module
@@ -214,7 +214,7 @@ def check_answers(module: nn.Module, x: torch.Tensor, y: torch.Tensor, name: str
     labels = not y.is_floating_point()
     try:
         with at_rest(module):
-            answers = module(x)
+            answers = _answered(module, x)
             found = tuple(answers.shape)
             got = f"answers of shape {found}"
             # The answer to a trial is its own affair: a module that reads steps first would mix trials.
@@ -243,7 +243,14 @@ def _apart(module: nn.Module, x: torch.Tensor, answers: torch.Tensor) -> bool:
     """Whether the other trials' answers stay when the first trial's inputs change."""
     other = x.clone()
     other[0] += 1.0
-    return bool(torch.allclose(module(other)[1:], answers[1:], rtol=1e-4, atol=1e-6, equal_nan=True))
+    return bool(torch.allclose(_answered(module, other)[1:], answers[1:], rtol=1e-4, atol=1e-6, equal_nan=True))
+
+
+def _answered(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """What a module answers, with the same noise every time where it has noise of its own."""
+    with own_randomness(0):
+        found: torch.Tensor = module(x)
+    return found
 
 
 def _known(task: Task | None) -> bool:

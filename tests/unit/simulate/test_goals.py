@@ -420,6 +420,20 @@ def test_what_makes_no_sense_is_refused_with_its_cure(name):
     assert all(part.strip() for part in (caught.value.required, caught.value.why, caught.value.remedy))
 
 
+class Noisy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.readout = nn.Linear(2, 3)
+
+    def forward(self, x):
+        return self.readout(x + torch.randn_like(x))
+
+
+def test_noise_of_its_own_is_not_taken_for_another_layout():
+    run = train(delayed_choice, Noisy(), PLAIN.with_(loss="cross_entropy"))
+    assert run.status is lc.Status.ok
+
+
 def test_a_model_of_steps_first_is_turned():
     model = nn.Sequential(nn.RNN(2, 3), First())
     run = train(delayed_choice, simulate.TimeFirst(model), PLAIN.with_(loss="cross_entropy", dtype="float32"))
