@@ -20,7 +20,7 @@ PINNED = "#curriculum?pin_value=1.8&pin_accuracy=0.55"
 def plan_picture() -> None:
     """The plan of the example study."""
     answer = planned(Study.load(ROOT / "examples" / "two_integration_tasks.toml"))
-    save(answer.draw(), IMAGES / "plan.png", dpi=110)
+    save(answer.draw(), IMAGES / "plan.png", dpi=150)
 
 
 def explorer_picture() -> None:

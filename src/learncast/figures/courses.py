@@ -267,7 +267,7 @@ def lag_covariances(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     """
     _one_line_each(dataset["covariance"], ax, "$K$ = {:g}")
     key(ax)
-    return label(ax, x="lag (steps)", y="input covariance with the last step (input$^2$)", title=title)
+    return label(ax, x="lag (steps)", y="covariance with the last input (input$^2$)", title=title)
 
 
 def integration_profiles(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:

@@ -208,8 +208,8 @@ def network_scheme(ax: Axes, *, sizes: Sequence[int], title: str = "") -> Axes:
         ax.add_patch(_arrow((start + 0.31, 0), (start + 0.69, 0), STAGED))
         ax.text(start + 0.5, 0.08, text, ha="center", va="bottom", fontsize=7, color=STAGED)
     ax.add_patch(_arrow((1.12, 0.25), (0.88, 0.25), GREY, connectionstyle="arc3,rad=1.6"))
-    ax.text(1, 0.66, "$W_h$, fixed", ha="center", va="bottom", fontsize=7, color=GREY)
-    ax.set(xlim=(-0.4, 2.4), ylim=(-0.3, 0.85))
+    ax.text(1, 0.45, "$W_h$, fixed", ha="center", va="bottom", fontsize=7, color=GREY)
+    ax.set(xlim=(-0.4, 2.4), ylim=(-0.3, 0.65))
     ax.set_axis_off()
     return label(ax, x="", y="", title=title)
 

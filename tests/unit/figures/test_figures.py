@@ -329,7 +329,7 @@ def test_lag_covariances(ax):
     )
     before = dataset.copy(deep=True)
     assert figures.lag_covariances(dataset, ax, title="3A") is ax
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("lag (steps)", "input covariance with the last step (input$^2$)")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("lag (steps)", "covariance with the last input (input$^2$)")
     assert legend(ax) == ["$K$ = 0", "$K$ = 0.5"]
     np.testing.assert_array_equal([line.get_ydata() for line in ax.get_lines()], dataset["covariance"])
     xr.testing.assert_identical(dataset, before)

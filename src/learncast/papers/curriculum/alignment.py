@@ -172,7 +172,7 @@ def draw_rotated_frame(dataset: xr.Dataset) -> figures.Figure:
         ax.bar(dataset["start"].values, dataset["cross_share"], color=[COLOURS[0], COLOURS[1]], width=0.55)
         figures.label(ax, x="start of the modes' vectors", y="share of the flow\nfrom other modes", title="eqs. 33–34")
 
-    top = float(np.abs(dataset["given"]).max())
+    top = max(float(np.abs(dataset[name]).max()) for name in ("given", "rotated"))
     look: dict[str, Any] = {"limit": top, "bar": False}
     given = partial(figures.matrix, dataset["given"], **look, title=r"1C  $\Sigma_{yx}$ as given")
     turned = partial(figures.matrix, dataset["rotated"], limit=top, title=r"$U^\top\Sigma_{yx}V$")

@@ -44,7 +44,8 @@ CAPTIONS = {
     "1": _ENVELOPES,
     "2": "Longest learnable lag against the number of sequences: told from noise (with what data without signal show), "
     "against the noise of the whole gradient, and by the published rule, whose signs come from the data they are "
-    f"applied to. Lags beyond the task's longest (dotted) carry the network's own answer, not the target. {_OURS}.",
+    "applied to. Beyond the task's longest lag (dotted) the signal is the network's own answer: with targets of other "
+    f"sequences it stays within a few standard errors. {_OURS}.",
     "3": _SURVIVAL,
     "4": "Tail index of the noise between sequences, over lags: where it rises to 2 in means of sequences the variance "
     f"is finite. {_OURS}.",
@@ -157,6 +158,7 @@ def diagnoses(optimizer: str, results: list[xr.Dataset], preset: Preset) -> xr.D
         "optimizer": optimizer,
         "learning_rate": preset.rates[optimizer],
         "longest_task_lag": preset.task_lags[-1],
+        "task_lags": list(preset.task_lags),
     }
     return found
 

@@ -62,20 +62,22 @@ def window_numbers(dataset: xr.Dataset) -> dict[str, Any]:
         found[f"{cell}: share of data without signal with a window by the published rule"] = short(alarms)
         told = (one["score"] > one["critical_score"]).sum("lag").mean("seed")
         found[f"{cell}: lags told from 0, of {dataset.sizes['lag']}"] = short(told)
-        found |= _beyond(cell, one, int(dataset.attrs["longest_task_lag"]))
+        found |= _beyond(cell, one, [int(lag) for lag in dataset.attrs["task_lags"]])
     return found
 
 
-def _beyond(cell: str, one: xr.Dataset, longest: int) -> dict[str, Any]:
-    """What the lags are that the task has not: with targets of other sequences the signal there must stay."""
-    beyond, critical = one.sel(lag=one["lag"] > longest), one["critical_score"]
-    told = beyond["score"] > critical
-    apart = (beyond["signal"] - beyond["unrelated_signal"]) / beyond["signal"]
+def _beyond(cell: str, one: xr.Dataset, lags: list[int]) -> dict[str, Any]:
+    """What lags beyond the task's longest carry: their signal, with targets of other sequences, in standard errors."""
+    longest, told = lags[-1], (one["score"] > one["critical_score"]).values
+    far, own = np.asarray(one["lag"] > longest), np.isin(one["lag"], lags)
+    errors = [(one[f"{kind}signal"] / one[f"{kind}score"]).values for kind in ("", "unrelated_")]
+    apart = np.abs(one["signal"].values - one["unrelated_signal"].values) / np.hypot(errors[0], errors[1])
     words = f"{cell}: lags beyond the task's longest, {longest}"
-    found: dict[str, Any] = {f"{words}: told from 0, of {beyond.sizes['lag']}": short(told.sum("lag").mean("seed"))}
-    if bool(told.any()):
-        change = short(np.nanmedian(np.abs(apart.where(told))))
-        found[f"{words}: change of their signal when targets are other sequences', median share"] = change
+    found: dict[str, Any] = {f"{words}: told from 0, of {int(far.sum())}": short((told & far).sum(axis=-1).mean())}
+    for where, kind in ((far, "beyond it"), (own, "at the task's lags")):
+        if (told & where).any():
+            middle = short(np.nanmedian(apart[told & where]))
+            found[f"{words}: change of the signal {kind} by other sequences' targets, median standard errors"] = middle
     return found
 
 
