@@ -1,9 +1,12 @@
-# Everything here works on a fresh clone with Python 3.11, pip and make.
+# Everything here works on a fresh clone with Python 3.11 or later, pip and make. An interpreter that is named has an
+# environment of its own: `make test PYTHON=python3.13` makes .venv-3.13 and leaves .venv alone. Where torch has no wheel
+# for it, `make test PYTHON=python3.14 EXTRAS=dev` runs all tests that need none.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-VENV   := .venv
+EXTRAS ?= torch,dev
+VENV   := .venv$(if $(filter file,$(origin PYTHON)),,-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test test-all test-web check bench figures fresh clean
+.PHONY: help demo test test-all test-web check audit bench figures fresh clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -16,7 +19,7 @@ $(VENV)/.core: $(VENV)/.created pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 demo: $(VENV)/.core ## answer the example study and write its report to demo/
@@ -54,6 +57,10 @@ check: $(VENV)/.dev ## ruff, mypy and the layer rules
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/architecture
+
+audit: $(VENV)/.dev ## ask the advisory databases about every pinned package (needs the network)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/python -m pip_audit --skip-editable
 
 bench: $(VENV)/.dev ## print the speed ratios
 	$(ONE_THREAD) $(BIN)/python -m benchmarks

@@ -16,7 +16,7 @@ import typer
 
 from learncast.errors import InvalidSpec
 from learncast.limits import allowing
-from learncast.packages import torch_package
+from learncast.packages import EXTRAS, install, torch_package
 from learncast.progress import Progress, duration, shown, time_limit
 from learncast.sweep_cli import (
     AsJson,
@@ -49,7 +49,6 @@ By = Annotated[str, typer.Option("--by", help="auto, modes, two-layer, pooled, f
 MOST_NUMBERS = 10**6
 
 #: What the explorer's page needs beyond the package's own requirements.
-WEB_PACKAGES = ("fastapi", "uvicorn", "plotly")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -473,13 +472,13 @@ def explore(
     ] = None,
 ) -> None:
     """What would this network do, if I moved this slider?"""
-    missing = [name for name in WEB_PACKAGES if find_spec(name) is None]
+    missing = [name for name in EXTRAS["web"] if find_spec(name) is None]
     if missing:
         raise InvalidSpec(
             required="the explorer's packages must be installed",
             got=f"no {' and no '.join(missing)}",
             why="they serve and draw its page",
-            remedy="pip install 'learncast[web]'",
+            remedy=install("web"),
         )
     if export is not None:
         from learncast.web.export import exported

@@ -10,6 +10,7 @@ import math
 import mmap
 import re
 import struct
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ _ACTING = ("scale_factor", "add_offset", "missing_value", "_FillValue", "_Unsign
 _BLOCK = 512
 #: Bytes that one compressed byte can stand for at most.
 _MOST_PACKED = 1032
+#: HDF5's numbers for kinds: what leads to items of any length in a heap, and references.
+_ANY_LENGTH, _REFERENCE = 9, 7
 #: What to do about a file whose arrays are too large.
 _FEWER = "save less in one file"
 
@@ -75,10 +78,8 @@ def read(source: bytes | Path, *, most_bytes: int | None = None) -> xr.Dataset:
         what = "the variables" if isinstance(source, bytes) else f"{source}: the variables"
         check_bytes(f"{what} together", sum(_declared(item) for item in items.values()), most, remedy=_FEWER)
         if isinstance(source, Path):  # bytes were compared with their hash
-            heaps.check()
-            heaps.check_references(sum(one.ndim for one in items.values() if "DIMENSION_LIST" in one.attrs))
-            for item in (file, *items.values()):
-                _check_kinds(item)
+            for name, number in Counter(key for item in (file, *items.values()) for key in _kinds(item)).items():
+                heaps.check(name, number)
         numbers = {name: item.attrs.get("_Netcdf4Dimid", 0) for name, item in items.items() if item.is_scale}
         names = sorted(numbers, key=numbers.__getitem__)
         # By address: HDF5 searches the file for the name of what a reference leads to.
@@ -116,30 +117,41 @@ class _Heaps:
         with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             yield cls(content, dict(_entries(content)))
 
-    def check(self) -> None:
-        """Refuse what names an entry that is not there or has another length, wherever it stands outside of a heap."""
-        ends = {heap: heap + int.from_bytes(self.content[heap + 8 : heap + 16], "little") for heap in self.sizes}
-        for heap, entries in self.sizes.items():
-            for hit in re.finditer(re.escape(struct.pack("<Q", heap)), self.content):
-                named = self.content[max(hit.start() - 4, 0) : hit.end() + 4]
-                if len(named) < 16 or any(begin <= hit.start() < end for begin, end in ends.items()):
-                    continue
-                length, _, entry = struct.unpack("<IQI", named)
-                # Other bytes may look like a place by chance: they rarely go on like a length and a number.
-                plausible = 0 < length <= len(self.content) and 0 < entry < 2**16
-                if plausible and entries.get(entry) not in (length, 8 * length, 16 * length):
-                    raise OSError(f"a word of {length} bytes that is not there")
+    def check(self, name: str, number: int) -> None:
+        """Refuse a file in which fewer than `number` attributes of that name lead to items of the very length they say.
 
-    def check_references(self, number: int) -> None:
-        """Refuse a file with fewer whole references to dimensions than its arrays have axes."""
-        found = 0
-        for heap, entries in self.sizes.items():
-            for hit in re.finditer(
-                struct.pack("<I", 1) + re.escape(struct.pack("<Q", heap)) + b"(..)\\0\\0", self.content, re.DOTALL
-            ):
-                found += entries.get(int.from_bytes(hit[1], "little")) == 8
-        if found < number:
-            raise OSError(f"{number - found} references to dimensions that are not there")
+        HDF5 takes memory for what they say before it looks: up to 64 GB for one wrong bit. Some bytes may be left of
+        attributes that were written anew, so that others which lead nowhere mean nothing.
+        """
+        key = name.encode()
+        hits = re.finditer(re.escape(key) + b"\0", self.content)
+        whole = sum(self._leads(hit.start(), len(key) + 1) for hit in hits)
+        if whole < number:
+            raise OSError(f"the attribute {name!r}, which leads {number - whole} times to what is not there")
+
+    def _leads(self, place: int, length: int) -> bool:
+        """Whether a name stands there in an attribute message of HDF5, all items of which are in the heaps."""
+        for version, head in ((1, 8), (3, 9)):
+            found = bytes(self.content[max(place - head, 0) : place - head + 8])
+            if len(found) == 8 and found[0] == version and not found[1] & 1:
+                sizes = struct.unpack("<HHH", found[2:])
+                if sizes[0] == length:
+                    break
+        else:
+            return False
+        step = 8 if version == 1 else 1
+        kind, space, values = (place + sum(-(-size // step) * step for size in sizes[:k]) for k in (1, 2, 3))
+        size, inner = struct.unpack("<4xI4xI", self.content[kind : kind + 16].ljust(16, b"\0"))
+        item = 8 if self.content[kind + 8] & 15 == _REFERENCE else 1
+        if self.content[kind] & 15 != _ANY_LENGTH or (size, inner) != (16, item):
+            return False
+        rank, first = self.content[space + 1], 8 if self.content[space] == 1 else 4
+        shape = struct.unpack(f"<{rank}Q", self.content[space + first : space + first + 8 * rank])
+        named = self.content[values : values + 16 * min(math.prod(shape), len(self.content))]
+        return all(
+            not number or self.sizes.get(heap, {}).get(entry) == number * item
+            for number, heap, entry in struct.iter_unpack("<IQI", named)
+        )
 
     def longest(self, stored: Any) -> int:
         """Bytes of the longest word of an array, each of which must be an entry of that very length."""
@@ -191,8 +203,11 @@ def own_items(file: Any) -> dict[str, Any]:
     return found
 
 
-def _check_kinds(stored: Any) -> None:
-    """Refuse attributes of a kind that NetCDF has not: HDF5 fails on damaged ones without a word."""
+def _kinds(stored: Any) -> Iterator[str]:
+    """Names of attributes of any length; those of a kind that NetCDF has not are refused.
+
+    HDF5 fails on damaged ones without a word.
+    """
     import h5py
 
     kinds = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING, h5py.h5t.ENUM}
@@ -208,6 +223,8 @@ def _check_kinds(stored: Any) -> None:
         base = kind.get_super() if listed else kind
         if listed and (base.get_class(), base.get_size(), attribute.shape) != (h5py.h5t.REFERENCE, 8, (stored.ndim,)):
             raise OSError(f"the attribute {key!r} of an unknown kind")
+        if listed or (kind.get_class() == h5py.h5t.STRING and kind.is_variable_str()):
+            yield key
     if isinstance(stored, h5py.Dataset) and stored.id.get_type().get_class() not in kinds:
         raise OSError(f"{stored.name!r} of an unknown kind")
 

@@ -8,9 +8,26 @@ from typing import Any
 
 from learncast.errors import InvalidSpec
 
+#: Packages of each extra, by the names under which they are installed and loaded.
+EXTRAS = {
+    "torch": ("torch", "safetensors"),
+    "tables": ("pyarrow",),
+    "sweep": ("distributed",),
+    "web": ("fastapi", "uvicorn", "plotly"),
+    "neurogym": ("neurogym", "torch"),
+}
 
-def package(name: str, purpose: str, *, why: str, remedy: str) -> Any:
-    """A module of an optional package; `purpose` says what it is needed for."""
+
+def install(extra: str) -> str:
+    """How to install what an extra brings, wherever learncast itself came from.
+
+    By the packages' own names: beside a clone, pip would look for `learncast[...]` on an index that does not hold it.
+    """
+    return f"pip install {' '.join(EXTRAS[extra])}"
+
+
+def package(name: str, purpose: str, *, why: str, extra: str, otherwise: str = "") -> Any:
+    """A module of a package that an extra brings; `purpose` says what it is needed for."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -18,13 +35,13 @@ def package(name: str, purpose: str, *, why: str, remedy: str) -> Any:
             required=f"{name.partition('.')[0]} must be installed {purpose}",
             got="no such package",
             why=why,
-            remedy=remedy,
+            remedy=install(extra) + (f", or {otherwise}" if otherwise else ""),
         ) from error
 
 
 def torch_package(purpose: str) -> Any:
     """Torch; `purpose` says what it is needed for. Asked for before any work, so that none is lost."""
-    return package("torch", purpose, why="networks are trained with it", remedy="pip install 'learncast[torch]'")
+    return package("torch", purpose, why="networks are trained with it", extra="torch")
 
 
 def lightning_package(instead: str) -> Any:

@@ -174,13 +174,17 @@ def resume(
     store: StoreFolder,
     study: Annotated[Path | None, typer.Argument(metavar="[STUDY]", help="Its study file, to be compared.")] = None,
     *,
+    function: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="The function of a sweep that a script began; it is run."),
+    ] = None,
     way: Way,
 ) -> None:
     """Go on with a sweep that was stopped."""
     from learncast.sweep.studies import sweep_of
     from learncast.sweep.sweeping import stored_sweep
 
-    sweep = stored_sweep(store)
+    sweep = stored_sweep(store, function)
     if study is not None:
         sweep = dataclasses.replace(sweep_of(study), shard=sweep.shard)
     way.drive(sweep, store)

@@ -1,14 +1,13 @@
 """Every name that a room offers can be had from it."""
 
 import importlib
+import pkgutil
 
 import pytest
 
 import learncast
 
-ROOMS = sorted(
-    name for name in dir(learncast) if hasattr(getattr(learncast, name), "__path__") and name not in {"web", "papers"}
-)
+ROOMS = sorted({one.name for one in pkgutil.iter_modules(learncast.__path__) if one.ispkg} - {"web", "papers"})
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from scipy.integrate import solve_ivp
 
 import learncast as lc
@@ -29,12 +28,13 @@ RATE = 0.005
 ROUNDING = 1e-12
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small matrices: on a busy machine torch's threads wait for one another up to 50 times longer."""
+@pytest.fixture
+def torch():
+    """On one thread: for small matrices torch's threads wait for one another up to 50 times longer when it is busy."""
+    torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
+    yield torch
     torch.set_num_threads(before)
 
 
@@ -411,7 +411,7 @@ def test_similarities_by_hand(sizes):
 # --- the tangent kernel ---------------------------------------------------------------------------------------------
 
 
-def autograd_kernel(network, inputs):
+def autograd_kernel(torch, network, inputs):
     """Gram matrix of the gradients of every output for every sample, outputs slow and samples fast."""
     W1, W2 = (torch.tensor(np.array(w), requires_grad=True) for w in (network.first, network.second))
     answers = torch.tensor(inputs) @ W1.T @ W2.T
@@ -427,14 +427,14 @@ def autograd_kernel(network, inputs):
 @pytest.mark.parametrize(
     ("sizes", "imbalance"), [((3, 4, 2), 0.0), ((2, 2, 4), 0.7), ((4, 3, 3), -1.2), ((1, 1, 1), 0.0)]
 )
-def test_tangent_kernel_is_autograd_s(sizes, imbalance):
+def test_tangent_kernel_is_autograd_s(torch, sizes, imbalance):
     rng = np.random.default_rng(4)
     task = lc.tasks.static(rng.standard_normal((sizes[2], sizes[0])))
     start = lc.TwoLayer.balanced(*sizes, scale=0.5, imbalance=imbalance, rng=rng)
     solution = lc.solve(task, start, learning_rate=RATE)
     samples = rng.standard_normal((5, sizes[0]))
     for time in (0.0, 60.0, 400.0, np.inf):
-        wanted = autograd_kernel(solution.network_at(time), samples)
+        wanted = autograd_kernel(torch, solution.network_at(time), samples)
         np.testing.assert_allclose(
             lc.representation.tangent_kernel(solution, time, samples),
             wanted,
@@ -707,7 +707,7 @@ def exact_batch(task, rng):
     return sample[:, :n].reshape(trials, steps, channels), sample[:, n:].reshape(trials, readouts, outputs)
 
 
-def backpropagated(batch, network, rate, steps):
+def backpropagated(torch, batch, network, rate, steps):
     """Weights after BPTT training of input and output weights by plain descent."""
     inputs, targets = (torch.tensor(x) for x in batch)
     W_x, W_y = (torch.tensor(np.array(w), requires_grad=True) for w in (network.input_weights, network.output_weights))
@@ -727,7 +727,7 @@ def backpropagated(batch, network, rate, steps):
 
 
 @pytest.mark.parametrize("targets", ["end", "every_step"])
-def test_the_bridge_is_what_backpropagation_through_time_does(targets):
+def test_the_bridge_is_what_backpropagation_through_time_does(torch, targets):
     """A recurrent network across its task's modes, trained by BPTT at three rates: slope 1 towards `solve`."""
     rng = np.random.default_rng(14)
     mixing = orthonormal(rng, 4, 3) @ np.diag([1.3, 0.8, 0.5]) @ orthonormal(rng, 3, 3).T
@@ -746,7 +746,7 @@ def test_the_bridge_is_what_backpropagation_through_time_does(targets):
     rates, gaps = 0.08 / solution.sharpness / 2.0 ** np.arange(3), []
     for rate in rates:
         steps = round(span / rate)
-        W_x, W_y = backpropagated(batch, network, rate, steps)
+        W_x, W_y = backpropagated(torch, batch, network, rate, steps)
         at = lc.solve(task, network, learning_rate=rate).at(steps)
         gaps.append(np.abs(W_y @ W_x - at["network_function"].values[0]).max())
     slopes = np.diff(np.log(gaps)) / np.diff(np.log(rates))

@@ -10,11 +10,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 
 from learncast import LearncastError, LinearRNN, solve, tasks
 from learncast.errors import InvalidSpec, SchemaMismatch
 from learncast.limits import allowing, tables_of
-from learncast.netcdf import read
+from learncast.netcdf import read, write
 from learncast.study import Study
 from learncast.tasks.recorded.files import from_file
 from learncast.trajectory import Trajectory
@@ -45,6 +46,23 @@ def test_a_file_with_a_flipped_byte_is_read_or_refused_in_one_sentence(seed, tmp
     assert "flipped.nc must be a NetCDF file" in refused(
         lambda: Trajectory.load(tmp_path / "flipped.nc"), SchemaMismatch
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "offset"),
+    [("coordinates", 16 + 24 + 8 + 3), ("DIMENSION_LIST", 16 + 12 + 3), ("DIMENSION_LIST", 16 + 16 + 24 + 3)],
+    ids=["words", "size of a reference", "number of references"],
+)
+def test_items_of_any_length_are_compared_with_what_is_there(name, offset, tmp_path):
+    """HDF5 takes memory for what an attribute says: the bytes that say so, at their places behind its name."""
+    dataset = xr.Dataset({"y": (("t",), np.arange(3.0))}, coords={"t": np.arange(3), "s": ("t", [1.0, 2, 3])})
+    write(dataset, tmp_path / "good.nc")
+    assert read(tmp_path / "good.nc").identical(dataset)
+    content = bytearray((tmp_path / "good.nc").read_bytes())
+    content[content.index(name.encode() + b"\0") + offset] ^= 0x40
+    (tmp_path / "bad.nc").write_bytes(content)
+    with pytest.raises(OSError, match=f"the attribute '{name}', which leads 1 times to what is not there"):
+        read(tmp_path / "bad.nc")
 
 
 def sparse(file):

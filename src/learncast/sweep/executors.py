@@ -503,8 +503,8 @@ class Cluster(Executor):
 
 
 def _distributed() -> Any:
-    remedy = "pip install 'learncast[sweep]', or use processes"
-    return package("distributed", "to compute on a cluster", why="dask hands out the tasks", remedy=remedy)
+    told = {"why": "dask hands out the tasks", "otherwise": "use processes"}
+    return package("distributed", "to compute on a cluster", extra="sweep", **told)
 
 
 def _batch(payload: bytes, jobs: list[Job]) -> list[Outcome]:

@@ -164,7 +164,7 @@ def _labels(values: Iterable[Any]) -> NDArray[Any]:
 
 
 def _write_table(dataset: xr.Dataset, names: Mapping[str, str], draft: Path) -> None:
-    told = {"why": "it is part of the tables extra", "remedy": "pip install 'learncast[tables]'"}
+    told = {"why": "the columns are written with it", "extra": "tables"}
     pa, pq = (package(name, "to write Parquet", **told) for name in ("pyarrow", "pyarrow.parquet"))
     shape, dims = dataset[STATUS].shape, dataset[STATUS].dims
     columns = {name: dataset[name] for name in names.values()}

@@ -12,7 +12,8 @@ from typing import Any
 
 import xarray as xr
 
-from learncast.errors import SchemaMismatch
+from learncast import papers
+from learncast.errors import InvalidSpec, SchemaMismatch
 from learncast.papers import Paper, PaperRun, open_paper, reproduce
 from learncast.progress import Progress, silent
 from learncast.sweep.driver import Summary
@@ -30,8 +31,17 @@ CPU = "cpu_seconds"
 
 def computed_run(spec: Mapping[str, Any]) -> xr.Dataset:
     """One run of a paper, its function looked up by name, with the CPU seconds it took."""
-    module, _, name = spec["function"].partition(":")
-    function, begun = getattr(import_module(module), name), time.process_time()
+    module, _, name = str(spec["function"]).partition(":")
+    # A store that somebody else made could name any function of this machine.
+    function = getattr(import_module(module), name, None) if module.startswith(f"{papers.__name__}.") else None
+    if not inspect.isfunction(function) or function.__module__ != module:
+        raise InvalidSpec(
+            required="a run of a paper must name one of its functions",
+            got=repr(spec["function"])[:100],
+            why="it is looked up by that name and called",
+            remedy="begin the reproduction anew in another store",
+        )
+    begun = time.process_time()
     found: xr.Dataset = function(spec["settings"])
     return found.assign_attrs({CPU: time.process_time() - begun})
 

@@ -32,6 +32,8 @@ from learncast.validation import one_of
 Function = Callable[[Spec], Any]
 #: How the system says that a disk takes no more.
 _FULL = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
+#: Functions that a store may name without anybody giving them: they act on plain values.
+_OWN = ("learncast.sweep.studies:asked", "learncast.sweep.reproduction:computed_run")
 EXECUTORS = ("processes", "in-process", "dask")
 
 
@@ -83,12 +85,17 @@ class Sweep:
 
     def tasks(self) -> Iterator[tuple[int, str]]:
         """Position and hash of every task."""
-        name = function_name(self.function)
-        share, shares = self.shard or (1, 1)
-        for position, cell in self.grid.cells(self.base):
-            digest = digest_of([name, placed(self.base, cell)])
-            if int(digest, 16) % shares == share - 1:
-                yield position, digest
+        return _tasks(function_name(self.function), self.grid, self.base, self.shard)
+
+
+def _tasks(
+    function: str, grid: Grid, base: Mapping[str, Any], shard: Sequence[int] | None
+) -> Iterator[tuple[int, str]]:
+    share, shares = shard or (1, 1)
+    for position, cell in grid.cells(base):
+        digest = digest_of([function, placed(base, cell)])
+        if int(digest, 16) % shares == share - 1:
+            yield position, digest
 
 
 def run(
@@ -158,13 +165,18 @@ def run(
 
 
 def resume(
-    store: Place, *, executor: str | Executor = "processes", workers: int | None = None, **options: Any
+    store: Place,
+    function: Function | None = None,
+    *,
+    executor: str | Executor = "processes",
+    workers: int | None = None,
+    **options: Any,
 ) -> Summary:
     """Go on with the sweep of a store; what it computes is read from there.
 
-    The keywords are those of `run`.
+    `function` is the one that it was begun with; a sweep of a study needs none. The keywords are those of `run`.
     """
-    return carry_out(stored_sweep(store), store, executor_of(executor, workers), **options)
+    return carry_out(stored_sweep(store, function), store, executor_of(executor, workers), **options)
 
 
 def carry_out(sweep: Sweep, store: Place, executor: Executor, *, retry: bool = False, **options: Any) -> Summary:
@@ -217,7 +229,8 @@ def rebuild(store: Place) -> StoreStatus:
     with place.locked(), draft_of(ledger, sole=True) as draft:
         draft.unlink(missing_ok=True)
         with Ledger(draft, write=True) as made:
-            made.fill(_sweep_of(study).tasks(), described(study))
+            grid = Grid.from_described(study["grid"])
+            made.fill(_tasks(study["function"], grid, study["base"], study.get("shard")), described(study))
             with Ledger(draft) as reader:
                 made.record(filter(None, (_found_again(place, row) for row in reader.rows(TaskStatus.missing))))
         for journal in place.folder.glob("ledger.sqlite-*"):
@@ -240,29 +253,39 @@ def _found_again(place: Store, row: Row) -> dict[str, object] | None:
     return {"position": row.position, "attempts": 1, "status": TaskStatus.done.code, **written}
 
 
-def stored_sweep(store: Place) -> Sweep:
-    """What a store's sweep computes, its function looked up by name."""
-    return _sweep_of(Store(store).study())
-
-
-def _sweep_of(study: dict[str, Any]) -> Sweep:
-    module, _, name = study["function"].partition(":")
-    try:
-        found: Any = import_module(module) if module != "__main__" else None
-        for word in name.split("."):
-            found = getattr(found, word)
-    except (ImportError, AttributeError) as error:
+def stored_sweep(store: Place, function: Function | str | None = None) -> Sweep:
+    """What a store's sweep computes; `function` is its own, or the name of it, where it is none of learncast's."""
+    study = Store(store).study()
+    told = function if function is None or isinstance(function, str) else function_name(function)
+    if study["function"] != told and (told is not None or study["function"] not in _OWN):
         raise InvalidSpec(
-            required=f"the function {study['function']} must be importable",
-            got=str(error),
-            why="the store knows it only by its name",
-            remedy="run the script that began the sweep again: it goes on",
-        ) from error
+            required=f"the function of {store} must be given by whoever goes on with it",
+            got=f"{told or 'none'}, where the store names {study['function']}",
+            why="a store that somebody else made could name any function of this machine, to be run",
+            remedy="run the script that began the sweep again, or pass the function (--function MODULE:NAME)",
+        )
+    found = _looked_up(study["function"]) if function is None or isinstance(function, str) else function
     shard = tuple(study["shard"]) if "shard" in study else None
     notes = dict(study["notes"])
     if "files" in notes:  # as they are now: another file under an old name is another study
         notes["files"] = file_hashes([study["base"], study["grid"]])
     return Sweep(found, Grid.from_described(study["grid"]), study["base"], notes, shard)
+
+
+def _looked_up(function: str) -> Any:
+    module, _, name = function.partition(":")
+    try:
+        found: Any = import_module(module) if module != "__main__" else None
+        for word in name.split("."):
+            found = getattr(found, word)
+        return found
+    except (ImportError, AttributeError) as error:
+        raise InvalidSpec(
+            required=f"the function {function} must be importable",
+            got=str(error),
+            why="the store knows it only by its name",
+            remedy="run the script that began the sweep again: it goes on",
+        ) from error
 
 
 def function_name(function: Function) -> str:

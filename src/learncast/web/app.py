@@ -221,8 +221,7 @@ def described(room: Room) -> dict[str, Any]:
 def assets() -> dict[str, Path]:
     """The files that may be asked for, by name: the page's own, and plotly's."""
     found = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in _KINDS}
-    told = {"why": "it draws the page's pictures", "remedy": "pip install 'learncast[web]'"}
-    plotly = package("plotly", "for the explorer", **told)
+    plotly = package("plotly", "for the explorer", why="it draws the page's pictures", extra="web")
     return {**found, "plotly.min.js": Path(plotly.__file__).parent / "package_data" / "plotly.min.js"}
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import xarray as xr
 from typer.testing import CliRunner
 
@@ -348,63 +347,6 @@ def test_scale_is_the_size_of_the_weights():
 def test_starts_that_cannot_be_balanced_are_refused(given, said):
     sizes = {"inputs": 3, "hidden": 5, "outputs": 4, "scale": 0.1}
     refused(lambda: lc.TwoLayer.balanced(**{**sizes, **given}, rng=np.random.default_rng(0)), said)
-
-
-def linear(*sizes, bias=False):
-    return torch.nn.Linear(*sizes, bias=bias)
-
-
-class Named(torch.nn.Module):
-    """Layers under names, with the first of them wrapped."""
-
-    def __init__(self):
-        super().__init__()
-        self.encoder = torch.nn.Sequential(linear(3, 4), torch.nn.Identity())
-        self.decoder = linear(4, 2)
-
-    def forward(self, x):
-        return self.decoder(self.encoder(x))
-
-
-@pytest.mark.parametrize("make", [lambda: torch.nn.Sequential(linear(3, 4), linear(4, 2)), Named])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a_torch_module_becomes_a_network(make, dtype):
-    module = make().to(dtype)
-    network = lc.TwoLayer.from_module(module)
-    inputs = torch.randn(5, 3, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    answers = module(inputs).detach().double().numpy()
-    # as exact as the module itself: 8 bits for bfloat16, 24 for float32
-    allowed = {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 3e-2}[dtype]
-    np.testing.assert_allclose(inputs.double().numpy() @ network.function.T, answers, rtol=0, atol=allowed)
-    # a copy: training on does not change it
-    before = network.first.copy()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.zero_()
-    np.testing.assert_array_equal(network.first, before)
-
-
-@pytest.mark.parametrize(
-    ("module", "said"),
-    [
-        (torch.nn.Sequential(linear(3, 4, bias=True), linear(4, 2)), "a layer with bias"),
-        (torch.nn.Sequential(linear(3, 4), torch.nn.ReLU(), linear(4, 2)), "layers ['ReLU']"),
-        (torch.nn.Sequential(linear(3, 4), linear(4, 4), linear(4, 2)), "3 linear layers"),
-        (linear(3, 2), "1 linear layers"),
-        (torch.nn.RNN(3, 4), "RNN"),
-        (torch.nn.Sequential(), "Sequential"),
-        ("weights.pt", "str"),
-    ],
-    ids=["bias", "relu", "three", "one", "rnn", "empty", "text"],
-)
-def test_other_modules_are_refused(module, said):
-    refused(
-        lambda: lc.TwoLayer.from_module(module), "two nn.Linear layers without bias", said, kind=lc.UnsupportedModel
-    )
-
-
-def test_layers_that_do_not_meet_are_refused():
-    refused(lambda: lc.TwoLayer.from_module(torch.nn.Sequential(linear(3, 4), linear(5, 2))), "(4, 3) and (2, 5)")
 
 
 # --- solving: conditions, statuses, words ---------------------------------------------------------------------------

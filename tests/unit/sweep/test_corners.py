@@ -206,7 +206,7 @@ def test_a_task_that_exits_or_cannot_be_quoted_fails_alone(tmp_path):
 def test_fail_fast_minds_failures_of_its_own_run(tmp_path):
     first = alone(leaving, {"a": [1, 0, 3, 4]}, tmp_path / "s", attempts=1, fail_fast=True)
     assert (first.done, first.failed) == (0, 1)
-    second = sweep.resume(tmp_path / "s", executor="in-process", attempts=1, fail_fast=True)
+    second = sweep.resume(tmp_path / "s", leaving, executor="in-process", attempts=1, fail_fast=True)
     assert (second.done, second.failed) == (3, 1)
 
 
@@ -216,7 +216,7 @@ def test_quarantine_goes_also_from_a_store_called_results(tmp_path):
     (path,) = (store / "results").rglob("*.nc")
     path.write_bytes(b"")
     assert len(sweep.verify(store)) == 1
-    assert sweep.resume(store, executor="in-process").complete
+    assert sweep.resume(store, half, executor="in-process").complete
     assert [one.parent.name for one in sweep.prune(store)] == ["quarantine"]
 
 
@@ -328,7 +328,7 @@ def test_a_stop_does_not_wait_for_what_nobody_begins(tmp_path):
     assert made.interrupted
     assert len(told) < 20
     assert (made.done, made.failed) == (0, 0)
-    assert sweep.resume(tmp_path / "s", executor="in-process").complete
+    assert sweep.resume(tmp_path / "s", half, executor="in-process").complete
 
 
 def slow(spec):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sqlite3
+import subprocess
 import time
 
 import numpy as np
@@ -20,10 +21,11 @@ from learncast.sweep.driver import MOST_DEATHS
 from learncast.sweep.executors import Fate, InProcess, Job, Outcome, Work, as_dataset, computed
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import Ledger, TaskStatus
+from learncast.sweep.reproduction import computed_run
 from learncast.sweep.spec import Spec, canonical, digest_of, placed
 from learncast.sweep.store import Store, differences
 from learncast.sweep.studies import sweep_of
-from learncast.sweep.sweeping import Sweep
+from learncast.sweep.sweeping import Sweep, _source, _tasks, stored_sweep
 
 
 def alone(function, grid, store, **keywords):
@@ -309,10 +311,38 @@ class TestRun:
         path = Store(tmp_path / "s").path(next((tmp_path / "s" / "results").rglob("*.nc")).stem)
         path.unlink()
         assert len(sweep.verify(tmp_path / "s")) == 1
-        assert sweep.resume(tmp_path / "s", executor="in-process").computed == 1
+        assert sweep.resume(tmp_path / "s", some_functions.one, executor="in-process").computed == 1
+        path.unlink()
+        assert len(sweep.verify(tmp_path / "s")) == 1
+        words = ["sweep", "resume", str(tmp_path / "s"), "--in-process"]
+        named = CliRunner().invoke(app, [*words, "--function", "some_functions:one"])
+        assert (named.exit_code, sweep.status(tmp_path / "s").done) == (0, 2)
+        for other in ([], ["--function", "some_functions:two"]):
+            refused = CliRunner().invoke(app, [*words, *other])
+            assert refused.exit_code == 2
+            assert "must be given by whoever goes on with it" in refused.stderr
         del some_functions.one
         with pytest.raises(InvalidSpec, match="must be importable"):
-            sweep.resume(tmp_path / "s")
+            stored_sweep(tmp_path / "s", "some_functions:one")
+
+    @pytest.mark.parametrize(
+        ("function", "code"), [("subprocess:Popen", 2), ("learncast.sweep.reproduction:computed_run", 1)]
+    )
+    def test_a_store_of_somebody_else_runs_nothing(self, tmp_path, function, code):
+        """A folder whose study and ledger agree with each other, and name what would leave a mark."""
+        mark = tmp_path / "sprung"
+        told = {"function": "os:system", "settings": f"touch {mark}"}
+        base = {"touch": 1, str(mark): 1} if function == "subprocess:Popen" else told
+        hostile = Sweep(product, Grid.of({"x": [1]}), base, {})
+        source = _source(subprocess.Popen if function == "subprocess:Popen" else computed_run)
+        study = {**hostile.study(), "function": function, "source": source}
+        place = Store(tmp_path / "s")
+        with place.locked():
+            place.begin(study, _tasks(function, hostile.grid, base, None))
+        words = ["sweep", "resume", str(tmp_path / "s"), "--in-process"]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == code, result.output
+        assert not mark.exists()
 
     def test_two_drivers_are_one_too_many(self, tmp_path):
         alone(product, {"a": [1], "b": [1]}, tmp_path / "s")

@@ -133,8 +133,8 @@ def _npy(path: Path) -> Directory:
 
 
 def _safetensors(path: Path) -> Directory:
-    told = {"why": "it is part of the torch extra", "remedy": "pip install 'learncast[torch]', or save it as .npz"}
-    safe_open = package("safetensors", "to read .safetensors files", **told).safe_open
+    told = {"why": "their layout is its own", "otherwise": "save it as .npz"}
+    safe_open = package("safetensors", "to read .safetensors files", extra="torch", **told).safe_open
 
     def read(name: str) -> Any:
         with safe_open(path, framework="numpy") as file:

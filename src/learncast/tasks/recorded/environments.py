@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec, UnsupportedModel, suggestion
+from learncast.packages import install
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray, count, one_of, real_array
 
@@ -166,7 +167,7 @@ def made_environment(environment: Any, options: Mapping[str, Any] | None) -> Any
             required="neurogym must be installed to make an environment from its id",
             got="no such package",
             why=f"{environment!r} is one of its environments",
-            remedy="pip install 'learncast[neurogym]', or pass an environment of your own",
+            remedy=f"{install('neurogym')}, or pass an environment of your own",
         )
     try:
         neurogym = import_module("neurogym")
@@ -175,7 +176,7 @@ def made_environment(environment: Any, options: Mapping[str, Any] | None) -> Any
             required="neurogym must load",
             got=f"{type(error).__name__}: {error}",
             why="a package that it needs is missing",
-            remedy="pip install 'learncast[neurogym]', which brings it",
+            remedy=install("neurogym"),
         ) from error
     known = tuple(import_module("gymnasium").registry)  # neurogym enters its environments there when it loads
     if environment not in known:

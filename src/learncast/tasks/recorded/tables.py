@@ -150,8 +150,8 @@ def _read(path: Path, most_bytes: int) -> Any:
     # As words: some versions' own reader of numbers is off in the last digit.
     read = partial(pandas.read_csv, dtype=str, skipinitialspace=True)
     if path.suffix.lower() != ".csv":
-        remedy = "pip install 'learncast[tables]', or write the table as .csv"
-        package("pyarrow", "to read .parquet files", why="it is part of the tables extra", remedy=remedy)
+        told = {"why": "pandas reads them with it", "otherwise": "write the table as .csv"}
+        package("pyarrow", "to read .parquet files", extra="tables", **told)
         read = partial(pandas.read_parquet, engine="pyarrow")
     with readable(path, kind="a table"):
         rows, columns = _counted(path) if path.suffix.lower() == ".csv" else _stated(path)

@@ -216,7 +216,7 @@ def test_an_id_is_made_by_neurogym(neurogym):
 
 def test_without_neurogym_an_id_is_refused_in_words(monkeypatch):
     monkeypatch.setattr(environments, "find_spec", lambda name: None)
-    with pytest.raises(InvalidSpec, match=r"pip install 'learncast\[neurogym\]'"):
+    with pytest.raises(InvalidSpec, match="pip install neurogym torch"):
         from_environment("Delayed-v0", trials=20, seed=1)
 
 

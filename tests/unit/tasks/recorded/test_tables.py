@@ -152,7 +152,7 @@ def test_unusable_files_are_refused_by_name(tmp_path):
 def test_without_pyarrow_parquet_is_refused_in_words(tmp_path, monkeypatch):
     (tmp_path / "rig.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "pip install 'learncast[tables]'" in refused(lambda: from_table(tmp_path / "rig.parquet"))
+    assert "pip install pyarrow" in refused(lambda: from_table(tmp_path / "rig.parquet"))
 
 
 # --- in a study file -------------------------------------------------------------------------------------------------
