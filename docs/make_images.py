@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from learncast.answers.plan import planned
 from learncast.figures import save
@@ -14,7 +16,8 @@ from learncast.study import Study
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
-PINNED = "#curriculum?pin_value=1.8&pin_accuracy=0.55"
+PINNED = "#curriculum?time=0.4"
+LEARNING = "#prior-knowledge"
 
 
 def plan_picture() -> None:
@@ -23,11 +26,15 @@ def plan_picture() -> None:
     save(answer.draw(), IMAGES / "plan.png", dpi=150)
 
 
-def explorer_picture() -> None:
-    """The explorer's first room with a pinned curriculum, as a browser shows it."""
+#: Moments of the explorer's animation, and how long each stands, in milliseconds.
+FRAMES, BETWEEN = 25, 180
+
+
+def explorer_pictures() -> None:
+    """The explorer's first room, and a short film of how task A and then task B are learned, as a browser sees them."""
     program = shutil.which("chromium")
     if program is None:
-        print("explorer.png stays as it is: Chromium is not installed")
+        print("explorer.png and explorer.gif stay as they are: Chromium is not installed")
         return
     from playwright.sync_api import sync_playwright
 
@@ -37,17 +44,44 @@ def explorer_picture() -> None:
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-            page = browser.new_page(viewport={"width": 1280, "height": 1250})
-            page.goto(address + PINNED)
-            page.wait_for_selector('[data-reading="both stages"]')
-            page.wait_for_timeout(500)
+            page = browser.new_page(viewport={"width": 1280, "height": 1000})
+            page.goto(f"{address}{PINNED}")
+            settled(page)
             page.screenshot(path=IMAGES / "explorer.png")
+            page.set_viewport_size({"width": 1280, "height": 1070})
+            page.goto(f"{address}{LEARNING}")
+            settled(page)
+            film(page)
             browser.close()
     finally:
         server.terminate()
         server.communicate()
 
 
+def settled(page: Any) -> None:
+    """Wait until every part shows the last state, and has been drawn."""
+    page.wait_for_selector(".part[aria-busy]")
+    page.wait_for_function("() => ![...document.querySelectorAll('.part')].some(p => p.ariaBusy === 'true')")
+    page.wait_for_timeout(800)
+
+
+def film(page: Any) -> None:
+    """Move the scrub bar through its moments and keep what is seen."""
+    from PIL import Image
+
+    frames = []
+    bar = page.locator("#player input")
+    for k in range(FRAMES + 1):
+        bar.evaluate("(e, share) => { e.value = share; e.dispatchEvent(new Event('input')); }", k / FRAMES)
+        page.wait_for_timeout(60)
+        picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+        # Smaller it is still legible, and light.
+        frames.append(picture.resize((picture.width * 9 // 16, picture.height * 9 // 16)).quantize(128))
+    frames[0].save(
+        IMAGES / "explorer.gif", save_all=True, append_images=frames[1:], duration=BETWEEN, loop=0, optimize=True
+    )
+
+
 if __name__ == "__main__":
     plan_picture()
-    explorer_picture()
+    explorer_pictures()

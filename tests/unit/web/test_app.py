@@ -8,6 +8,7 @@ import dataclasses
 import http.client
 import itertools
 import json
+import os
 import re
 import signal
 import socket
@@ -733,3 +734,38 @@ def test_slow_states_hold_up_no_quick_ones(monkeypatch):
     quick, slow = asyncio.run(all_of_them())
     assert {answer.status_code for answer in (quick, *slow)} == {200}
     assert order == [False, True, True, True]
+
+
+@pytest.mark.slow
+def test_long_use_leaves_memory_as_it_was():
+    """Random settings of every room, as fast as they are answered; half an hour with EXPLORER_SOAK=1800."""
+    command = [sys.executable, "-c", COMMAND, "--port", "0", "--no-browser"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    seconds = float(os.environ.get("EXPLORER_SOAK", "120"))
+    try:
+        port = int(re.search(r":(\d+)/", process.stdout.readline())[1])
+        rng = np.random.default_rng(0)
+        sizes, asked, until = [], 0, time.monotonic() + seconds
+        while time.monotonic() < until:
+            room = rooms()[int(rng.integers(4))]
+            part = str(rng.choice(list(room.parts)))
+            keys = [c for c in room.controls if c.kind == "range" and c.key != "hidden_size"]
+            chosen = keys[int(rng.integers(len(keys)))] if keys else None
+            state = {}
+            if chosen is not None:
+                value = float(rng.uniform(chosen.least, chosen.most))
+                whole_numbers = room.state.model_fields[chosen.key].annotation is int
+                state = {chosen.key: round(value) if whole_numbers else value}
+            status, _, body = post(port, f"/api/{room.name}/{part}", state)
+            assert status in (200, 422), (state, body)
+            asked += 1
+            if asked % 20 == 0:
+                everyone = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
+                sizes.append(sum(one.memory_info().rss for one in everyone))
+        late = sizes[len(sizes) // 3 :]
+        print(f"{asked} questions in {seconds:g} s, {late[0] / 2**20:.0f} to {max(late) / 2**20:.0f} MB")
+        # Caches fill in the first third; after that a leak would go on.
+        assert max(late[len(late) // 2 :]) < 1.15 * max(late[: len(late) // 2])
+    finally:
+        process.kill()
+        process.communicate()

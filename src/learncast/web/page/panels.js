@@ -236,6 +236,11 @@ export function titled(axis) {
   return axis.unit && axis.unit !== "1" && axis.unit !== axis.label ? `${axis.label} (${pretty(axis.unit)})` : axis.label;
 }
 
+/** The title of an upright axis on two lines, where the picture is not as tall as it is long. */
+function fitted(text, letter, element) {
+  return letter === "y" && text.length * 7 > element.clientHeight - 60 ? text.replace(/ \((?=[^(]*$)/, "<br>(") : text;
+}
+
 /** What lies under the pointer, as one line of words. */
 export function told(panel, points) {
   const unit = (axis) => (axis.unit && axis.unit !== "1" && axis.unit !== axis.label ? ` ${pretty(axis.unit)}` : "");
@@ -309,15 +314,21 @@ function extent(panel, letter) {
   return [Math.min(...values), Math.max(...values)];
 }
 
+/** Whether a picture has little room for words. */
+export function isNarrow(element) {
+  return element.clientWidth < 460;
+}
+
 function layout(panel, look, element, arrows) {
-  const narrow = element.clientWidth < 460;
+  const narrow = isNarrow(element);
+  element.dataset.narrow = narrow;
   const small = isMatrix(panel);
   const axis = (one, letter) => {
     const log = one.scale === "log";
     const counted = small ? channels(panel.traces.find((trace) => trace.kind === "heat")[letter]) : null;
     const span = one.span || (log ? extent(panel, letter) : null);
     return {
-      title: { text: small ? counted?.name || "" : titled(one), standoff: small ? 2 : 6, font: { size: narrow ? 11 : 12 } },
+      title: { text: small ? counted?.name || "" : fitted(titled(one), letter, element), standoff: small ? 2 : 6, font: { size: narrow ? 11 : 12 } },
       ...(counted ? { tickvals: panel.traces[0][letter], ticktext: counted.numbers } : {}),
       type: log ? "log" : undefined,
       range: one.span ? (log ? one.span.map(Math.log10) : one.span) : undefined,

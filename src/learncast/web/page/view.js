@@ -2,7 +2,7 @@
 
 /* global Plotly */
 
-import { draw, isMatrix, legend, moment, rounded, save, timed, told, pretty } from "./panels.js";
+import { draw, isMatrix, isNarrow, legend, moment, rounded, save, timed, told, pretty } from "./panels.js";
 import { explained, tell } from "./words.js";
 
 /** Milliseconds after which a computation says what it does. */
@@ -177,7 +177,8 @@ export class Part {
   resize(frame) {
     if (!frame.plot.data || !frame.plot.offsetParent) return;
     const { width, height } = frame.plot.getBoundingClientRect();
-    if (Math.abs(width - frame.plot._fullLayout.width) < 1 && Math.abs(height - frame.plot._fullLayout.height) < 1) return;
+    const same = Math.abs(width - frame.plot._fullLayout.width) < 1 && Math.abs(height - frame.plot._fullLayout.height) < 1;
+    if (same && frame.plot.dataset.narrow === String(isNarrow(frame.plot))) return;
     this.paint(frame);
   }
 

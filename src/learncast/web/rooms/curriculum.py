@@ -697,7 +697,7 @@ ROOM = Room(
     title="Curriculum",
     introduction=(
         "Which first task shortens the way to the target, and when should it stop? Colours say how many steps are "
-        "saved; click to follow one curriculum."
+        "saved; drag the pin to follow one curriculum."
     ),
     state=CurriculumState,
     parts={"portrait": portrait, "counted": counted, "pinned": pinned},

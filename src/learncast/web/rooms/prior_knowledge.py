@@ -49,7 +49,7 @@ from learncast.web.room import Room, State, control
 
 NAMES = ("task A", "task B")
 #: Times at which a stage is drawn.
-POINTS = 120
+POINTS = 80
 #: Losses below this are what rounding leaves of zero.
 ROUNDING = 1e-12
 CLOCK = Axis("training time", STEPS, clock=True)
@@ -485,7 +485,8 @@ ROOM = Room(
         "what it already knows, what it forgets, and from which starts it never learns."
     ),
     state=PriorKnowledgeState,
-    parts={"learning": learning, "grams": grams, "forgetting": forgetting},
+    # What moves with the time stands right below it.
+    parts={"grams": grams, "learning": learning, "forgetting": forgetting},
     study=study_of,
     examples=PRIOR_KNOWLEDGE,
     words=PRIOR_KNOWLEDGE_WORDS,
