@@ -1,0 +1,355 @@
+"""Pools of decision tasks: a target and easier variants each, fixed with their criteria before any method was tuned.
+
+Every trial is read step by step and answered at every step: 0 is "wait", the other labels are choices. The first
+input says "wait" until the last `DECISION` steps, where the choice is due. The goal of a pool is the share of right
+answers there, on trials that were not trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Steps of a trial; the last ones are those of the decision.
+STEPS, DECISION = 14, 3
+#: Share of right decisions at which a target, and a candidate on its own task, counts as learned.
+CRITERION = 0.85
+
+Trials = tuple[NDArray[np.float32], NDArray[np.int64]]
+Draw = Callable[[np.random.Generator, int], Trials]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A target, easier variants, the loss they are trained by and the number of labels."""
+
+    name: str
+    target: Draw
+    candidates: dict[str, Draw]
+    loss: str
+    inputs: int
+    labels: int
+
+
+def _blank(rng: np.random.Generator, n: int, channels: int, noise: float) -> NDArray[np.float32]:
+    x = np.zeros((n, STEPS, 1 + channels), dtype=np.float32)
+    x[:, :-DECISION, 0] = 1.0
+    x[:, :, 1:] = noise * rng.standard_normal((n, STEPS, channels))
+    return x
+
+
+def _answered(x: NDArray[np.float32], choice: NDArray[np.int64]) -> Trials:
+    y = np.zeros(x.shape[:2], dtype=np.int64)
+    y[:, -DECISION:] = 1 + choice[:, None]
+    return x, y
+
+
+def _signs(rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+    return rng.choice([-1.0, 1.0], n)
+
+
+def _choice(value: NDArray[np.float64]) -> NDArray[np.int64]:
+    return (value > 0).astype(np.int64)
+
+
+def accumulate(strength: float, noise: float = 0.6, first: int = 1, partial: bool = False) -> Draw:
+    """Which of two channels is larger on average, or (partial) in the last step alone."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 2, noise)
+        sign = _signs(rng, n)
+        steps = np.arange(first, STEPS - DECISION)
+        if partial:
+            signs = rng.choice([-1.0, 1.0], (n, len(steps)))
+            sign = signs[:, -1]
+        else:
+            signs = np.repeat(sign[:, None], len(steps), 1)
+        x[:, steps, 1] += 0.5 * strength * signs
+        x[:, steps, 2] -= 0.5 * strength * signs
+        return _answered(x, _choice(sign))
+
+    return draw
+
+
+def reach(directions: int = 4, shown: int = 2, distractor: float = 0.7, late: int = 1) -> Draw:
+    """Remember one of several directions over a delay, past a distracting direction."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 2, 0.1)
+        where = rng.integers(0, directions, n)
+        angle, other = 2 * np.pi * where / 4, 2 * np.pi * rng.integers(0, 4, n) / 4
+        x[:, late : late + shown, 1] += np.cos(angle)[:, None]
+        x[:, late : late + shown, 2] += np.sin(angle)[:, None]
+        x[:, 7:9, 1] += distractor * np.cos(other)[:, None]
+        x[:, 7:9, 2] += distractor * np.sin(other)[:, None]
+        return _answered(x, where.astype(np.int64))
+
+    return draw
+
+
+def pro_anti(cue: slice, stimulus: slice, pro: float = 0.5) -> Draw:
+    """The side of a stimulus, or the other side when the cue says so: a product."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 2, 0.1)
+        rule, side = np.where(rng.random(n) < pro, 1.0, -1.0), _signs(rng, n)
+        x[:, cue, 1] += rule[:, None]
+        x[:, stimulus, 2] += side[:, None]
+        return _answered(x, _choice(rule * side))
+
+    return draw
+
+
+def xor(first: slice, second: slice, answer: str = "both") -> Draw:
+    """Whether two pulses of one channel have the same sign, or the sign of one of them."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 1, 0.1)
+        a, b = _signs(rng, n), _signs(rng, n)
+        x[:, first, 1] += a[:, None]
+        x[:, second, 1] += b[:, None]
+        return _answered(x, _choice({"both": a * b, "first": a, "second": b}[answer]))
+
+    return draw
+
+
+def recall(items: slice, cue: slice, other: float = 1.0, first_only: bool = False) -> Draw:
+    """The sign of that one of two items which a later cue asks for."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 4, 0.1)
+        values = rng.choice([-1.0, 1.0], (n, 2))
+        asked = np.zeros(n, dtype=np.int64) if first_only else rng.integers(0, 2, n)
+        rows = np.arange(n)
+        shown = values.copy()
+        shown[rows, 1 - asked] *= other
+        x[:, items, 1:3] += shown[:, None, :]
+        for step in range(*cue.indices(STEPS)):
+            x[rows, step, 3 + asked] += 1.0
+        return _answered(x, _choice(values[rows, asked]))
+
+    return draw
+
+
+def clicks(rates: tuple[float, float], most: int = STEPS, answer: str = "more") -> Draw:
+    """On which side more clicks were heard, or the side of the first click; trials with a tie are drawn again."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        begin = max(1, STEPS - DECISION - most)
+        heard = np.zeros((n, STEPS - DECISION - begin, 2))
+        open_ = np.ones(n, dtype=bool)
+        while open_.any():
+            side = rng.integers(0, 2, open_.sum())
+            rate = np.where(np.arange(2)[None] == side[:, None], rates[0], rates[1])
+            heard[open_] = rng.random((open_.sum(), heard.shape[1], 2)) < rate[:, None, :]
+            counts = heard.sum(1)
+            if answer == "more":
+                open_ = counts[:, 0] == counts[:, 1]
+            else:
+                time = np.where(heard.any(1), heard.argmax(1), STEPS)
+                open_ = time[:, 0] == time[:, 1]
+        x = _blank(rng, n, 2, 0.05)
+        x[:, begin : STEPS - DECISION, 1:] += heard
+        if answer == "more":
+            return _answered(x, _choice(heard.sum(1)[:, 1] - heard.sum(1)[:, 0]))
+        time = np.where(heard.any(1), heard.argmax(1), STEPS)
+        return _answered(x, _choice((time[:, 0] - time[:, 1]).astype(float)))
+
+    return draw
+
+
+def order(gaps: tuple[int, int], noise: float = 0.15, second: float = 1.0, begin: int = 1) -> Draw:
+    """Which of two channels had its pulse first."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 2, noise)
+        gap = rng.integers(gaps[0], gaps[1] + 1, n)
+        start = begin + (rng.random(n) * (STEPS - DECISION - begin - gap)).astype(np.int64)
+        which, rows = rng.integers(0, 2, n), np.arange(n)
+        x[rows, start, 1 + which] += 1.0
+        x[rows, start + gap, 2 - which] += second
+        return _answered(x, which.astype(np.int64))
+
+    return draw
+
+
+def pairs(kinds: int, first: slice, second: slice, answer: str = "match") -> Draw:
+    """Whether the second of two stimuli is the partner of the first, or which half the first is of."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 6, 0.1)
+        a, match, rows = rng.integers(0, kinds, n), rng.integers(0, 2, n), np.arange(n)
+        b = np.where(match == 1, a, (a + rng.integers(1, kinds, n)) % kinds)
+        for step in range(*first.indices(STEPS)):
+            x[rows, step, 1 + a] += 1.0
+        for step in range(*second.indices(STEPS)):
+            x[rows, step, 4 + b] += 1.0
+        return _answered(x, (match if answer == "match" else a % 2).astype(np.int64))
+
+    return draw
+
+
+def gate(strength: float, closed: float = 1.0, open_share: float = 0.5) -> Draw:
+    """The sign of the evidence that came while a gate was open; what came while it was closed says nothing."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 2, 0.2)
+        steps = slice(1, STEPS - DECISION)
+        opened = rng.random((n, STEPS - DECISION - 1)) < open_share
+        opened[np.arange(n), rng.integers(0, opened.shape[1], n)] = True
+        sign = _signs(rng, n)
+        noise = closed * rng.choice([-1.0, 1.0], opened.shape)
+        x[:, steps, 1] += np.where(opened, strength * sign[:, None], noise)
+        x[:, steps, 2] = opened
+        return _answered(x, _choice(sign))
+
+    return draw
+
+
+def duration(short: tuple[int, int], long: tuple[int, int], onset: int = 3, louder: float = 0.0) -> Draw:
+    """Whether a pulse was long or short."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 1, 0.15)
+        is_long = rng.integers(0, 2, n)
+        lasts = np.where(is_long == 1, rng.integers(long[0], long[1] + 1, n), rng.integers(short[0], short[1] + 1, n))
+        start = 1 + rng.integers(0, onset + 1, n)
+        time = np.arange(STEPS)[None]
+        on = (time >= start[:, None]) & (time < (start + lasts)[:, None])
+        x[:, :, 1] += on * (1.0 + louder * is_long[:, None])
+        return _answered(x, is_long.astype(np.int64))
+
+    return draw
+
+
+_EARLY, _LATE = slice(3, 5), slice(7, 9)
+_ALL = slice(1, 11)
+
+#: In the order drawn; the places of the two halves were fixed before anything was trained to the end.
+POOLS = (
+    Pool(
+        "accumulate",
+        accumulate(0.4),
+        {
+            "strong": accumulate(1.8),
+            "strong and short": accumulate(1.8, first=8),
+            "no noise": accumulate(0.4, noise=0.05),
+            "last step": accumulate(1.8, partial=True),
+        },
+        "cross_entropy",
+        3,
+        3,
+    ),
+    Pool(
+        "reach",
+        reach(),
+        {"shown throughout": reach(shown=10, distractor=0.0), "no distractor": reach(distractor=0.0), "two": reach(2)},
+        "squared",
+        3,
+        5,
+    ),
+    Pool(
+        "pro-anti",
+        pro_anti(_EARLY, _LATE),
+        {
+            "pro alone": pro_anti(_EARLY, _LATE, pro=1.0),
+            "cue stays": pro_anti(_ALL, _LATE),
+            "both stay": pro_anti(_ALL, _ALL),
+        },
+        "squared",
+        3,
+        3,
+    ),
+    Pool(
+        "xor",
+        xor(slice(2, 4), slice(6, 8)),
+        {
+            "late and close": xor(slice(7, 9), slice(9, 11)),
+            "second pulse": xor(slice(2, 4), slice(6, 8), "second"),
+            "first pulse": xor(slice(2, 4), slice(6, 8), "first"),
+            "no delay after": xor(slice(1, 6), slice(6, 11)),
+        },
+        "cross_entropy",
+        2,
+        3,
+    ),
+    Pool(
+        "recall",
+        recall(_EARLY, _LATE),
+        {
+            "all stays": recall(_ALL, _ALL),
+            "other absent": recall(_EARLY, _LATE, other=0.0),
+            "first asked": recall(_EARLY, _LATE, first_only=True),
+            "short delay": recall(slice(6, 8), slice(8, 10)),
+        },
+        "cross_entropy",
+        5,
+        3,
+    ),
+    Pool(
+        "clicks",
+        clicks((0.4, 0.3)),
+        {
+            "one side": clicks((0.4, 0.0)),
+            "few": clicks((0.6, 0.2), most=4),
+            "first click": clicks((0.4, 0.4), answer="first"),
+        },
+        "squared",
+        3,
+        3,
+    ),
+    Pool(
+        "order",
+        order((2, 5)),
+        {
+            "far apart": order((5, 7)),
+            "first alone": order((2, 5), second=0.0),
+            "no noise": order((2, 5), noise=0.02),
+            "late": order((2, 2), begin=7),
+        },
+        "squared",
+        3,
+        3,
+    ),
+    Pool(
+        "pairs",
+        pairs(3, _EARLY, _LATE),
+        {
+            "together": pairs(3, _LATE, _LATE),
+            "two kinds": pairs(2, _EARLY, _LATE),
+            "first alone": pairs(3, _EARLY, _LATE, "first"),
+        },
+        "cross_entropy",
+        7,
+        3,
+    ),
+    Pool(
+        "gate",
+        gate(0.5),
+        {
+            "always open": gate(0.5, open_share=1.0),
+            "silence when closed": gate(0.5, closed=0.0),
+            "strong": gate(1.5),
+        },
+        "cross_entropy",
+        3,
+        3,
+    ),
+    Pool(
+        "duration",
+        duration((3, 4), (5, 6)),
+        {
+            "extremes": duration((1, 1), (6, 7)),
+            "known onset": duration((3, 4), (5, 6), onset=0),
+            "long is louder": duration((3, 4), (5, 6), louder=0.5),
+        },
+        "squared",
+        2,
+        3,
+    ),
+)
+#: Pools on which anything may be tuned, and pools on which it is judged.
+TUNING, HELD_OUT = POOLS[::2], POOLS[1::2]
