@@ -111,12 +111,12 @@ class Fleet:
     tasks: list[list[Draw]]
     judged: list[Draw]
     seeds: list[int]
-    step: int = 0
     moments: list[Weights] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.weights = {k: v.clone() for k, v in self.weights.items()}
         self.moments = [{k: torch.zeros_like(v) for k, v in self.weights.items()} for _ in range(2)]
+        self.steps = torch.zeros(len(self), dtype=torch.float64)
         self.rngs = [np.random.default_rng((seed, place)) for place, seed in enumerate(self.seeds)]
         self.tests = [held_out(draw) for draw in self.judged]
 
@@ -136,7 +136,7 @@ class Fleet:
         x, y = (torch.stack(parts) for parts in zip(*drawn, strict=True))
         rate = RATES[self.rule, self.pool.loss]
         for k in range(steps):
-            self.step += 1
+            self.steps += 1
             moving = {name: value.requires_grad_() for name, value in self.weights.items()}
             rows = slice(k * BATCH, (k + 1) * BATCH)
             loss = losses(self.pool.loss, answers(self.cell, moving, x[:, rows]), y[:, rows]).sum()
@@ -150,12 +150,24 @@ class Fleet:
                         continue
                     first.mul_(0.9).add_(slope, alpha=0.1)
                     second.mul_(0.999).addcmul_(slope, slope, value=0.001)
-                    scale = (second / (1 - 0.999**self.step)).sqrt_().add_(1e-8)
-                    value.addcdiv_(first, scale, value=-rate / (1 - 0.9**self.step))
+                    grown, late = (self._each(1 - share**self.steps, value) for share in (0.9, 0.999))
+                    value.sub_(rate * (first / grown) / ((second / late).sqrt_() + 1e-8))
+
+    @staticmethod
+    def _each(numbers: Tensor, like: Tensor) -> Tensor:
+        return numbers.to(like.dtype).reshape(-1, *[1] * (like.ndim - 1))
+
+    def restart(self, place: int) -> None:
+        """Begin one network's optimiser afresh."""
+        self.steps[place] = 0
+        for one in self.moments:
+            for value in one.values():
+                value[place] = 0
 
     def kept(self, places: Sequence[int]) -> None:
         """Go on with some of them."""
         index = torch.tensor(places)
+        self.steps = self.steps[index]
         self.weights = {k: v[index] for k, v in self.weights.items()}
         self.moments = [{k: v[index] for k, v in one.items()} for one in self.moments]
         for name in ("tasks", "judged", "seeds", "rngs", "tests"):
@@ -172,14 +184,14 @@ def dealt(tasks: Sequence[Draw], rng: np.random.Generator, n: int) -> tuple[Tens
     return torch.from_numpy(x), torch.from_numpy(y)
 
 
-_HELD: dict[Draw, tuple[Tensor, Tensor]] = {}
+_HELD: dict[tuple[Draw, int], tuple[Tensor, Tensor]] = {}
 
 
 def held_out(draw: Draw, n: int = JUDGED) -> tuple[Tensor, Tensor]:
     """Trials that nothing is trained on."""
-    if draw not in _HELD:
-        _HELD[draw] = dealt([draw], np.random.default_rng(99), n)
-    return _HELD[draw]
+    if (draw, n) not in _HELD:
+        _HELD[draw, n] = dealt([draw], np.random.default_rng(99), n)
+    return _HELD[draw, n]
 
 
 def learned_at(accuracies: Sequence[float], criterion: float) -> int | None:

@@ -178,6 +178,14 @@ class DecisionAccuracy(Goal):
         size = float(counted.sum())
         return float(share.sum(0).amax(1).sum()) / size if size > 0 else math.nan
 
+    def counted(self, answers: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """How much the decision at each readout counts, (trials, readouts); 0 where none is due."""
+        readouts = answers.shape[1] if answers.ndim == 3 else 1
+        _, _, counted = self._decisions(answers.detach(), targets, weights)
+        found = counted.new_zeros(len(answers), readouts)
+        found[:, self._chosen("steps", readouts)] = counted
+        return found
+
     def _classes(self, labels: Tensor) -> int:
         most = int(labels.max()) + 1 if labels.numel() else 1
         named = max(self.outputs, default=0) + 1 if isinstance(self.outputs, tuple) else 1

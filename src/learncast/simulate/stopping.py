@@ -12,6 +12,7 @@ import numpy as np
 from learncast.dynamics.mode_equation import band_scale
 from learncast.errors import InvalidSpec
 from learncast.simulate.goals import Goal
+from learncast.simulate.sources import Source
 from learncast.validation import FloatArray, between, count, positive, real_array
 
 
@@ -70,10 +71,13 @@ class Learned:
         Of the task itself; a number is a loss.
     times : float
         Training goes on to so many times the steps at which the goal was met; 1 stops there.
+    ahead : Ahead, optional
+        What is trained on next: the stage is over as soon as that is met, however far the task itself is.
     """
 
     goal: Any
     times: float = 1.0
+    ahead: Ahead | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "goal", Goal.read(self.goal))
@@ -90,6 +94,25 @@ class Learned:
         """The rule in a few words."""
         after = "" if self.times == 1 else f", and on to {self.times:g} times its steps"
         return f"{self.goal.words}{after}"
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A goal on trials that a stage does not train on: those of a later one.
+
+    Parameters
+    ----------
+    source : Source
+        Those trials.
+    goal : Goal
+    """
+
+    source: Source = field(repr=False)
+    goal: Goal
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", self.source.hash)  # a repr tells rules apart where runs are taken up again
 
 
 Rule = Accuracy | Goal | Learned | Plateau
@@ -126,9 +149,22 @@ class GoalWatch:
         self.times = rule.times if isinstance(rule, Learned) else 1.0
         self.latest, self.looked, self.learned = np.nan, -1, -1
         self._recent: deque[float] = deque(maxlen=self.goal.looks)
+        ahead = rule.ahead if isinstance(rule, Learned) else None
+        self.ahead = None if ahead is None else GoalWatch(ahead.goal)
 
-    def settled(self, step: int, look: Callable[[], float]) -> bool:
-        """Look where it is due, and say whether the stage is over at this step."""
+    def settled(self, step: int, look: Callable[[], float], ahead: Callable[[], float] | None = None) -> bool:
+        """Look where it is due, and say whether the stage is over at this step.
+
+        Parameters
+        ----------
+        step : int
+        look : callable
+            To the goal's measure on the stage's own trials.
+        ahead : callable, optional
+            To the measure of the goal that lies ahead, where the rule has one.
+        """
+        if self.ahead is not None and ahead is not None and self.ahead.settled(step, ahead):
+            return True
         if self.learned < 0 and step % self.goal.every == 0:
             self.latest, self.looked = look(), step
             self._recent.append(self.latest)
@@ -138,12 +174,15 @@ class GoalWatch:
 
     def state(self) -> dict[str, Any]:
         """What is needed to go on."""
-        return {"learned": self.learned, "latest": self.latest, "recent": np.array(self._recent)}
+        ahead = {} if self.ahead is None else {f"ahead.{key}": value for key, value in self.ahead.state().items()}
+        return {"learned": self.learned, "latest": self.latest, "recent": np.array(self._recent), **ahead}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
         self.learned, self.latest = int(state["learned"]), float(state["latest"])
         self._recent.extend(np.atleast_1d(state["recent"]).tolist())
+        if self.ahead is not None:
+            self.ahead.restore({key.removeprefix("ahead."): v for key, v in state.items() if key.startswith("ahead.")})
 
 
 class Watch:

@@ -1,0 +1,1 @@
+MIXED, ARRIVED = 2, 0.7
