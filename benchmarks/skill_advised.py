@@ -43,7 +43,7 @@ def batch_of(pool: Pool, draw: Draw, trials: int, seed: int) -> Batch:
 
 
 def forecast(pool: Pool, cell: str, rule: str, weights: Weights, seed: int) -> dict[str, Any]:
-    """What the library reads from one pass forward for target and candidates, and the tangent kernel's times."""
+    """What the library reads from one pass forward for target and candidates."""
     one = {name: value[None] for name, value in weights.items()}
     bare = {**one, "read": torch.eye(UNITS)[None], "read_bias": torch.zeros(1, UNITS)}
     loss = CrossEntropy() if pool.loss == "cross_entropy" else MeanSquaredError()
@@ -58,12 +58,10 @@ def forecast(pool: Pool, cell: str, rule: str, weights: Weights, seed: int) -> d
     many = batch_of(pool, pool.target, 2000, seed)
     linear = linear_share(many, GOAL)
     seconds = time.process_time() - begun
-    kernel = [kernel_time(cell, rule, pool, weights, draw, CRITERION) for draw in pool.candidates.values()]
     return {
         "times": [round(t, 1) for t in times],
         "chances": [round(c, 3) for c in chances],
         "linear": round(linear, 3),
-        "kernel": [round(t, 1) for t in kernel],
         "seconds": round(seconds, 2),
     }
 
@@ -116,12 +114,20 @@ def carried_out(pool: Pool, cell: str, rule: str, most: int) -> dict[str, Any]:
     return {"steps": done, "switched": switched, "pairs": pairs, "says": says}
 
 
+def kernels(pool: Pool, cell: str, rule: str, most: int) -> list[list[float]]:
+    """The tangent kernel's time of each candidate on its own task, for every seed: the choice of S1."""
+    starts = [start(cell, pool, seed) for seed in SEEDS]
+    draws = list(pool.candidates.values())
+    return [[round(kernel_time(cell, rule, pool, one, draw, CRITERION), 1) for draw in draws] for one in starts]
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for pool, cell, rule in jobs():
-        key = f"{pool.name}/{cell}/{rule}"
-        everything = stored()
-        if key in everything["truth"] and key not in everything.get("advised", {}):
-            result = carried_out(pool, cell, rule, int(everything["truth"][key]["most"]))
-            store(key, "advised", result)
-            print(key, result["steps"], result["switched"], result["pairs"], file=sys.stderr, flush=True)
+    for part, measure in (("advised", carried_out), ("kernel", kernels)):
+        for pool, cell, rule in jobs():
+            key = f"{pool.name}/{cell}/{rule}"
+            everything = stored()
+            if key in everything["truth"] and key not in everything.get(part, {}):
+                result = measure(pool, cell, rule, int(everything["truth"][key]["most"]))
+                store(key, part, result)
+                print(key, result if part == "kernel" else result["steps"], file=sys.stderr, flush=True)

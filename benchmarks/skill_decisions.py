@@ -225,6 +225,95 @@ def duration(short: tuple[int, int], long: tuple[int, int], onset: int = 3, loud
     return draw
 
 
+def halves(strength: float, delay: int = 2, noise: float = 0.3, answer: str = "larger") -> Draw:
+    """Whether the second of two noisy stretches was larger than the first, or whether it was large."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 1, noise)
+        first, second = rng.uniform(-1, 1, (2, n))
+        second = np.clip(first + _signs(rng, n) * rng.uniform(0.3, 1.0, n) * strength, -1.5, 1.5)
+        begin = 9 - delay - 3
+        x[:, begin : begin + 3, 1] += first[:, None]
+        x[:, 8:11, 1] += second[:, None]
+        return _answered(x, _choice(second - first if answer == "larger" else second))
+
+    return draw
+
+
+def context(strength: float, other: float = 1.0, cue: slice = slice(0, 11), noise: float = 0.5) -> Draw:
+    """The sign of that one of two noisy channels which a cue points to."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 4, noise)
+        x[:, :, 3:] = 0.0
+        signs, asked, rows = rng.choice([-1.0, 1.0], (n, 2)), rng.integers(0, 2, n), np.arange(n)
+        size = np.full((n, 2), other * strength)
+        size[rows, asked] = strength
+        x[:, 1:11, 1:3] += (signs * size)[:, None, :]
+        for step in range(*cue.indices(STEPS)):
+            x[rows, step, 3 + asked] = 1.0
+        return _answered(x, _choice(signs[rows, asked]))
+
+    return draw
+
+
+def largest(places: int, gap: float, last: int = 10) -> Draw:
+    """Which of several pulses, one after the other, was the largest."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 1, 0.05)
+        sizes, which = rng.uniform(0.2, 0.7, (n, places)), rng.integers(0, places, n)
+        sizes[np.arange(n), which] = sizes.max(1) + gap
+        for k in range(places):
+            x[:, last - 3 * (places - 1 - k), 1] += sizes[:, k]
+        return _answered(x, which.astype(np.int64))
+
+    return draw
+
+
+def reversal(strength: float, when: tuple[int, int] = (3, 9), flips: float = 0.5) -> Draw:
+    """The sign of evidence, or the other one when a pulse of another channel turned its meaning round."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 2, 0.3)
+        sign, turned = _signs(rng, n), rng.random(n) < flips
+        time, rows = rng.integers(when[0], when[1], n), np.arange(n)
+        x[rows[turned], time[turned], 2] += 1.0
+        x[:, 1:11, 1] += strength * sign[:, None]
+        return _answered(x, _choice(np.where(turned, -sign, sign)))
+
+    return draw
+
+
+def counting(many: tuple[int, int], few: tuple[int, int], spread: int = 10) -> Draw:
+    """Whether there were many or few pulses."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 1, 0.05)
+        is_many = rng.integers(0, 2, n)
+        number = np.where(is_many == 1, rng.integers(many[0], many[1] + 1, n), rng.integers(few[0], few[1] + 1, n))
+        ranks = rng.random((n, spread)).argsort(1).argsort(1)
+        x[:, 11 - spread : 11, 1] += ranks < number[:, None]
+        return _answered(x, is_many.astype(np.int64))
+
+    return draw
+
+
+def conjunction(delay: int, answer: str = "both", noise: float = 0.2) -> Draw:
+    """Whether both of two features were shown, or one of them alone."""
+
+    def draw(rng: np.random.Generator, n: int) -> Trials:
+        x = _blank(rng, n, 2, noise)
+        a, b = (rng.random((2, n)) < (np.sqrt(0.5) if answer == "both" else 0.5)).astype(float)
+        begin = max(1, 8 - delay)
+        x[:, begin : begin + 2, 1] += a[:, None]
+        x[:, 9:11, 2] += b[:, None]
+        value = {"both": a * b, "first": a, "second": b}[answer]
+        return _answered(x, value.astype(np.int64))
+
+    return draw
+
+
 _EARLY, _LATE = slice(3, 5), slice(7, 9)
 _ALL = slice(1, 11)
 
@@ -351,5 +440,81 @@ POOLS = (
         3,
     ),
 )
-#: Pools on which anything may be tuned, and pools on which it is judged.
-TUNING, HELD_OUT = POOLS[::2], POOLS[1::2]
+#: Drawn after a first way had been tuned on every second of `POOLS` and had failed on the others, and before a second
+#: way was looked for on all ten.
+FRESH = (
+    Pool(
+        "halves",
+        halves(0.8),
+        {
+            "far apart": halves(1.6),
+            "no delay, no noise": halves(0.8, delay=0, noise=0.05),
+            "second alone": halves(0.8, answer="second"),
+        },
+        "cross_entropy",
+        2,
+        3,
+    ),
+    Pool(
+        "context",
+        context(0.35),
+        {
+            "strong": context(1.0),
+            "other silent": context(0.35, other=0.0),
+            "late cue, strong": context(1.0, cue=slice(9, 11)),
+        },
+        "squared",
+        5,
+        3,
+    ),
+    Pool(
+        "largest",
+        largest(3, 0.25),
+        {"clearly": largest(3, 0.8), "of two": largest(2, 0.25), "of two, clearly": largest(2, 0.8)},
+        "cross_entropy",
+        2,
+        4,
+    ),
+    Pool(
+        "reversal",
+        reversal(0.5),
+        {
+            "never turned": reversal(0.5, flips=0.0),
+            "strong": reversal(1.2),
+            "known time": reversal(0.5, when=(6, 7)),
+            "always turned": reversal(0.5, flips=1.0),
+        },
+        "squared",
+        3,
+        3,
+    ),
+    Pool(
+        "counting",
+        counting((5, 7), (2, 4)),
+        {
+            "extremes": counting((7, 9), (0, 2)),
+            "dense": counting((4, 5), (1, 2), spread=6),
+            "one more": counting((5, 5), (4, 4)),
+        },
+        "cross_entropy",
+        2,
+        3,
+    ),
+    Pool(
+        "conjunction",
+        conjunction(6),
+        {
+            "no delay": conjunction(0),
+            "no noise": conjunction(6, noise=0.02),
+            "first": conjunction(6, "first"),
+            "second": conjunction(6, "second"),
+        },
+        "squared",
+        3,
+        3,
+    ),
+)
+#: Pools on which the first way was tuned and failed to be confirmed, pools on which the second way was tuned, and
+#: pools on which it is judged.
+FIRST_TUNING, FIRST_HELD_OUT = POOLS[::2], POOLS[1::2]
+TUNING, HELD_OUT = POOLS, FRESH

@@ -1,0 +1,237 @@
+"""Skill of the advice for decisions: every baseline and the advice itself, in steps to 85% right held-out decisions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks.skill_decisions import CRITERION, HELD_OUT, POOLS, TUNING, Pool
+from benchmarks.skill_truth import JOINT, MIXED, RESULTS, SEEDS, TARGET, stored
+
+#: Trials shown once for a forecast cost about a third of a gradient step for every 32 of them.
+FORWARD = 256 / 32 / 3
+RESTART = (TARGET, "80%")
+
+
+class Case:
+    """One pool, cell and optimiser: steps of every plan on every seed; one that was given up counts as the limit."""
+
+    def __init__(self, key: str, everything: dict[str, Any]) -> None:
+        name, self.cell, self.rule = key.split("/")
+        self.pool: Pool = next(pool for pool in POOLS if pool.name == name)
+        self.truth, self.advised = everything["truth"][key], everything.get("advised", {}).get(key)
+        self.kernel = everything.get("kernel", {}).get(key)
+        self.most = float(self.truth["most"])
+        self.plans: dict[tuple[str, str], np.ndarray] = {}
+        for task, stop, seed, before, rest in self.truth["plans"]:
+            steps = self.plans.setdefault((task, stop), np.full(len(SEEDS), self.most))
+            steps[seed] = self.most if rest is None else before + rest
+        self.direct = self.limited(self.truth["direct"])
+
+    def limited(self, steps: list[float | None]) -> np.ndarray:
+        """Steps, the limit where there are none."""
+        return np.array([self.most if s is None else min(s, self.most) for s in steps])
+
+    def plan(self, task: str, stop: str) -> np.ndarray:
+        """Steps of a plan on every seed."""
+        return self.plans.get((task, stop), np.full(len(SEEDS), self.most))
+
+    @property
+    def names(self) -> list[str]:
+        """Candidates."""
+        return list(self.pool.candidates)
+
+    @property
+    def fixed(self) -> dict[tuple[str, str], np.ndarray]:
+        """Every fixed plan: a candidate and a stop, the target restarted, and the target."""
+        found = {key: steps for key, steps in self.plans.items() if key[0] != MIXED}
+        return {**found, (TARGET, ""): self.direct}
+
+    @property
+    def best(self) -> float:
+        """Mean steps of the best fixed plan."""
+        return min(float(steps.mean()) for steps in self.fixed.values())
+
+    @property
+    def restarted(self) -> float:
+        """Mean steps of direct training with one restart; of direct training where SGD never got to the restart."""
+        return float(self.plan(*RESTART).mean())
+
+    @property
+    def solvable(self) -> bool:
+        """Whether any fixed plan reached the goal."""
+        return self.best < self.most
+
+    def learned_first(self) -> np.ndarray:
+        """The candidate learned first on each seed, as known afterwards, until learned."""
+        learned = np.array([self.limited(self.truth["learned"][name]) for name in self.names])
+        return np.array([self.plan(self.names[int(k)], "1")[s] for s, k in enumerate(learned.argmin(0))])
+
+    def covariance(self) -> np.ndarray:
+        """The candidate whose choice has the largest covariance with its inputs, to 80%."""
+        sizes = []
+        for draw in self.pool.candidates.values():
+            x, y = draw(np.random.default_rng(5), 2000)
+            wanted = np.eye(self.pool.labels)[y[:, -1]]
+            flat = x.reshape(len(x), -1)
+            sizes.append(np.linalg.norm((flat - flat.mean(0)).T @ (wanted - wanted.mean(0)) / len(x)))
+        return self.plan(self.names[int(np.argmax(sizes))], "80%")
+
+    def s1(self) -> np.ndarray:
+        """The candidate whose own tangent-kernel time is shortest, to 1.5 times learned."""
+        if self.kernel is None:
+            return np.full(len(SEEDS), np.nan)
+        picks = [self.names[int(np.argmin(row))] for row in self.kernel]
+        return np.array([self.plan(name, "1.5")[s] for s, name in enumerate(picks)])
+
+    def ceiling(self) -> np.ndarray:
+        """On each seed the plan that was best on the others: what a repeat of everything would tell."""
+        plans = np.array(list(self.fixed.values()))
+        found = []
+        for s in range(len(SEEDS)):
+            others = [k for k in range(len(SEEDS)) if k != s]
+            found.append(plans[int(plans[:, others].mean(1).argmin()), s])
+        return np.array(found)
+
+    def ours(self) -> np.ndarray:
+        """The advice carried out, with what its forward passes cost."""
+        if self.advised is None:
+            return np.full(len(SEEDS), np.nan)
+        return self.limited(self.advised["steps"]) + FORWARD * (1 + len(self.names))
+
+    def random(self, stop: str) -> np.ndarray:
+        """The mean over candidates."""
+        return np.mean([self.plan(name, stop) for name in self.names], axis=0)
+
+    def warned(self) -> bool:
+        """Whether the advice warns on any seed."""
+        return any(self.outlook(one).warnings for one in self.advised["says"])
+
+    def outlook(self, said: dict[str, Any]) -> Any:
+        """What the library makes of the stored forecast."""
+        from learncast.advice.decisions import Outlook
+        from learncast.simulate import DecisionAccuracy
+
+        names = (self.pool.name, *self.names)
+        goal = DecisionAccuracy(CRITERION, ignore=0)
+        return Outlook(goal, names, tuple(said["times"]), tuple(said["chances"]), said["linear"])
+
+
+WAYS: dict[str, Callable[[Case], np.ndarray]] = {
+    "the advice: two soonest read, mixed until learned": Case.ours,
+    "S1: tangent-kernel pick, 1.5 x learned": Case.s1,
+    "all candidates mixed until learned": lambda case: case.plan(MIXED, "1"),
+    "target and candidates mixed": lambda case: case.limited(case.truth["learned"][JOINT]),
+    "learned first (hindsight), until learned": Case.learned_first,
+    "random candidate until learned": lambda case: case.random("1"),
+    "random candidate to 80%": lambda case: case.random("80%"),
+    "largest covariance to 80%": Case.covariance,
+    "direct with restart": lambda case: case.plan(*RESTART),
+    "direct": lambda case: case.direct,
+    "noise ceiling: best plan of the other seeds": Case.ceiling,
+}
+#: What the advice is compared with; the rest are its rivals or known only afterwards.
+BASELINES = (
+    "learned first (hindsight), until learned",
+    "random candidate to 80%",
+    "largest covariance to 80%",
+    "direct with restart",
+    "direct",
+)
+OURS = next(iter(WAYS))
+
+
+def rows(preset: str | None = None, from_file: bool = False) -> Iterator[tuple[str, str, str]]:
+    """The table, from the stored truth."""
+    everything = stored()
+    cases = [Case(key, everything) for key in everything["truth"]]
+    if not cases:
+        yield f"no stored truth ({RESULTS.name}): run python -m benchmarks.skill_truth, then skill_advised", "", ""
+        return
+    yield "pools and criteria were fixed first, the way chosen on the tuning half, all else frozen", "", ""
+    unsolved = [case for case in cases if not case.solvable]
+    names = ", ".join(f"{case.pool.name}/{case.cell}/{case.rule}" for case in unsolved)
+    yield f"left out, because no plan reached the goal: {names or 'none'}", "", ""
+    cases = [case for case in cases if case.solvable]
+    yield "regret: steps / best fixed plan, mean and worst pool; total: / direct with restart, geometric", "", ""
+    halves = (("held-out pools", HELD_OUT), ("tuning pools", TUNING))
+    for title, pools in halves:
+        chosen = [case for case in cases if case.pool in pools]
+        yield f"{title} ({len(chosen)} of {len(pools)} pools x 3 cells x 2 optimisers)", HEADER, ""
+        for way in WAYS:
+            goal = "goal 1.15 1.50 0.75 1.10" if way == OURS and pools is HELD_OUT else ""
+            yield f"  {way}", _line(chosen, way), goal
+    held = [case for case in cases if case.pool in HELD_OUT]
+    yield "held-out pools, the advice by cell and optimiser", HEADER, ""
+    for cell in ("tanh", "rate", "gru"):
+        for rule in ("adam", "sgd"):
+            some = [case for case in held if (case.cell, case.rule) == (cell, rule)]
+            if some:
+                yield f"  {cell}, {rule} ({len(some)} pools)", _line(some, OURS), ""
+    yield "every pool: the advice (warned: in how many of its cases)", HEADER, ""
+    for pool in POOLS:
+        some = [case for case in cases if case.pool is pool and case.advised is not None]
+        if not some:
+            continue
+        means = {way: _total(some, way) for way in (OURS, *BASELINES)}
+        best = min(BASELINES, key=means.__getitem__)
+        behind = means[OURS] >= means[best]
+        warned = sum(case.warned() for case in some)
+        note = f"{'BEHIND ' if behind else ''}{best} ({means[best]:.2f}); warned {warned}/{len(some)}"
+        yield f"  {pool.name}{' (held out)' if pool in HELD_OUT else ''}", _line(some, OURS), note
+    behind_cases = [c for c in cases if c.advised and _behind(c)]
+    warned = sum(case.warned() for case in behind_cases)
+    silent = sum(not case.warned() for case in cases if case.advised)
+    yield (
+        "cases where a baseline is ahead by more than a tenth, and of these warned",
+        f"{len(behind_cases)}, {warned}",
+        f"not warned at all: {silent} of {len(cases)}",
+    )
+    said = [one["seconds"] for case in cases if case.advised for one in case.advised["says"]]
+    if said:
+        yield "advice: processor seconds, median and most", f"{np.median(said):.2f} {max(said):.2f}", "goal < 2 s"
+        share = [FORWARD * (1 + len(c.names)) / c.direct.mean() for c in held]
+        yield "advice: forward passes as a share of direct training, median", f"{np.median(share):.1%}", "goal < 5%"
+    spent = sum(case["seconds"] for case in everything["truth"].values()) / 60
+    yield "processor time of the truth", f"{spent:.0f} min", "python -m benchmarks.skill_truth"
+
+
+def _behind(case: Case) -> bool:
+    best = min(float(WAYS[way](case).mean()) for way in BASELINES)
+    return float(case.ours().mean()) > 1.1 * best
+
+
+HEADER = "regret  worst  total  worst"
+
+
+def _total(cases: list[Case], way: str) -> float:
+    return _geometric([float(WAYS[way](case).mean()) / case.restarted for case in cases])
+
+
+def _geometric(values: list[float]) -> float:
+    return math.exp(float(np.mean(np.log(values)))) if values else math.nan
+
+
+def _line(cases: list[Case], way: str) -> str:
+    """Regret over all and of the worst pool; total over all and of the worst pool."""
+    found = [(case, WAYS[way](case).mean()) for case in cases]
+    found = [(case, steps) for case, steps in found if np.isfinite(steps)]
+    if not found:
+        return "-"
+    regrets: dict[str, list[float]] = {}
+    totals: dict[str, list[float]] = {}
+    for case, steps in found:
+        regrets.setdefault(case.pool.name, []).append(float(steps) / case.best)
+        totals.setdefault(case.pool.name, []).append(float(steps) / case.restarted)
+    numbers = (
+        np.mean([value for values in regrets.values() for value in values]),
+        max(np.mean(values) for values in regrets.values()),
+        _geometric([value for values in totals.values() for value in values]),
+        max(_geometric(values) for values in totals.values()),
+    )
+    return "".join(f"{number:7.2f}" for number in numbers)
+
+
