@@ -52,6 +52,20 @@ class Probe:
         return cls(trials, _beside(read[-1] if read else answers, several), several)
 
 
+    @property
+    def read(self) -> Tensor:
+        """Features and a constant, (trials, readouts, features + 1)."""
+        return torch.cat([self.features, torch.ones_like(self.features[:, :, :1])], 2).double()
+
+    def rows(self, chosen: slice) -> Probe:
+        """Some of the trials."""
+        return Probe(self.trials.rows(chosen), self.features[chosen], self.answers[chosen])
+
+    def measure(self, goal: Goal, answers: Tensor) -> float:
+        """A goal's measure of other answers to these trials."""
+        return goal.measure(_as_answered(answers, self.trials), self.trials.targets, self.trials.weights)
+
+
 def _beside(features: Tensor, answers: Tensor) -> Tensor:
     """Features with the answers' axes of trials and readouts; a layer inside may have them the other way round."""
     shape = answers.shape[:2]
@@ -63,10 +77,8 @@ def _beside(features: Tensor, answers: Tensor) -> Tensor:
 def readout_time(probe: Probe, goal: Goal, loss: Loss, *, learning_rate: float, adaptive: bool) -> float:
     """Steps until the linear flow of the readout alone meets a goal on trials it was not computed from.
 
-    The recurrent features stay as they are: the answers move by dF/dt = -K (F - Y) with K = X D X' / n, X the features
-    at the readouts that decide, and D the learning rate of each weight: an adaptive optimiser divides by the root mean
-    square of the slopes of batches, others do not. A goal that is not met within 10^4 steps gives a number above
-    that, the larger the farther it stays. The numbers order tasks of one network; they are no counts of its steps.
+    The features stay as they are. A goal that is not met within 10^4 steps gives a number above that, the larger the
+    farther it stays. The numbers order tasks of one network; they are no counts of its steps.
 
     Parameters
     ----------
@@ -80,26 +92,69 @@ def readout_time(probe: Probe, goal: Goal, loss: Loss, *, learning_rate: float, 
         Whether the optimiser divides by the size of past slopes.
     """
     half = len(probe.features) // 2
-    ones = torch.ones_like(probe.features[:, :, :1])
-    read = torch.cat([probe.features, ones], 2).double()
-    rates = _rates(probe, read[:half], loss, learning_rate) if adaptive else learning_rate * torch.ones(1, 1).double()
-    beside = Answered.of(probe.answers, probe.trials.targets, probe.trials.weights)
-    deciding = _deciding(goal, beside, probe.trials)[:half].reshape(-1)
-    rows = read[:half].reshape(-1, read.shape[2])[deciding]
-    gaps = (beside.wanted - beside.answers)[:half].reshape(-1, beside.answers.shape[2])[deciding].double()
-    factor = loss.factor(beside) if loss.squared else 1.0 / beside.answers.shape[1]
-    flow = _Flow.of(rows, gaps, rates.expand(gaps.shape[1], rows.shape[1]), factor / half)
-    rest = Batch(*(None if part is None else part[half:] for part in probe.trials))
-    best = -np.inf
+    learned, judged = probe.rows(slice(0, half)), probe.rows(slice(half, None))
+    flow = ReadoutFlow.of(learned, goal, loss, learning_rate=learning_rate, adaptive=adaptive)
+    shortfalls = []
     for time in TIMES:
-        moved = probe.answers[half:].double() + read[half:] @ flow.weights(float(time)).T
-        value = goal.measure(_as_answered(moved, rest), rest.targets, rest.weights)
+        value = judged.measure(goal, flow.answers(judged, float(time)))
         if goal.met(value):
             return float(time)
-        sign = -1.0 if goal.met(-np.inf) else 1.0
-        best = max(best, sign * value) if np.isfinite(value) else best
-    short = abs(goal.level - sign * best) if np.isfinite(best) else 1.0
-    return float(TIMES[-1] * (1.0 + short))
+        shortfalls.append(abs(goal.level - value))
+    return float(TIMES[-1] * (1.0 + np.nanmin([*shortfalls, 1.0])))
+
+
+@dataclass(frozen=True, eq=False)
+class ReadoutFlow:
+    """The linear flow of a readout whose features stay: dF/dt = -K (F - Y), K = X D X' s, each output by itself.
+
+    X are the features, and a constant, at the readouts that decide; D the learning rate of each weight, which an
+    adaptive optimiser divides by the root mean square of the slopes of batches; s the loss's own factor.
+
+    Attributes
+    ----------
+    values, vectors : (outputs, modes), (outputs, features, modes)
+        Modes of D^(1/2) X'X D^(1/2) s.
+    pushed : (outputs, modes)
+        What Y - F pushes along each.
+    roots : (outputs, features)
+        D^(1/2).
+    """
+
+    values: Tensor
+    vectors: Tensor
+    pushed: Tensor
+    roots: Tensor
+
+    @classmethod
+    def of(cls, probe: Probe, goal: Goal, loss: Loss, *, learning_rate: float, adaptive: bool) -> ReadoutFlow:
+        """The flow on a probe's trials."""
+        beside = Answered.of(probe.answers, probe.trials.targets, probe.trials.weights)
+        outputs, read = beside.answers.shape[2], probe.read
+        rates = torch.full((outputs, read.shape[2]), learning_rate, dtype=read.dtype)
+        if adaptive:
+            rates = rates / (slope_sizes(probe, loss) + 1e-8)
+        deciding = _deciding(goal, beside, probe.trials).reshape(-1)
+        rows = read.flatten(0, 1)[deciding]
+        gaps = (beside.wanted - beside.answers).flatten(0, 1)[deciding].double()
+        # A cross-entropy begins as a squared error of this factor would; of a loss of one's own nothing is known.
+        scale = (loss.factor(beside) if loss.squared else 1.0 / beside.answers.shape[1]) / len(read)
+        # In u = D^(-1/2) w the flow is symmetric.
+        roots = rates.sqrt()
+        scaled = rows[None] * roots[:, None, :]
+        values, vectors = torch.linalg.eigh(scale * scaled.mT @ scaled)
+        pushed = scale * (vectors.mT @ (scaled.mT @ gaps.T[:, :, None]))[:, :, 0]
+        return cls(values.clamp_min(0.0), vectors, pushed, roots)
+
+    def weights(self, time: float) -> Tensor:
+        """How far the weights have moved (outputs, features)."""
+        size = self.values * time
+        # (1 - exp(-v t)) / v is t where v is nothing.
+        share = torch.where(size > 1e-9, -torch.expm1(-size) / self.values.clamp_min(1e-300), time)
+        return self.roots * (self.vectors @ (share * self.pushed)[:, :, None])[:, :, 0]
+
+    def answers(self, probe: Probe, time: float) -> Tensor:
+        """Answers to a probe's trials after some time."""
+        return probe.answers.double() + probe.read @ self.weights(time).T
 
 
 def _as_answered(answers: Tensor, trials: Batch) -> Tensor:
@@ -114,46 +169,19 @@ def _deciding(goal: Goal, beside: Answered, trials: Batch) -> Tensor:
     return torch.ones(shape, dtype=torch.bool) if beside.weights is None else beside.weights.amax(2) > 0
 
 
-def _rates(probe: Probe, read: Tensor, loss: Loss, learning_rate: float) -> Tensor:
-    """Learning rate of each weight of the readout (outputs, features): that over the root mean square of its slopes."""
+def slope_sizes(probe: Probe, loss: Loss) -> Tensor:
+    """Root mean square over batches of the slope of each weight of the readout, (outputs, features and constant)."""
+    read = probe.read
     square = torch.zeros(probe.answers.shape[2], read.shape[2], dtype=read.dtype)
     batches = range(0, len(read), SLOPED)
     for first in batches:
-        rows = slice(first, min(first + SLOPED, len(read)))
+        some = probe.rows(slice(first, first + SLOPED))
         moved = torch.zeros_like(square).requires_grad_()
-        answers = probe.answers[rows].double() + read[rows] @ moved.T
-        some = probe.trials.rows(rows)
-        weights = None if some.weights is None else some.weights.double()
-        targets = some.targets.double() if some.targets.is_floating_point() else some.targets
-        (slope,) = torch.autograd.grad(loss(_as_answered(answers, some), targets, weights), moved)
+        answers = some.answers.double() + some.read @ moved.T
+        trials = some.trials.tensors(torch.float64)
+        (slope,) = torch.autograd.grad(loss(_as_answered(answers, trials), trials.targets, trials.weights), moved)
         square += slope.square() / len(batches)
-    return learning_rate / (square.sqrt() + 1e-8)
-
-
-@dataclass(frozen=True, eq=False)
-class _Flow:
-    """Linear flow of readout weights, each output by itself: dw/dt = D X'(g - X w) s."""
-
-    values: Tensor
-    vectors: Tensor
-    pushed: Tensor
-    roots: Tensor
-
-    @classmethod
-    def of(cls, rows: Tensor, gaps: Tensor, rates: Tensor, scale: float) -> _Flow:
-        # In u = D^(-1/2) w the flow is symmetric, and its modes are those of D^(1/2) X'X D^(1/2).
-        roots = rates.sqrt()
-        scaled = rows[None] * roots[:, None, :]
-        values, vectors = torch.linalg.eigh(scale * scaled.mT @ scaled)
-        pushed = scale * (vectors.mT @ (scaled.mT @ gaps.T[:, :, None]))[:, :, 0]
-        return cls(values.clamp_min(0.0), vectors, pushed, roots)
-
-    def weights(self, time: float) -> Tensor:
-        """How far the weights have moved (outputs, features)."""
-        size = self.values * time
-        # (1 - exp(-v t)) / v is t where v is nothing.
-        share = torch.where(size > 1e-9, -torch.expm1(-size) / self.values.clamp_min(1e-300), torch.full_like(size, time))
-        return self.roots * (self.vectors @ (share * self.pushed)[:, :, None])[:, :, 0]
+    return square.sqrt()
 
 
 def linear_share(trials: Batch, goal: Goal, *, ridge: float = 1e-2) -> float:
@@ -162,16 +190,14 @@ def linear_share(trials: Batch, goal: Goal, *, ridge: float = 1e-2) -> float:
     Answers at every readout are a linear function of the whole trial's inputs. At chance, no forecast that goes by
     linear moments knows anything of the decision.
     """
-    n = len(trials.inputs)
-    x = trials.inputs.double().reshape(n, -1)
-    x = torch.cat([x, torch.ones(n, 1).double()], 1)
-    outputs = int(trials.targets.max()) + 1 if not trials.targets.is_floating_point() else trials.targets.shape[-1]
-    shape = (*trials.targets.shape, outputs) if not trials.targets.is_floating_point() else trials.targets.shape
-    beside = Answered.of(torch.zeros(shape).double(), trials.targets, trials.weights)
-    half = n // 2
-    wanted = beside.wanted.reshape(n, -1).double()
+    n, half = len(trials.inputs), len(trials.inputs) // 2
+    x = torch.cat([trials.inputs.double().reshape(n, -1), torch.ones(n, 1).double()], 1)
+    labels = not trials.targets.is_floating_point()
+    shape = (*trials.targets.shape, max(2, int(trials.targets.max()) + 1)) if labels else trials.targets.shape
+    wanted = Answered.of(torch.zeros(shape).double(), trials.targets, trials.weights).wanted.double()
     gram = x[:half].T @ x[:half] / half
     gram += ridge * gram.diagonal().mean() * torch.eye(len(gram)).double()
-    fitted = x[half:] @ torch.linalg.solve(gram, x[:half].T @ wanted[:half] / half)
+    fitted = x[half:] @ torch.linalg.solve(gram, x[:half].T @ wanted[:half].reshape(half, -1) / half)
     rest = trials.rows(slice(half, None))
-    return goal.measure(_as_answered(fitted.reshape(n - half, *beside.answers.shape[1:]), rest), rest.targets, rest.weights)
+    answers = _as_answered(fitted.reshape(n - half, *wanted.shape[1:]), rest)
+    return goal.measure(answers, rest.targets, rest.weights)
