@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.skill_decisions import CRITERION, HELD_OUT, POOLS, TUNING, Pool
+from benchmarks.skill_decisions import CRITERION, FRESH, HELD_OUT, POOLS, TUNING, Pool
 from benchmarks.skill_truth import JOINT, MIXED, RESULTS, SEEDS, TARGET, stored
+from learncast.advice.decisions import Outlook
+from learncast.simulate import DecisionAccuracy
 
 #: Trials shown once for a forecast cost about a third of a gradient step for every 32 of them.
 FORWARD = 256 / 32 / 3
@@ -21,8 +23,9 @@ class Case:
 
     def __init__(self, key: str, everything: dict[str, Any]) -> None:
         name, self.cell, self.rule = key.split("/")
-        self.pool: Pool = next(pool for pool in POOLS if pool.name == name)
+        self.pool: Pool = next(pool for pool in (*POOLS, *FRESH) if pool.name == name)
         self.truth, self.advised = everything["truth"][key], everything.get("advised", {}).get(key)
+        self.first = everything.get("first_way", {}).get(key)
         self.kernel = everything.get("kernel", {}).get(key)
         self.most = float(self.truth["most"])
         self.plans: dict[tuple[str, str], np.ndarray] = {}
@@ -102,6 +105,10 @@ class Case:
             return np.full(len(SEEDS), np.nan)
         return self.limited(self.advised["steps"]) + FORWARD * (1 + len(self.names))
 
+    def first_way(self) -> np.ndarray:
+        """The way that was tuned on five pools and did not hold on the other five."""
+        return np.full(len(SEEDS), np.nan) if self.first is None else self.limited(self.first)
+
     def random(self, stop: str) -> np.ndarray:
         """The mean over candidates."""
         return np.mean([self.plan(name, stop) for name in self.names], axis=0)
@@ -110,19 +117,17 @@ class Case:
         """Whether the advice warns on any seed."""
         return any(self.outlook(one).warnings for one in self.advised["says"])
 
-    def outlook(self, said: dict[str, Any]) -> Any:
+    def outlook(self, said: dict[str, Any]) -> Outlook:
         """What the library makes of the stored forecast."""
-        from learncast.advice.decisions import Outlook
-        from learncast.simulate import DecisionAccuracy
-
         names = (self.pool.name, *self.names)
-        goal = DecisionAccuracy(CRITERION, ignore=0)
-        return Outlook(goal, names, tuple(said["times"]), tuple(said["chances"]), said["linear"])
+        facts = (said[name] for name in ("times", "chances", "own", "told", "linear"))
+        return Outlook(DecisionAccuracy(CRITERION, ignore=0), names, *facts)
 
 
 WAYS: dict[str, Callable[[Case], np.ndarray]] = {
-    "the advice: two soonest read, mixed until learned": Case.ours,
+    "the advice: soonest read, until learned": Case.ours,
     "S1: tangent-kernel pick, 1.5 x learned": Case.s1,
+    "the first way: two soonest read, mixed (Adam)": Case.first_way,
     "all candidates mixed until learned": lambda case: case.plan(MIXED, "1"),
     "target and candidates mixed": lambda case: case.limited(case.truth["learned"][JOINT]),
     "learned first (hindsight), until learned": Case.learned_first,
@@ -172,7 +177,7 @@ def rows(preset: str | None = None, from_file: bool = False) -> Iterator[tuple[s
             if some:
                 yield f"  {cell}, {rule} ({len(some)} pools)", _line(some, OURS), ""
     yield "every pool: the advice (warned: in how many of its cases)", HEADER, ""
-    for pool in POOLS:
+    for pool in (*FRESH, *POOLS):
         some = [case for case in cases if case.pool is pool and case.advised is not None]
         if not some:
             continue
@@ -233,5 +238,3 @@ def _line(cases: list[Case], way: str) -> str:
         max(_geometric(values) for values in totals.values()),
     )
     return "".join(f"{number:7.2f}" for number in numbers)
-
-

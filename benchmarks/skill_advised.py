@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,6 @@ import torch
 from benchmarks.skill_decisions import CRITERION, Draw, Pool
 from benchmarks.skill_kernel import kernel_time
 from benchmarks.skill_networks import (
-    JUDGED,
     LOOK,
     LOOKS,
     MOMENTUM,
@@ -28,8 +29,9 @@ from benchmarks.skill_networks import (
     start,
 )
 from benchmarks.skill_truth import SEEDS, jobs, store, stored
-from learncast.advice.decisions import ARRIVED, MIXED
-from learncast.advice.readout import PROBED, Probe, linear_share, readout_time
+from learncast.advice.decisions import ARRIVED, RESTARTED, Outlook
+from learncast.advice.readout import PROBED, Probe, readout_time
+from learncast.advice.relevance import TRIALS, answer_share
 from learncast.simulate import CrossEntropy, DecisionAccuracy, MeanSquaredError
 from learncast.simulate.sources import Batch
 
@@ -42,8 +44,8 @@ def batch_of(pool: Pool, draw: Draw, trials: int, seed: int) -> Batch:
     return Batch(x, y if pool.loss == "cross_entropy" else torch.nn.functional.one_hot(y, pool.labels).float())
 
 
-def forecast(pool: Pool, cell: str, rule: str, weights: Weights, seed: int) -> dict[str, Any]:
-    """What the library reads from one pass forward for target and candidates."""
+def forecast(pool: Pool, cell: str, rule: str, weights: Weights, seed: int) -> tuple[Outlook, float]:
+    """What the library makes of target and candidates before any training, and the seconds it takes."""
     one = {name: value[None] for name, value in weights.items()}
     bare = {**one, "read": torch.eye(UNITS)[None], "read_bias": torch.zeros(1, UNITS)}
     loss = CrossEntropy() if pool.loss == "cross_entropy" else MeanSquaredError()
@@ -55,37 +57,32 @@ def forecast(pool: Pool, cell: str, rule: str, weights: Weights, seed: int) -> d
             seen = [answers(cell, w, trials.inputs[None])[0] for w in (bare, one)]
         times.append(readout_time(Probe(trials, *seen), GOAL, loss, learning_rate=rate, adaptive=rule == "adam"))
         chances.append(GOAL.chance(trials.targets))
-    many = batch_of(pool, pool.target, 2000, seed)
-    linear = linear_share(many, GOAL)
-    seconds = time.process_time() - begun
-    return {
-        "times": [round(t, 1) for t in times],
-        "chances": [round(c, 3) for c in chances],
-        "linear": round(linear, 3),
-        "seconds": round(seconds, 2),
-    }
+    names = (pool.name, *pool.candidates)
+    found = Outlook(GOAL, names, tuple(times), tuple(chances), math.nan, math.nan, math.nan)
+    first, judged = (batch_of(pool, pool.target, TRIALS, seed + k) for k in (10, 20))
+    learned = batch_of(pool, pool.candidates[found.order[0]], TRIALS, seed + 30)
+    told = answer_share(learned, judged, GOAL, power=2)
+    own, linear = (answer_share(first, judged, GOAL, power=power) for power in (2, 1))
+    return replace(found, told=told, own=own, linear=linear), time.process_time() - begun
 
 
 def carried_out(pool: Pool, cell: str, rule: str, most: int) -> dict[str, Any]:
     """Steps to the goal on every seed, and the steps at which the first stage ended."""
-    draws = list(pool.candidates.values())
-    says, pairs = [], []
-    for seed in SEEDS:
-        says.append(forecast(pool, cell, rule, start(cell, pool, seed), seed))
-        open_ = [k for k in range(len(draws)) if says[-1]["chances"][1 + k] < CRITERION]
-        pairs.append(sorted(open_, key=lambda k, now=says[-1]: now["times"][1 + k])[:MIXED])
+    says = [forecast(pool, cell, rule, start(cell, pool, seed), seed) for seed in SEEDS]
+    # Where nothing is easier than the target it is trained from the start, and restarted on its way.
+    firsts = [pool.candidates[one.order[0]] if one.easier else pool.target for one, _ in says]
+    levels = [one.on_the_way(ARRIVED if one.easier else RESTARTED).level for one, _ in says]
     fleet = Fleet(
         cell,
         rule,
         pool,
         stacked([start(cell, pool, seed) for seed in SEEDS]),
-        [[draws[k] for k in pair] for pair in pairs],
+        [[draw] for draw in firsts],
         [pool.target] * len(SEEDS),
-        [200 + seed for seed in SEEDS],
+        [400 + seed for seed in SEEDS],
     )
-    trials = [[held_out(pool.target), *(held_out(draws[k], JUDGED // MIXED) for k in pair)] for pair in pairs]
-    level = [one["chances"][0] + ARRIVED * (CRITERION - one["chances"][0]) for one in says]
-    looks: list[list[tuple[float, float]]] = [[] for _ in SEEDS]
+    trials = [[held_out(draw) for draw in (pool.target, first)] for first in firsts]
+    looks: list[list[list[float]]] = [[] for _ in SEEDS]
     switched: list[int | None] = [None] * len(SEEDS)
     done: list[int | None] = [None] * len(SEEDS)
     alive = list(range(len(SEEDS)))
@@ -94,13 +91,12 @@ def carried_out(pool: Pool, cell: str, rule: str, most: int) -> dict[str, Any]:
         for place, k in enumerate(alive):
             weights = {name: value[place : place + 1] for name, value in fleet.weights.items()}
             with torch.no_grad():
-                found = [float(right(answers(cell, weights, x[None]), y[None])) for x, y in trials[k]]
-            looks[k].append((found[0], float(np.mean(found[1:]))))
+                looks[k].append([float(right(answers(cell, weights, x[None]), y[None])) for x, y in trials[k]])
             target, own = np.mean(looks[k][-LOOKS:], 0) if len(looks[k]) >= LOOKS else (0.0, 0.0)
             if target >= CRITERION:
                 done[k] = look * LOOK
                 continue
-            if switched[k] is None and (own >= CRITERION or target >= level[k]):
+            if switched[k] is None and (own >= CRITERION or target >= levels[k]):
                 switched[k] = look * LOOK
                 fleet.restart(place)
                 fleet.tasks[place] = [pool.target]
@@ -111,7 +107,12 @@ def carried_out(pool: Pool, cell: str, rule: str, most: int) -> dict[str, Any]:
             fleet.kept(keep)
             alive = [alive[place] for place in keep]
         fleet.advance()
-    return {"steps": done, "switched": switched, "pairs": pairs, "says": says}
+    kept = ("times", "chances", "own", "told", "linear")
+    said = [
+        {name: np.round(getattr(one, name), 4).tolist() for name in kept} | {"seconds": round(seconds, 2)}
+        for one, seconds in says
+    ]
+    return {"steps": done, "switched": switched, "says": said}
 
 
 def kernels(pool: Pool, cell: str, rule: str, most: int) -> list[list[float]]:

@@ -1,4 +1,5 @@
 """The tangent kernel of one of the small networks: how soon its linearised training would meet a criterion."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -10,7 +11,16 @@ from benchmarks.skill_decisions import Draw, Pool
 from benchmarks.skill_networks import BATCH, MOMENTUM, RATES, Weights, answers, dealt, losses
 
 
-def kernel_time(cell: str, rule: str, pool: Pool, weights: Weights, draw: Draw, criterion: float, trials: int = 128, only: tuple[str, ...] = ()) -> float:
+def kernel_time(
+    cell: str,
+    rule: str,
+    pool: Pool,
+    weights: Weights,
+    draw: Draw,
+    criterion: float,
+    trials: int = 128,
+    only: tuple[str, ...] = (),
+) -> float:
     rng = np.random.default_rng(7)
     rate = RATES[rule, pool.loss]
     scale: Weights = {}
@@ -48,7 +58,9 @@ def kernel_time(cell: str, rule: str, pool: Pool, weights: Weights, draw: Draw, 
     labels = y[trials:, -1]
     best = 0.0
     for t in np.geomspace(1, 1e4, 60):
-        share = torch.where(val > 1e-9, -torch.expm1(-val.clamp_min(0) * t) / val.clamp_min(1e-12), torch.full_like(val, t))
+        share = torch.where(
+            val > 1e-9, -torch.expm1(-val.clamp_min(0) * t) / val.clamp_min(1e-12), torch.full_like(val, t)
+        )
         out = base + (mixed @ (share * c)).reshape(-1, o)
         acc = float((out.argmax(1) == labels).float().mean())
         best = max(best, acc)

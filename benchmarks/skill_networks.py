@@ -18,7 +18,12 @@ UNITS, LEAK, BATCH = 32, 0.2, 32
 LOOK, JUDGED, LOOKS = 10, 256, 3
 CELLS = ("tanh", "rate", "gru")
 #: Learning rates by optimiser and loss; SGD has momentum.
-RATES = {("adam", "cross_entropy"): 3e-3, ("adam", "squared"): 3e-3, ("sgd", "cross_entropy"): 0.2, ("sgd", "squared"): 0.05}
+RATES = {
+    ("adam", "cross_entropy"): 3e-3,
+    ("adam", "squared"): 3e-3,
+    ("sgd", "cross_entropy"): 0.2,
+    ("sgd", "squared"): 0.05,
+}
 MOMENTUM = 0.9
 
 Weights = dict[str, Tensor]

@@ -21,6 +21,8 @@ from learncast.validation import one_of
 
 #: Name of the plan without pretraining.
 DIRECT = "no pretraining"
+#: Plans on the shortlist.
+SHORTLIST = 3
 
 
 def plan_name(task: str, stop: float, *, restart: bool = False) -> str:
@@ -31,6 +33,8 @@ def plan_name(task: str, stop: float, *, restart: bool = False) -> str:
 #: What may be promised.
 PROMISES = {
     "surrogate": FORECAST_CLASSES["surrogate"],
+    "decisions": "a first stage that is read from the features that the network starts with: an order of plans, no "
+    "step counts",
     "outside": "rankings of such a network are weak: a shortlist with a warning, best decided by a pilot race",
 }
 
@@ -96,20 +100,21 @@ class Advice(Result):
     Attributes
     ----------
     dataset : Dataset
-        Over ``plan``, best first: ``task`` and ``stop`` (the accuracy at which its pretraining ends; nan without),
-        ``score`` (predicted time relative to training directly, which is 1), ``rank``, and ``within_cap`` (whether it
-        may be recommended). With a pilot race also its steps.
+        Over ``plan``, best first: ``task``, ``words`` (the plan in a sentence), ``score`` (predicted time relative to
+        training directly, which is 1), ``rank``, and ``within_cap`` (whether it may be recommended). From a surrogate
+        also ``stop`` (the accuracy at which pretraining ends; nan without) and ``stop_loss``; with a pilot race its
+        steps.
     provenance : Provenance
     request : Request or None
         What was asked; None after `load`.
-    plans : dict of str to tuple of (task, rule)
+    plans : dict of str to tuple of (Source, rule)
         What each plan trains on and by which rule it goes on; empty after `load`.
     """
 
     kind = "advice"
 
     request: Request | None = field(default=None, repr=False)
-    plans: dict[str, tuple[tuple[str, Rule], ...]] = field(default_factory=dict, repr=False)
+    plans: dict[str, tuple[tuple[Source, Rule], ...]] = field(default_factory=dict, repr=False)
 
     @property
     def recommended(self) -> str:
@@ -123,7 +128,7 @@ class Advice(Result):
 
     @property
     def score(self) -> float:
-        """Predicted time of the recommended plan, relative to training directly."""
+        """Predicted time of the recommended plan, relative to training directly; of its readout, to a decision."""
         return float(self.dataset["score"].sel(plan=self.recommended))
 
     @property
@@ -145,7 +150,8 @@ class Advice(Result):
     @property
     def validity(self) -> tuple[AdviceValidity, ...]:
         """What the advice assumes, as measured."""
-        return tuple(AdviceValidity(name, float(self.dataset.attrs[f"validity_{name}"])) for name in CONDITIONS)
+        found = {name: self.dataset.attrs.get(f"validity_{name}") for name in CONDITIONS}
+        return tuple(AdviceValidity(name, float(value)) for name, value in found.items() if value is not None)
 
     @property
     def pilot(self) -> Race | None:
@@ -165,9 +171,8 @@ class Advice(Result):
         """
         plans = tuple(map(str, self.dataset["plan"].values))
         name = one_of("the plan", self.recommended if plan is None else plan, plans, why="only these were compared")
-        asked = self._asked("stages need the trials that the advice was about")
-        sources = {source.name: source for source in asked.sources}
-        return [(sources[task], rule) for task, rule in self.plans[name]]
+        self._asked("stages need the trials that the advice was about")
+        return list(self.plans[name])
 
     def train(
         self,
@@ -221,18 +226,11 @@ class Advice(Result):
     @property
     def summary(self) -> str:
         """The advice in one plain paragraph."""
-        a, target = self.dataset.attrs, str(self.dataset.attrs["target"])
-        row = self.dataset.sel(plan=self.recommended)
+        a, row = self.dataset.attrs, self.dataset.sel(plan=self.recommended)
+        reason = str(a["score_words"]).format(float(row["score"]))
         if self.recommended == DIRECT:
             reason = "no pretraining won the race" if self.pilot else "no pretraining is forecast to be sooner"
-            said = f"Train on {target} directly: {reason}."
-        else:
-            again = f"on with {target}, the optimiser restarted" if row["task"].item() == target else f"on {target}"
-            said = (
-                f"Train on {row['task'].item()} until {float(row['stop']):.0%} of what it can lose is lost "
-                f"(loss {float(row['stop_loss']):.3g}), then {again}: forecast {float(row['score']):.2f} of the time "
-                "of training directly."
-            )
+        said = f"{row['words'].item()}: {reason}."
         others = ", ".join(name for name in self.shortlist if name != self.recommended)
         parts = [said, f"Also on the shortlist: {others}." if others else ""]
         pilot = self.pilot
@@ -243,7 +241,8 @@ class Advice(Result):
         return " ".join(part for part in (*parts, *self.warnings) if part)
 
     def __repr__(self) -> str:
-        lines = [f"<Advice ({self.forecast_class}): {self.recommended}, forecast {self.score:.2f} of direct training"]
+        said = str(self.dataset.attrs["score_words"]).format(self.score)
+        lines = [f"<Advice ({self.forecast_class}): {self.recommended}, {said}"]
         for name in self.dataset["plan"].values[:5]:
             row = self.dataset.sel(plan=name)
             note = "" if bool(row["within_cap"]) else " (stop beyond the cap)"

@@ -14,7 +14,8 @@ import torch
 import xarray as xr
 from torch import nn
 
-from learncast.advice.advice import CONDITIONS, DIRECT, PROMISES, Advice, plan_name
+from learncast.advice.advice import CONDITIONS, DIRECT, PROMISES, SHORTLIST, Advice, plan_name
+from learncast.advice.decisions import decision_advice, decision_cost
 from learncast.advice.moments import Moments, MomentStack, Rows
 from learncast.advice.race import run_race
 from learncast.advice.request import Request
@@ -33,7 +34,7 @@ from learncast.advice.surrogate import (
 from learncast.errors import InvalidSpec
 from learncast.progress import Progress, silent, within
 from learncast.simulate.borrowed import at_rest
-from learncast.simulate.goals import DecisionAccuracy, LossBelow
+from learncast.simulate.goals import DecisionAccuracy, LossBelow, Measured
 from learncast.simulate.losses import Answered
 from learncast.simulate.run import training_provenance
 from learncast.simulate.sources import Batch, Source, checked_trials
@@ -44,11 +45,11 @@ from learncast.tasks.task import Task
 from learncast.trajectory import described, spec_hash
 from learncast.validation import FloatArray, between, count
 
-#: Plans on the shortlist.
-SHORTLIST = 3
 #: Steps of a race unless told otherwise, as a multiple of the surrogate's steps of direct training, which come out
 #: two to three times short for saturating units.
 RACE_SHARE = 30
+#: Steps of a race to a goal of decisions, where nothing tells how long direct training takes.
+DECISION_RACE = 20_000
 #: Trials drawn from a sampler to learn its statistics.
 SAMPLED = 4000
 #: Numbers of written-out trials from which moments are summed: more trials would cost more than they tell.
@@ -83,14 +84,17 @@ def advise(
 ) -> Advice:
     """Advise which task to train a model on first, and when to stop, to learn a target soonest.
 
-    Plans are compared by exact descent of the model's linear surrogate, in the model's own parameters and by its own
+    To a goal of decisions, or one that a function measures, plans are ordered by what the network's own features show
+    of each task at its start, and by what its trials tell of the target's answers; the model may be any module, and
+    no gradient step is taken (`stops`, `cap`, `accuracy` and `most_steps` are not used then). To a loss plans are
+    compared by exact descent of the model's linear surrogate, in the model's own parameters and by its own
     optimiser; nothing but their order is promised. An accuracy is the share of the loss above the least that is gone:
     0 at the model's start and 1 at the loss of the best linear map.
 
     Parameters
     ----------
     model : nn.Module
-        nn.RNN, nn.GRU or nn.LSTM with a linear readout, before training. It is not changed.
+        Before training; it is not changed. To a loss, nn.RNN, nn.GRU or nn.LSTM with a linear readout.
     target : Task, environment, pair (inputs, targets), function of (trials, rng), DataLoader or Dataset
         Labels, masks and layouts are said with `simulate.trials`.
     candidates : list of such, or mapping from names to such
@@ -148,64 +152,35 @@ def advise(
         training=training,
         **({} if training is not None else settings),
     )
-    surrogate = linear_surrogate(model)
-    pool = TrialPool.of(request, surrogate)
-    request.check_fit()
-    rule = request.rule
     share = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the share of loss that remains")
-    goal_loss, losses = _goals(request, surrogate, pool, ends, share)
-    forecaster = Forecaster(surrogate, pool, request, goal_loss, most_steps)
-    direct = forecaster.direct()
-    usual = 10_000 if math.isinf(direct) else max(200, RACE_SHARE * math.ceil(direct))
-    steps = usual if budget is None else count("budget", budget, why="it counts gradient steps")
-    estimate = forecaster.cost(direct, len(ends)) + (_race_cost(request, steps) if pilot else "")
-    echo(estimate)
-    total = forecaster.plans(ends, direct, progress=within(progress, 0, 2 if pilot else 1))
-    dataset = _table(pool, np.array([direct, *total.ravel()]), ends, losses, cap)
-    kept = dataset["plan"].values[dataset["within_cap"].values & np.isfinite(dataset["score"].values)]
-    shortlist = [str(name) for name in kept[:SHORTLIST]] or [DIRECT]
-    measured = {
-        "linear_decides": _undecided(request, pool.target),
-        "linear_at_start": _bent(model, surrogate, pool.target),
-        "surrogate_learns_target": float(math.isinf(direct)),
-        "smooth_descent": float(surrogate.kind == "relu" and not rule.adaptive),
-        "squared_loss": float(not request.loss.squared or bool(request.loss.steps or request.loss.outputs)),
-        "fresh_optimizer": float(rule.adaptive and not request.training.reset_optimizer),
-    }
-    failed = {name: CONDITIONS[name] for name, value in measured.items() if value > CONDITIONS[name].allowed}
-    forecast_class = "outside" if any(condition.binding for condition in failed.values()) else "surrogate"
-    first = sorted(failed.items(), key=lambda item: not item[1].binding)
-    warnings = [f"{name}: {one.otherwise}; {one.remedy}." for name, one in first]
-    dataset.attrs = {
-        "target": pool.target.name,
-        "target_loss": losses[0],
-        "goal": "" if request.goal is None else request.goal.words,
-        "chance": request.chance(),
-        "loss": repr(request.loss),
-        "loss_meaning": request.loss.meaning,
-        "optimizer_between_stages": "reset" if request.training.reset_optimizer else "kept",
-        "kind": surrogate.kind,
-        "optimizer": rule.name,
-        "learning_rate": rule.learning_rate,
-        "recommended": shortlist[0],
-        "shortlist": "\n".join(shortlist),
-        "forecast_class": forecast_class,
-        "promise": PROMISES[forecast_class],
-        "warnings": "\n".join([*warnings, *request.remarks]),
-        "cost_estimate": estimate,
-        **{f"validity_{name}": value for name, value in measured.items()},
-    }
-    weights = (value.numpy() for value in surrogate.parameters.values())
-    digest = spec_hash(*(one.source.hash for one in pool.members), *weights, rule.name, rule.learning_rate)
-    advice = Advice(
-        dataset, training_provenance(digest, request.training.seed), request, _plans(request, pool, ends, losses)
-    )
-    if pilot and shortlist != [DIRECT]:
-        plans = {name: advice.stages(name) for name in dict.fromkeys([*shortlist, DIRECT])}
+    asked = None if budget is None else count("budget", budget, why="it counts gradient steps")
+    report = within(progress, 0, 2 if pilot else 1)
+    if isinstance(request.goal, DecisionAccuracy | Measured):
+        request.check_fit()
+        steps = DECISION_RACE if asked is None else asked
+        echo(decision_cost(request) + (_race_cost(request, steps) if pilot else ""))
+        advice = decision_advice(request)
+    else:
+        surrogate = linear_surrogate(model)
+        pool = TrialPool.of(request, surrogate)
+        request.check_fit()
+        goal_loss, losses = _goals(request, surrogate, pool, ends, share)
+        forecaster = Forecaster(surrogate, pool, request, goal_loss, most_steps)
+        direct = forecaster.direct()
+        usual = 10_000 if math.isinf(direct) else max(200, RACE_SHARE * math.ceil(direct))
+        steps = usual if asked is None else asked
+        estimate = forecaster.cost(direct, len(ends)) + (_race_cost(request, steps) if pilot else "")
+        echo(estimate)
+        total = forecaster.plans(ends, direct, progress=report)
+        table = _table(pool, np.array([direct, *total.ravel()]), ends, losses, cap)
+        advice = _surrogate_advice(request, surrogate, pool, table, _plans(request, pool, ends, losses))
+        advice.dataset.attrs["cost_estimate"] = estimate
+    if pilot and advice.shortlist != (DIRECT,):
+        plans = {name: advice.stages(name) for name in dict.fromkeys([*advice.shortlist, DIRECT])}
         race = run_race(
             model,
             plans,
-            rule,
+            request.rule,
             budget=steps,
             seeds=seeds,
             training=request.training,
@@ -216,17 +191,56 @@ def advise(
     return advice
 
 
+def _surrogate_advice(
+    request: Request,
+    surrogate: LinearSurrogate,
+    pool: TrialPool,
+    dataset: xr.Dataset,
+    plans: dict[str, tuple[tuple[Source, Rule], ...]],
+) -> Advice:
+    """The table of a surrogate's forecasts as advice, with what it assumes."""
+    rule, direct = request.rule, dataset["score"].sel(plan=DIRECT)
+    kept = dataset["plan"].values[dataset["within_cap"].values & np.isfinite(dataset["score"].values)]
+    shortlist = [str(name) for name in kept[:SHORTLIST]] or [DIRECT]
+    measured = {
+        "linear_at_start": _bent(request.model, surrogate, pool.target),
+        "surrogate_learns_target": float(np.isinf(direct)),
+        "smooth_descent": float(surrogate.kind == "relu" and not rule.adaptive),
+        "squared_loss": float(not request.loss.squared or bool(request.loss.steps or request.loss.outputs)),
+        "fresh_optimizer": float(rule.adaptive and not request.training.reset_optimizer),
+    }
+    failed = {name: CONDITIONS[name] for name, value in measured.items() if value > CONDITIONS[name].allowed}
+    forecast_class = "outside" if any(condition.binding for condition in failed.values()) else "surrogate"
+    first = sorted(failed.items(), key=lambda item: not item[1].binding)
+    warnings = [f"{name}: {one.otherwise}; {one.remedy}." for name, one in first]
+    dataset.attrs = {
+        **request.facts,
+        "target_loss": float(dataset.attrs["target_loss"]),
+        "kind": surrogate.kind,
+        "score_words": "forecast {:.2f} of the time of training directly",
+        "recommended": shortlist[0],
+        "shortlist": "\n".join(shortlist),
+        "forecast_class": forecast_class,
+        "promise": PROMISES[forecast_class],
+        "warnings": "\n".join([*warnings, *request.remarks]),
+        **{f"validity_{name}": value for name, value in measured.items()},
+    }
+    weights = (value.numpy() for value in surrogate.parameters.values())
+    digest = spec_hash(*(one.source.hash for one in pool.members), *weights, rule.name, rule.learning_rate)
+    return Advice(dataset, training_provenance(digest, request.training.seed), request, plans)
+
+
 def _plans(
     request: Request, pool: TrialPool, stops: Sequence[float], losses: Sequence[float]
-) -> dict[str, tuple[tuple[str, Rule], ...]]:
-    """Tasks and rules of every plan: the first stage ends at a loss, the last at the goal."""
+) -> dict[str, tuple[tuple[Source, Rule], ...]]:
+    """Trials and rules of every plan: the first stage ends at a loss, the last at the goal."""
     loss = request.loss
-    last = (pool.target.name, request.goal if request.goal is not None else LossBelow(losses[0], loss))
-    plans: dict[str, tuple[tuple[str, Rule], ...]] = {DIRECT: (last,)}
-    firsts = [(one.name, stop) for one in pool.first for stop in stops]
-    for (name, stop), at in zip(firsts, losses[1:], strict=True):
-        first: tuple[str, Rule] = (name, LossBelow(at, loss))
-        plans[plan_name(name, stop, restart=name == pool.target.name)] = (first, last)
+    last = (pool.target.source, request.goal if request.goal is not None else LossBelow(losses[0], loss))
+    plans: dict[str, tuple[tuple[Source, Rule], ...]] = {DIRECT: (last,)}
+    firsts = [(one, stop) for one in pool.first for stop in stops]
+    for (one, stop), at in zip(firsts, losses[1:], strict=True):
+        first: tuple[Source, Rule] = (one.source, LossBelow(at, loss))
+        plans[plan_name(one.name, stop, restart=one.name == pool.target.name)] = (first, last)
     return plans
 
 
@@ -284,20 +298,6 @@ def _factor(request: Request) -> float:
         return request.loss.factor(Answered.of(request.model(x), y, w))
 
 
-def _undecided(request: Request, target: Member) -> float:
-    """By how much the best linear map falls short of the goal on the way from chance; 0 where it gets there."""
-    goal = request.goal
-    if not isinstance(goal, DecisionAccuracy):
-        return 0.0
-    trials = request.held_out(target.source)
-    x, y, _ = in_numbers(trials, target.moments.best.shape[0])
-    rows, wanted = written_out(x.double(), y.double(), target.moments.lags)
-    answers = rows @ torch.from_numpy(target.moments.best).T
-    reached = goal.measure(answers.reshape(y.shape), trials.targets, trials.weights)
-    chance = request.chance()
-    return max(0.0, (goal.accuracy - reached) / max(goal.accuracy - chance, 1e-9)) if wanted.numel() else 0.0
-
-
 def _table(
     pool: TrialPool, steps: FloatArray, stops: Sequence[float], losses: Sequence[float], cap: float
 ) -> xr.Dataset:
@@ -311,16 +311,22 @@ def _table(
     own = pool.target.name
     names = np.array([DIRECT, *(plan_name(name, stop, restart=name == own) for name, stop in pairs)])
     ends = np.array([math.nan, *(stop for _, stop in pairs)])
+    words = [f"Train on {own} directly"]
+    for (name, stop), loss in zip(pairs, losses[1:], strict=True):
+        then = f"on with {own}, the optimiser restarted" if name == own else f"on {own}"
+        words.append(f"Train on {name} until {stop:.0%} of what it can lose is lost (loss {loss:.3g}), then {then}")
     variables = {
         "task": (np.array(["", *(name for name, _ in pairs)]), "task trained first", "1"),
         "stop": (ends, "accuracy at which its training ends", "1"),
         "stop_loss": (np.array([math.nan, *losses[1:]]), "loss of the model at which its training ends", "target^2"),
+        "words": (np.array(words), "the plan in words", "1"),
         "score": (scores, "forecast time relative to training directly", "1"),
         "within_cap": (~(ends > cap), "whether it may be recommended", "1"),
     }
     dataset = xr.Dataset(
         {name: ("plan", values[order], described(text, unit)) for name, (values, text, unit) in variables.items()},
         coords={"plan": names[order]},
+        attrs={"target_loss": losses[0]},
     )
     return dataset.assign(rank=("plan", 1 + np.arange(len(names)), described("place in the ranking", "1")))
 

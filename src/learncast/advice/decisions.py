@@ -1,4 +1,4 @@
-"""Advice to a goal of decisions: which candidates to mix, read from the features that the network has at its start."""
+"""Advice to a goal of decisions: which task to begin with, read from the features that the network starts with."""
 
 from __future__ import annotations
 
@@ -8,35 +8,34 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import xarray as xr
 
-from learncast.advice.mixture import Mixture
-from learncast.advice.readout import PROBED, TIMES, Probe, linear_share, readout_time
+from learncast.advice.advice import CONDITIONS, DIRECT, PROMISES, SHORTLIST, Advice
+from learncast.advice.readout import PROBED, TIMES, Probe, readout_time
+from learncast.advice.relevance import TRIALS, answer_share
 from learncast.advice.request import Request
 from learncast.simulate.goals import DecisionAccuracy, Goal, Measured
+from learncast.simulate.run import training_provenance
 from learncast.simulate.sources import Batch, Source
 from learncast.simulate.stopping import Ahead, Learned, Rule
+from learncast.trajectory import described, spec_hash
 
-#: Candidates that are mixed in the first stage: two are surer than one, and all of them dilute the useful.
-MIXED = 2
 #: Share of the target's way from chance to its goal at which the first stage ends in any case.
 ARRIVED = 0.7
 #: Share of that way at which the target alone has its optimiser restarted.
 RESTARTED = 0.5
 #: Looks whose mean ends the first stage: a single one is noisy, and to leave too early costs most.
 LOOKS = 3
-#: Trials by which it is judged whether linear answers decide.
-LINEAR = 2000
+#: A task whose trials tell less than this of the target's answers (0 at chance, 1 as much as the target's own) may be
+#: another question with the same inputs.
+RELEVANT = 0.15
 #: A target as soon read as this multiple of its easiest candidate has little to gain.
 CLOSE = 3.0
-#: Linear answers that fall short of the goal by more than this share of the way from chance do not decide.
-UNDECIDED = 0.5
-#: Name of the plan without pretraining.
-DIRECT = "no pretraining"
 
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """What the tasks look like to the network at its start.
+    """What the tasks look like before any training.
 
     Attributes
     ----------
@@ -49,6 +48,9 @@ class Outlook:
         it never would (see `readout_time`).
     chances : tuple of float
         The goal's measure of the best constant answer to each; nan where unknown.
+    own, told : float
+        The goal's measure of answers to the target by a square of its inputs that was fitted to the target's own
+        trials, and to those of the first candidate in `order` (see `answer_share`); nan where there is none.
     linear : float
         The goal's measure of the best linear answers to the target.
     """
@@ -57,6 +59,8 @@ class Outlook:
     names: tuple[str, ...]
     times: tuple[float, ...]
     chances: tuple[float, ...]
+    own: float
+    told: float
     linear: float
 
     @classmethod
@@ -70,8 +74,17 @@ class Outlook:
             chances.append(goal.chance(trials.targets, trials.weights))
             seen = Probe.of(request.model, trials)
             times.append(readout_time(seen, goal, loss, learning_rate=rule.learning_rate, adaptive=rule.adaptive))
-        linear = linear_share(_sample(request.target, LINEAR, request), goal)
-        return cls(goal, tuple(one.name for one in request.sources), tuple(times), tuple(chances), linear)
+        names = tuple(one.name for one in request.sources)
+        bare = cls(goal, names, tuple(times), tuple(chances), math.nan, math.nan, math.nan)
+        trials = _sample(request.target, 2 * TRIALS, request)
+        half = len(trials.inputs) // 2
+        first, judged = trials.rows(slice(0, half)), trials.rows(slice(half, None))
+        told = math.nan
+        if bare.order:
+            chosen = next(one for one in request.candidates if one.name == bare.order[0])
+            told = answer_share(_sample(chosen, TRIALS, request), judged, goal, power=2)
+        own, linear = (answer_share(first, judged, goal, power=power) for power in (2, 1))
+        return replace(bare, own=own, told=told, linear=linear)
 
     @property
     def constant(self) -> tuple[str, ...]:
@@ -81,15 +94,20 @@ class Outlook:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Candidates that can teach something, the soonest first."""
+        """Candidates that can teach something, the soonest read first."""
         left = [name for name in self.names[1:] if name not in self.constant]
         return tuple(sorted(left, key=self.time))
 
     @property
-    def mixed(self) -> tuple[str, ...]:
-        """Candidates of the first stage; none where none is sooner than the target itself."""
-        order = self.order
-        return order[:MIXED] if order and self.time(order[0]) < self.times[0] else ()
+    def easier(self) -> bool:
+        """Whether some candidate is read sooner than the target itself."""
+        return bool(self.order) and self.time(self.order[0]) < self.times[0]
+
+    @property
+    def relevance(self) -> float:
+        """How much of the target's answers the first candidate's trials tell; nan where unknown."""
+        way = self.own - self.chances[0]
+        return (self.told - self.chances[0]) / way if abs(way) > 1e-9 else math.nan
 
     def time(self, name: str) -> float:
         """Steps of a readout on a task."""
@@ -104,7 +122,9 @@ class Outlook:
         if isinstance(goal, DecisionAccuracy):
             return replace(goal, accuracy=level, looks=looks)
         assert isinstance(goal, Measured)
-        return replace(goal, looks=looks, **{"at_most" if goal.at_least is None else "at_least": level})
+        if goal.at_least is None:
+            return replace(goal, looks=looks, at_most=level)
+        return replace(goal, looks=looks, at_least=level)
 
     @property
     def undecided(self) -> float:
@@ -117,7 +137,7 @@ class Outlook:
         """What to be careful about, what matters most first."""
         goal, target, order = self.goal, self.names[0], self.order
         found = []
-        if self.undecided > UNDECIDED:
+        if self.undecided > CONDITIONS["linear_decides"].allowed:
             found.append(
                 f"linear_decides: no linear answer decides {target} ({self.linear:.2f} where chance is "
                 f"{self.chances[0]:.2f} and the goal {goal.level:.2f}): forecasts from linear moments know nothing of "
@@ -129,12 +149,15 @@ class Outlook:
                 "leave out the steps that ask for no decision."
             )
         if self.constant:
-            names = ", ".join(self.constant)
-            found.append(f"constant: {names} left out, a constant answer solves it: it is learned first, and misleads.")
+            found.append(
+                f"constant: {', '.join(self.constant)} left out: a constant answer solves what is asked there."
+            )
         if not order:
             found.append("none: no candidate is left; the target with its optimiser restarted is what remains.")
-        elif not self.mixed:
-            found.append(f"no_easier: no candidate is read sooner than {target} itself, which is trained from the start.")
+        elif not self.easier:
+            found.append(
+                f"no_easier: no candidate is read sooner than {target} itself, which is trained from the start."
+            )
         elif self.time(order[0]) > TIMES[-1]:
             found.append(
                 "never: no candidate can be read from the features that the network starts with; their order is by how "
@@ -145,45 +168,95 @@ class Outlook:
                 f"close: {target} itself is read nearly as soon as its easiest candidate: there is little to gain, and "
                 "training directly may be as soon."
             )
-        if len(order) == 1:
-            found.append("one: a single candidate is left to begin with; two mixed are surer.")
+        if self.relevance < RELEVANT:
+            found.append(
+                f"relevance: the trials of {order[0]} tell no more than chance of {target}'s answers: it may be "
+                "another question with the same inputs, which teaches the network to hold and to read them and no more."
+            )
         return tuple(found)
 
 
 class Plan(NamedTuple):
     """A plan by its stages, with how soon its first task can be read relative to the target, and itself in words."""
 
+    task: str
     stages: tuple[tuple[Source, Rule], ...]
     score: float
     words: str
 
 
 def decision_plans(request: Request, outlook: Outlook) -> dict[str, Plan]:
-    """Every plan by name, the recommended one first: mixed, each candidate, the target restarted, and the target."""
+    """Every plan by name, the recommended one first: each candidate, the target restarted, the target."""
     target, goal = request.target, outlook.goal
-    sources = {one.name: one for one in request.sources}
+    sources = {one.name: one for one in request.candidates}
     last = (target, goal)
     arrived = outlook.on_the_way(ARRIVED)
-    ahead = None if arrived is None else Ahead(target, arrived)
-    rule = Learned(replace(goal, looks=max(LOOKS, goal.looks)), ahead=ahead)  # type: ignore[type-var]
-    sooner = "" if arrived is None else f", or until {target.name} itself reaches {arrived.words}"
-    firsts = [(name,) for name in outlook.order]
-    if len(outlook.mixed) > 1:
-        firsts.insert(0, outlook.mixed)
+    rule = Learned(
+        replace(goal, looks=max(LOOKS, goal.looks)),  # type: ignore[type-var]
+        ahead=None if arrived is None else Ahead(target, arrived),
+    )
+    sooner = "" if arrived is None else f" or {target.name} itself reaches {arrived.words}"
     easier: dict[str, Plan] = {}
-    for names in firsts:
-        one = Mixture.mixed([sources[name] for name in names])
-        share = min(outlook.time(name) for name in names) / outlook.times[0]
-        mixed = ", mixed in every batch," if len(names) > 1 else ""
-        words = f"Train on {one.name}{mixed} until learned ({goal.words}){sooner}, then on {target.name}."
-        easier[f"{one.name} until learned"] = Plan(((one, rule), last), share, words)
+    for name in outlook.order:
+        words = f"Train on {name} until it is learned ({goal.words}){sooner}, then on {target.name}"
+        share = outlook.time(name) / outlook.times[0]
+        easier[f"{name} until learned"] = Plan(name, ((sources[name], rule), last), share, words)
     own: dict[str, Plan] = {}
     again = outlook.on_the_way(RESTARTED)
     if again is not None:
-        words = f"Train on {target.name} until {again.words}, then go on with a fresh optimiser."
-        own[f"{target.name} itself, optimiser restarted"] = Plan(((target, again), last), 1.0, words)
-    own[DIRECT] = Plan((last,), 1.0, f"Train on {target.name} directly.")
-    return {**easier, **own} if outlook.mixed else {**own, **easier}
+        words = f"Train on {target.name} until {again.words}, then go on with it and a fresh optimiser"
+        own[f"{target.name} itself, restarted"] = Plan(target.name, ((target, again), last), 1.0, words)
+    own[DIRECT] = Plan("", (last,), 1.0, f"Train on {target.name} directly")
+    return {**easier, **own} if outlook.easier else {**own, **easier}
+
+
+def decision_cost(request: Request) -> str:
+    """What the advice costs, in words."""
+    return (
+        f"advice for decisions: no gradient step; {PROBED} trials of each of {len(request.sources)} tasks are shown "
+        f"once to the model, and three regressions on {TRIALS} trials"
+    )
+
+
+def decision_advice(request: Request) -> Advice:
+    """Advice from one look at every task."""
+    outlook = Outlook.of(request)
+    plans = decision_plans(request, outlook)
+    kept = request.rule.adaptive and not request.training.reset_optimizer
+    measured = {"linear_decides": outlook.undecided, "fresh_optimizer": float(kept)}
+    failed = [name for name, value in measured.items() if value > CONDITIONS[name].allowed]
+    forecast_class = "outside" if failed or outlook.warnings else "surrogate"
+    again = CONDITIONS["fresh_optimizer"]
+    warnings = [*outlook.warnings, *([f"fresh_optimizer: {again.otherwise}; {again.remedy}."] if kept else ())]
+    variables = {
+        "task": ([plan.task for plan in plans.values()], "task trained first", "1"),
+        "score": ([plan.score for plan in plans.values()], "readout time of it relative to the target's", "1"),
+        "within_cap": ([True] * len(plans), "whether it may be recommended", "1"),
+        "rank": (1 + np.arange(len(plans)), "place in the ranking", "1"),
+        "words": ([plan.words for plan in plans.values()], "the plan in words", "1"),
+    }
+    names = list(plans)
+    dataset = xr.Dataset(
+        {name: ("plan", values, described(text, unit)) for name, (values, text, unit) in variables.items()},
+        coords={"plan": names},
+        attrs={
+            **request.facts,
+            "kind": type(request.model).__name__,
+            "score_words": "its answer is read from the network's features in {:.2g} of the target's time",
+            "recommended": names[0],
+            "shortlist": "\n".join(names[:SHORTLIST]),
+            "forecast_class": forecast_class,
+            "promise": PROMISES["decisions" if forecast_class == "surrogate" else "outside"],
+            "warnings": "\n".join([*warnings, *request.remarks]),
+            "cost_estimate": decision_cost(request),
+            **{f"validity_{name}": value for name, value in measured.items()},
+        },
+    )
+    weights = (value.detach().numpy() for value in request.model.parameters())
+    rule = request.rule
+    digest = spec_hash(*(one.hash for one in request.sources), *weights, rule.name, rule.learning_rate)
+    stages = {name: plan.stages for name, plan in plans.items()}
+    return Advice(dataset, training_provenance(digest, request.training.seed), request, stages)
 
 
 def _sample(source: Source, trials: int, request: Request) -> Batch:

@@ -51,7 +51,6 @@ class Probe:
         several = answers if answers.ndim == 3 else answers[:, None]
         return cls(trials, _beside(read[-1] if read else answers, several), several)
 
-
     @property
     def read(self) -> Tensor:
         """Features and a constant, (trials, readouts, features + 1)."""
@@ -182,22 +181,3 @@ def slope_sizes(probe: Probe, loss: Loss) -> Tensor:
         (slope,) = torch.autograd.grad(loss(_as_answered(answers, trials), trials.targets, trials.weights), moved)
         square += slope.square() / len(batches)
     return square.sqrt()
-
-
-def linear_share(trials: Batch, goal: Goal, *, ridge: float = 1e-2) -> float:
-    """The goal's measure of the best linear answers, on the half of the trials that they were not fitted to.
-
-    Answers at every readout are a linear function of the whole trial's inputs. At chance, no forecast that goes by
-    linear moments knows anything of the decision.
-    """
-    n, half = len(trials.inputs), len(trials.inputs) // 2
-    x = torch.cat([trials.inputs.double().reshape(n, -1), torch.ones(n, 1).double()], 1)
-    labels = not trials.targets.is_floating_point()
-    shape = (*trials.targets.shape, max(2, int(trials.targets.max()) + 1)) if labels else trials.targets.shape
-    wanted = Answered.of(torch.zeros(shape).double(), trials.targets, trials.weights).wanted.double()
-    gram = x[:half].T @ x[:half] / half
-    gram += ridge * gram.diagonal().mean() * torch.eye(len(gram)).double()
-    fitted = x[half:] @ torch.linalg.solve(gram, x[:half].T @ wanted[:half].reshape(half, -1) / half)
-    rest = trials.rows(slice(half, None))
-    answers = _as_answered(fitted.reshape(n - half, *wanted.shape[1:]), rest)
-    return goal.measure(answers, rest.targets, rest.weights)

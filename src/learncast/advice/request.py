@@ -148,6 +148,20 @@ class Request:
         _, y, w = self.held_out(self.target if source is None else source)
         return math.nan if self.goal is None else self.goal.chance(y, w)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was asked, for the attributes of an answer."""
+        return {
+            "target": self.target.name,
+            "goal": "" if self.goal is None else self.goal.words,
+            "chance": self.chance(),
+            "loss": repr(self.loss),
+            "loss_meaning": self.loss.meaning,
+            "optimizer_between_stages": "reset" if self.training.reset_optimizer else "kept",
+            "optimizer": self.rule.name,
+            "learning_rate": self.rule.learning_rate,
+        }
+
     def runner(self, stages: Sequence[tuple[Source, Rule | None]], *, seed: int = 0) -> Runner:
         """A copy of the model, ready to be really trained by some stages."""
         return Runner(copy.deepcopy(self.model), stages, self.rule, self.training.with_(seed=seed), judged=JUDGED)
