@@ -146,7 +146,7 @@ def store(key: str, part: str, value: Any) -> None:
 
 def jobs() -> list[tuple[Pool, str, str]]:
     """Every pool with every cell and optimiser."""
-    return [(pool, cell, rule) for rule in OPTIMIZERS for cell in CELLS for pool in (*POOLS, *FRESH)]
+    return [(pool, cell, rule) for rule in OPTIMIZERS for cell in CELLS for pool in (*FRESH, *POOLS)]
 
 
 if __name__ == "__main__":

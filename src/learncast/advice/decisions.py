@@ -14,6 +14,7 @@ from learncast.advice.advice import CONDITIONS, DIRECT, PROMISES, SHORTLIST, Adv
 from learncast.advice.readout import PROBED, TIMES, Probe, readout_time
 from learncast.advice.relevance import TRIALS, answer_share
 from learncast.advice.request import Request
+from learncast.simulate.borrowed import own_threads
 from learncast.simulate.goals import DecisionAccuracy, Goal, Measured
 from learncast.simulate.run import training_provenance
 from learncast.simulate.sources import Batch, Source
@@ -141,7 +142,8 @@ class Outlook:
             found.append(
                 f"linear_decides: no linear answer decides {target} ({self.linear:.2f} where chance is "
                 f"{self.chances[0]:.2f} and the goal {goal.level:.2f}): forecasts from linear moments know nothing of "
-                "it; this advice goes by the network's own features, which may not show it either."
+                "it; this advice goes by the network's own features, which may not show it either, and a pilot "
+                "race to the goal would tell."
             )
         if goal.met(self.chances[0]):
             found.append(
@@ -203,7 +205,8 @@ def decision_plans(request: Request, outlook: Outlook) -> dict[str, Plan]:
         easier[f"{name} until learned"] = Plan(name, ((sources[name], rule), last), share, words)
     own: dict[str, Plan] = {}
     again = outlook.on_the_way(RESTARTED)
-    if again is not None:
+    # An optimiser without a memory, or one that is kept, is the same after the switch as before.
+    if again is not None and request.training.reset_optimizer and request.rule.remembers:
         words = f"Train on {target.name} until {again.words}, then go on with it and a fresh optimiser"
         own[f"{target.name} itself, restarted"] = Plan(target.name, ((target, again), last), 1.0, words)
     own[DIRECT] = Plan("", (last,), 1.0, f"Train on {target.name} directly")
@@ -220,17 +223,19 @@ def decision_cost(request: Request) -> str:
 
 def decision_advice(request: Request) -> Advice:
     """Advice from one look at every task."""
-    outlook = Outlook.of(request)
+    with own_threads(request.training.threads):
+        outlook = Outlook.of(request)
     plans = decision_plans(request, outlook)
     kept = request.rule.adaptive and not request.training.reset_optimizer
     measured = {"linear_decides": outlook.undecided, "fresh_optimizer": float(kept)}
     failed = [name for name, value in measured.items() if value > CONDITIONS[name].allowed]
-    forecast_class = "outside" if failed or outlook.warnings else "surrogate"
+    forecast_class = "outside" if failed else "surrogate"
     again = CONDITIONS["fresh_optimizer"]
     warnings = [*outlook.warnings, *([f"fresh_optimizer: {again.otherwise}; {again.remedy}."] if kept else ())]
+    warnings.sort(key=lambda text: text.partition(":")[0] not in failed)  # what costs the class comes first
     variables = {
         "task": ([plan.task for plan in plans.values()], "task trained first", "1"),
-        "score": ([plan.score for plan in plans.values()], "readout time of it relative to the target's", "1"),
+        "score": ([plan.score for plan in plans.values()], "time to read its answer, of the target's", "1"),
         "within_cap": ([True] * len(plans), "whether it may be recommended", "1"),
         "rank": (1 + np.arange(len(plans)), "place in the ranking", "1"),
         "words": ([plan.words for plan in plans.values()], "the plan in words", "1"),

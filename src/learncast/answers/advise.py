@@ -107,7 +107,14 @@ def _answer(found: Advice, name: str, study: str) -> Answer:
         lead=found.summary,
         trust=Trust(found.validity, "surrogate"),
         values=values,
-        tables=[Table("Plans, best first", ("plan", "of direct training", "may be recommended"), rows, notes)],
+        tables=[
+            Table(
+                "Plans, best first",
+                ("plan", str(found.dataset["score"].attrs["long_name"]), "may be recommended"),
+                rows,
+                notes,
+            )
+        ],
         dataset=found.dataset,
         draw=lambda: draw_advice(found),
         provenance=found.provenance,

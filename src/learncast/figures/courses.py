@@ -452,7 +452,7 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
 
 
 def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -> Axes:
-    """Forecast time of each plan relative to training directly, best first.
+    """Score of each plan relative to training directly, best first.
 
     Parameters
     ----------
@@ -476,7 +476,7 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
     text["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
     for row, value in zip(rows, few["score"].values, strict=True):
         ax.annotate(f"{value:.2f}", (value, row), xytext=(4, 0), **text)
-    return label(ax, x="forecast time relative to training directly", y="", title=title)
+    return label(ax, x=str(dataset["score"].attrs["long_name"]), y="", title=title)
 
 
 def goal_curves(

@@ -77,12 +77,12 @@ def test_the_users_goal_ends_every_plan_and_chance_is_known(advice):
         assert advice.stages(str(plan))[-1][1] == GOAL
     assert advice.dataset.attrs["chance"] == pytest.approx(0.5, abs=0.1)
     assert "fresh optimiser" in advice.summary
-    assert [v.name for v in advice.validity if not v.holds] == ["squared_loss"]
+    assert all(v.holds for v in advice.validity)
 
 
 def test_the_target_itself_restarted_is_a_plan_where_the_optimiser_remembers(advice):
     restarted = [str(name) for name in advice["plan"].values if "restarted" in str(name)]
-    assert len(restarted) == 3
+    assert len(restarted) == 1
     first, last = advice.stages(restarted[0])
     assert first[0] is last[0]
     plain = advised(optimizer="sgd", loss="mse", most_steps=50)
@@ -106,11 +106,11 @@ def test_the_plan_is_carried_out_and_told(advice, tmp_path):
         def add_scalar(self, name, value, step):
             scalars.append((name, value, step))
 
-    plan = "easy to 80%"
+    plan = "easy until learned"
     run = advice.train(plan, log=said.append, writer=Writer(), most_steps=600)
     assert run.status is lc.Status.ok
     assert len(said) == 4
-    assert "easy until a loss" in said[0]
+    assert "easy until 85% right decisions" in said[0]
     assert "optimiser reset" in said[2]
     assert "85% right decisions" in said[2]
     assert {name for name, _, _ in scalars} == {"loss", "goal", "stage"}

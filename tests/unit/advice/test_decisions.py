@@ -1,0 +1,182 @@
+"""Advice for decisions: what is filtered, chosen, warned of and carried out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import learncast as lc
+from learncast import simulate
+from learncast.advice.advice import DIRECT
+from learncast.advice.decisions import ARRIVED, LOOKS, Outlook, decision_plans
+from learncast.advice.request import Request
+from learncast.simulate import DecisionAccuracy, LossBelow, Measured, Training, train
+from learncast.simulate.sources import Source
+from learncast.simulate.stopping import Ahead, Learned
+
+STEPS = 5
+GOAL = DecisionAccuracy(0.85, ignore=0)
+
+
+def signs(trials, rng, noise=0.8, constant=False):
+    """The sign of a noisy input, at the last step; or always the same answer."""
+    side = rng.integers(0, 2, trials)
+    x = noise * rng.standard_normal((trials, STEPS, 2))
+    x[:, :, 0] += 2.0 * side[:, None] - 1.0
+    y = np.zeros((trials, STEPS), dtype=np.int64)
+    y[:, -1] = 1 if constant else 1 + side
+    x[:, -1, 1] = 3.0
+    return x, y
+
+
+def clear(trials, rng):
+    return signs(trials, rng, noise=0.1)
+
+
+def same(trials, rng):
+    return signs(trials, rng, noise=0.1, constant=True)
+
+
+class OwnCell(nn.Module):
+    """A recurrence that no surrogate knows, read out behind another layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.own = nn.Linear(2, 10), nn.Parameter(torch.eye(10) * 0.7)
+        self.head = nn.Sequential(nn.Linear(10, 6), nn.Softplus(), nn.Linear(6, 3))
+
+    def forward(self, x):
+        state, found = x.new_zeros(len(x), 10), []
+        for step in range(x.shape[1]):
+            state = torch.sin(self.into(x[:, step]) + state @ self.own)
+            found.append(self.head(state))
+        return torch.stack(found, 1)
+
+
+def made(seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return OwnCell()
+
+
+@pytest.fixture(scope="module")
+def advice():
+    candidates = {"same": same, "clear": clear}
+    options = {"goal": GOAL, "loss": "cross_entropy", "learning_rate": 0.01, "batch": 32, "echo": lambda text: None}
+    return lc.advise(made(), simulate.trials(signs, name="noisy"), candidates, **options)
+
+
+def test_a_constant_answer_is_left_out_and_said(advice):
+    assert [str(name) for name in advice["plan"].values] == ["clear until learned", "noisy itself, restarted", DIRECT]
+    assert any(text.startswith("constant: same") for text in advice.warnings)
+
+
+def test_a_cell_of_ones_own_is_advised_on_without_a_step(advice):
+    assert advice.recommended == "clear until learned"
+    assert "no gradient step" in advice.cost_estimate
+    assert advice.score < 1
+    assert "\n" not in advice.summary
+    assert "until it is learned (85% right decisions)" in advice.summary
+
+
+def test_the_first_stage_ends_when_learned_or_when_the_target_arrives(advice):
+    (first, rule), (last, goal) = advice.stages()
+    assert (first.name, last.name, goal) == ("clear", "noisy", GOAL)
+    assert rule.goal == replace(GOAL, looks=LOOKS)
+    chance = GOAL.chance(torch.from_numpy(signs(256, np.random.default_rng(0))[1]))
+    assert rule.ahead.goal.accuracy == pytest.approx(chance + ARRIVED * (0.85 - chance), abs=0.02)
+    assert rule.ahead.source is last
+
+
+def test_it_is_carried_out_and_saved(advice, tmp_path):
+    run = advice.train(most_steps=800)
+    assert run.status is lc.Status.ok
+    assert len(run.stage_steps) == 2
+    advice.save(tmp_path / "advice.nc")
+    assert lc.advise.__module__ == "learncast.advice.adviser"
+    assert type(advice).load(tmp_path / "advice.nc").summary == advice.summary
+
+
+def outlook(**changes):
+    usual = Outlook(GOAL, ("target", "a", "b"), (12e3, 50.0, 20.0), (0.5, 0.5, 0.6), 1.0, 0.9, 0.95)
+    return replace(usual, **changes)
+
+
+WARNED = {
+    "linear_decides": {"linear": 0.55},
+    "chance": {"chances": (0.9, 0.5, 0.5)},
+    "constant": {"chances": (0.5, 0.5, 0.95)},
+    "none": {"chances": (0.5, 0.9, 0.95)},
+    "no_easier": {"times": (10.0, 50.0, 20.0)},
+    "never": {"times": (14e3, 13e3, 12e3)},
+    "close": {"times": (30.0, 50.0, 20.0)},
+    "relevance": {"told": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", WARNED)
+def test_each_warning_has_its_reason(name):
+    assert outlook().warnings == ()
+    assert any(text.startswith(f"{name}:") for text in outlook(**WARNED[name]).warnings)
+
+
+def test_what_linear_moments_do_not_decide_is_said_first():
+    assert outlook(linear=0.55, told=0.5, times=(30.0, 50.0, 20.0)).warnings[0].startswith("linear_decides")
+
+
+def test_nothing_easier_begins_with_the_target():
+    request = Request.of(made(), signs, {"a": clear, "b": same}, goal=GOAL, learning_rate=0.1, loss="cross_entropy")
+    found = outlook(names=("target", "a", "b"), times=(10.0, 50.0, 20.0))
+    assert next(iter(decision_plans(request, found))).endswith("restarted")
+    assert next(iter(decision_plans(request, replace(found, times=(60.0, 50.0, 20.0))))) == "b until learned"
+
+
+def test_measured_goals_are_met_on_the_way_as_well():
+    least = Measured(len, at_most=0.2, chance_level=0.5)
+    assert outlook(goal=least, chances=(0.5, 0.5, 0.5)).on_the_way(0.5).at_most == pytest.approx(0.35)
+    assert outlook(goal=least, chances=(np.nan,) * 3).on_the_way(0.5) is None
+
+
+def labelled(mark, name):
+    def draw(trials, rng):
+        return np.full((trials, 4, 2), float(mark)), np.full((trials, 4), mark, dtype=np.int64)
+
+    draw.__qualname__ = name
+    return Source.of(draw)
+
+
+class Constant(nn.Module):
+    """Answers that do not look at their inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(3))
+
+    def forward(self, x):
+        return self.logits.expand(*x.shape[:2], 3)
+
+
+def test_a_stage_ends_when_what_lies_ahead_is_met():
+    # While 2 is trained, its loss never falls to 1e-6, and that of 2 under another name falls below 0.9 soon.
+    first, later = labelled(2, "first"), labelled(2, "later")
+    settings = Training(
+        0.05, batch=8, optimizer="adam", loss="cross_entropy", record=(), most_steps=60, dtype="float32"
+    )
+    ended, not_ended = (
+        train([(first, Learned(LossBelow(1e-6), ahead=ahead)), (later, LossBelow(0.5))], Constant(), settings)
+        for ahead in (Ahead(later, LossBelow(0.9, "cross_entropy")), None)
+    )
+    assert ended.status is lc.Status.ok
+    assert ended.stage_steps[0] < 20
+    assert not_ended.status is lc.Status.not_learned
+    assert not_ended.stage_steps[0] == 60
+
+
+def test_rules_ahead_are_told_apart_by_their_trials():
+    one, other = (repr(Learned(0.1, ahead=Ahead(labelled(k, "task"), LossBelow(0.9)))) for k in (1, 2))
+    assert one != other
+    assert "0x" not in one
