@@ -131,10 +131,7 @@ class Runner:
         rule = self.stages[self.stage][1]
         if self._watch is None:
             return isinstance(rule, int) and self.step >= rule
-        goal = self._watch.goal
-        later = rule.ahead if isinstance(rule, Learned) else None
-        ahead = None if later is None else lambda: self.measure(later.goal, later.source)
-        met = self._watch.settled(self.step, lambda: self.measure(goal), ahead)
+        met = self._watch.settled(self.step, self.measure)
         self.lost = self.lost or math.isinf(self._watch.latest)
         return met
 

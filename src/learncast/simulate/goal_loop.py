@@ -83,7 +83,7 @@ class GoalLoop:
         self.spec = spec_hash(*((source.hash, repr(rule)) for source, rule in self.legs), seed, repr(self.loss))
         self._given = 0
         self._watch = self._watching()
-        self._trials: dict[int, Batch] = {}
+        self._trials: dict[str, Batch] = {}
         self._say()
         self._judge()
 
@@ -139,14 +139,13 @@ class GoalLoop:
                         optimizer.state.clear()
                 self._say()
 
-    def _look(self) -> float:
-        assert self._watch is not None
-        goal, source = self._watch.goal, self.legs[self.stage][0]
-        if self.stage not in self._trials:
+    def _look(self, goal: Goal, other: Source | None) -> float:
+        source = self.legs[self.stage][0] if other is None else other
+        if source.hash not in self._trials:
             dtype = next(self.model.parameters()).dtype
             found = source.held_out(self.evaluation, (self.seed, 0), dtype)
-            self._trials[self.stage] = found.rows(slice(0, self.evaluation))
-        x, y, w = self._trials[self.stage]
+            self._trials[source.hash] = found.rows(slice(0, self.evaluation))
+        x, y, w = self._trials[source.hash]
         if isinstance(goal, LossBelow):
             goal = goal.of(self.loss)
         with at_rest(self.model):
@@ -164,7 +163,7 @@ class GoalLoop:
     def state_dict(self) -> dict[str, Any]:
         """Where the loop stands, as plain numbers and lists, to be saved beside model and optimiser."""
         watch = None if self._watch is None else self._watch.state()
-        kept = None if watch is None else {**watch, "recent": np.asarray(watch["recent"]).tolist()}
+        kept = None if watch is None else {key: np.asarray(value).tolist() for key, value in watch.items()}
         return {
             "spec": self.spec,
             "stage": self.stage,

@@ -151,22 +151,21 @@ class GoalWatch:
         self._recent: deque[float] = deque(maxlen=self.goal.looks)
         ahead = rule.ahead if isinstance(rule, Learned) else None
         self.ahead = None if ahead is None else GoalWatch(ahead.goal)
+        self.source = None if ahead is None else ahead.source
 
-    def settled(self, step: int, look: Callable[[], float], ahead: Callable[[], float] | None = None) -> bool:
+    def settled(self, step: int, look: Callable[[Goal, Source | None], float]) -> bool:
         """Look where it is due, and say whether the stage is over at this step.
 
         Parameters
         ----------
         step : int
         look : callable
-            To the goal's measure on the stage's own trials.
-        ahead : callable, optional
-            To the measure of the goal that lies ahead, where the rule has one.
+            From a goal, and trials or None for those of the stage, to the goal's measure there.
         """
-        if self.ahead is not None and ahead is not None and self.ahead.settled(step, ahead):
+        if self.ahead is not None and self.ahead.settled(step, lambda goal, _: look(goal, self.source)):
             return True
         if self.learned < 0 and step % self.goal.every == 0:
-            self.latest, self.looked = look(), step
+            self.latest = look(self.goal, None)
             self._recent.append(self.latest)
             if len(self._recent) == self.goal.looks and self.goal.met(float(np.mean(self._recent))):
                 self.learned = step

@@ -305,13 +305,13 @@ class _Loop:
         loss, strength, *_ = loop.watch.means or (np.nan, np.zeros(0))
         return status, began, float(loss), strength
 
-    def _met(self, goal: Aim, strength: FloatArray, judge: Judge, look: Judge, ahead: Judge | None) -> bool:
+    def _met(self, goal: Aim, strength: FloatArray, judge: Judge, look: Judge, ahead: Judge) -> bool:
         """Whether the stage has what it was to reach at this step; a plateau takes the step into account."""
         rule = self.legs[self.stage].rule
         if isinstance(rule, Accuracy):
             return judge() <= goal.loss if np.isfinite(goal.loss) else inside(strength, goal.optimum, rule.accuracy)
         if isinstance(self.watch, GoalWatch):
-            return self.watch.settled(self.step, look, ahead)
+            return self.watch.settled(self.step, lambda _, other: look() if other is None else ahead())
         return self.watch is not None and self.watch.settled(judge, self.learner.weights, strength)
 
     def _train_stage(self, goal: Aim) -> Status:
@@ -320,7 +320,7 @@ class _Loop:
         judge = learner.judge(source)
         look = learner.look(self.watch.goal, source) if isinstance(self.watch, GoalWatch) else judge
         later = rule.ahead if isinstance(rule, Learned) else None
-        ahead = None if later is None else learner.look(later.goal, later.source)
+        ahead = look if later is None else learner.look(later.goal, later.source)
         wants_loss, aim = "loss" in settings.record, self._aimed()
         begun = sum(self.done[: self.stage])
         while True:

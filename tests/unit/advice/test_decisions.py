@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import nn
 import learncast as lc
 from learncast import simulate
 from learncast.advice.advice import DIRECT
-from learncast.advice.decisions import ARRIVED, LOOKS, Outlook, decision_plans
+from learncast.advice.decisions import ARRIVED, LOOKS, UNPROVEN, Outlook, decision_plans
 from learncast.advice.request import Request
 from learncast.simulate import DecisionAccuracy, LossBelow, Measured, Training, train
 from learncast.simulate.sources import Source
@@ -120,7 +121,7 @@ WARNED = {
 
 @pytest.mark.parametrize("name", WARNED)
 def test_each_warning_has_its_reason(name):
-    assert outlook().warnings == ()
+    assert outlook().warnings == (UNPROVEN,)
     assert any(text.startswith(f"{name}:") for text in outlook(**WARNED[name]).warnings)
 
 
@@ -174,6 +175,23 @@ def test_a_stage_ends_when_what_lies_ahead_is_met():
     assert ended.stage_steps[0] < 20
     assert not_ended.status is lc.Status.not_learned
     assert not_ended.stage_steps[0] == 60
+
+
+def test_a_loop_of_ones_own_looks_ahead_as_well():
+    first, later = labelled(2, "first"), labelled(2, "later")
+    rule = Learned(LossBelow(1e-6), ahead=Ahead(later, LossBelow(0.9, "cross_entropy", looks=2)))
+    model = Constant()
+    loop = simulate.GoalLoop([(first, rule), (later, 3)], model, loss="cross_entropy", batch=4)
+    adam = torch.optim.Adam(model.parameters(), 0.05)
+    for x, y, _ in loop:
+        adam.zero_grad()
+        loss = nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten())
+        loss.backward()
+        adam.step()
+        loop.update(loss)
+        json.dumps(loop.state_dict())
+    assert loop.status is lc.Status.ok
+    assert loop.steps[0] < 20
 
 
 def test_rules_ahead_are_told_apart_by_their_trials():
