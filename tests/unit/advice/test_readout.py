@@ -87,11 +87,10 @@ def test_the_sizes_of_slopes_are_those_of_backward(loss) -> None:
 
 def test_a_readout_learns_what_its_features_show_and_never_a_product_they_do_not() -> None:
     # A linear layer keeps the sign of an input; no readout of it tells the sign of a product.
-    model = Reader(nn.RNN(2, UNITS, batch_first=True))
+    model = made(nn.RNN)
     with torch.no_grad():
         for value in model.parameters():
             value.mul_(0.02)  # tanh is linear there
-    model = model.double()
     times = {
         answer: readout_time(
             Probe.of(model, drawn(256, answer=answer)), GOAL, CrossEntropy(), learning_rate=1e-2, adaptive=True
