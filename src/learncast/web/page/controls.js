@@ -37,6 +37,8 @@ export function show(form, room, state) {
     const slider = box.querySelector("input[type=range]");
     if (slider) slider.setAttribute("aria-valuetext", `${short(value)}${unit(control)}`);
   }
+  // A heading without a control says nothing.
+  for (const group of form.querySelectorAll(".group")) group.hidden = !group.querySelector(".control:not([hidden])");
 }
 
 /** Mark the control that a refusal names, with what it may be; without one, all are fine again. */

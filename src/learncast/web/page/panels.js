@@ -227,7 +227,7 @@ function channels(words) {
 
 // Long words under bars stand on several lines instead of aslant.
 function wrapped(words) {
-  if (typeof words !== "string") return words;
+  if (typeof words !== "string" || words.length < 15) return words;
   return words.replace(/(.{8,}?)\s/g, "$1<br>");
 }
 

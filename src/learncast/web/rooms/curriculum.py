@@ -43,6 +43,7 @@ from learncast.web.panel import (
     Panel,
     Reading,
     Trace,
+    Validity,
     View,
     validity_of,
     warnings_of,
@@ -329,7 +330,6 @@ def portrait(state: CurriculumState) -> View:
     if state.data is not None:
         return own_data.weighed(state.asked)
     found = portrait_numbers(state)
-    kind = "exact" if state.activation == "linear" else "response"
     picture = Panel(
         "portrait",
         "Steps saved by a first task",
@@ -341,7 +341,12 @@ def portrait(state: CurriculumState) -> View:
         main=True,
     )
     notes = (*warnings_of(found.assumptions), *_remarks(state, found.speedup))
-    return View((picture,), validity_of(kind, found.assumptions), notes=notes, drawing=_drawn(state))
+    return View((picture,), _trusted(state, found), notes=notes, drawing=_drawn(state))
+
+
+def _trusted(state: CurriculumState, found: PortraitTimes | Curriculum) -> Validity:
+    """How far what was found may be trusted."""
+    return validity_of("exact" if state.activation == "linear" else "response", found.assumptions)
 
 
 @lru_cache(maxsize=64)
@@ -365,7 +370,8 @@ def counted(state: CurriculumState) -> View:
         traces.append(Trace("points", "differs", name, found.values[i[apart]], found.stops[j[apart]]))
     return View(
         (),
-        readings=_readings(state, found, best),
+        _trusted(state, found),
+        _readings(state, found, best),
         answer=_best_answer(state, found, best),
         overlays={"portrait": Overlay(tuple(traces), _beyond(found, best))},
     )
@@ -483,9 +489,8 @@ def pinned(state: CurriculumState) -> View:
         return View((), notes=(Note(text + "click the picture to pin one."),))
     found, pair = followed(state, *state.pin)
     alone = found.follow([pair.outcomes[-1].stage])
-    kind = "exact" if state.activation == "linear" else "response"
     last = _last(pair, alone)
-    trust = validity_of(kind, pair.assumptions)
+    trust = _trusted(state, pair)
     return View(
         panels=(*_course_panels(pair, alone, last), _terms_panel(pair)),
         validity=trust,
