@@ -126,9 +126,9 @@ def _one_page(rows: Sequence[tuple[list[int], float]], sizes: Sequence[tuple[flo
 
 
 def stamped(figure: Figure, words: str) -> Figure:
-    """Write into the lower right corner what a picture must not be taken for."""
-    look: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 6, "color": "#B00000", "alpha": 0.8}
-    figure.text(0.998, 0.002, words, **look)
+    """Write into the upper right corner what a picture must not be taken for."""
+    look: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 6, "color": "#B00000", "alpha": 0.8}
+    figure.text(0.998, 0.998, words, **look)
     return figure
 
 
@@ -152,8 +152,23 @@ def key(ax: Axes, *args: Any, **options: Any) -> Any:
 def axis_label(variable: Any) -> str:
     """Write "long name (units)" of a labelled array."""
     name = str(variable.attrs.get("long_name", variable.name)).replace("_", " ")
+    for plain, letter in _LETTERS.items():
+        name = letter.join(re.split(plain, name))
     units = variable.attrs.get("units", "1")
     return name if units == "1" else f"{name} ({_raised(str(units))})"
+
+
+#: Letters that data are named by, as they are printed.
+_LETTERS = {
+    r"\bb0\b": "$b_0$",
+    r"\bT2\b": "$T_2$",
+    r"\beps\b": r"$\epsilon$",
+    r"\bb\*": "$b^*$",
+    r"\brecurrence b$": "recurrence $b$",
+    r"\bstrength r\b": "strength $r$",
+    r"\bsolution rho\b": r"solution $\rho$",
+    r"\bfunction W\b": "function $W$",
+}
 
 
 def _raised(units: str) -> str:

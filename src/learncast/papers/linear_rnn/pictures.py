@@ -230,7 +230,7 @@ def draw_two_pulses(dataset: xr.Dataset) -> Figure:
     left.plot(dataset["pulse"], dataset["endless"], **THEORY, label="lag 2, endless trial")
     key(left, loc="lower right")
     better = float(dataset["transition"][-1])
-    basin_map(dataset, right, better_beyond=better, title="lag 3: where training ends\n")
+    basin_map(dataset, right, better_beyond=better, title="lag 3: where training ends")
     return figure
 
 

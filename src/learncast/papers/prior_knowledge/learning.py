@@ -244,7 +244,7 @@ def draw_five(dataset: xr.Dataset) -> figures.Figure:
 
 def draw_structure(title: str, shown: slice, dataset: xr.Dataset) -> figures.Figure:
     """Singular value decomposition and similarity matrices of tasks."""
-    draws = []
+    draws: list[Any] = []
     names = ("output_vectors", "singular_values", "input_vectors", "input_similarity", "output_similarity")
     for task in dataset["task"].values[shown]:
         for name in names:
@@ -252,7 +252,9 @@ def draw_structure(title: str, shown: slice, dataset: xr.Dataset) -> figures.Fig
             rows = ITEMS if name == "input_similarity" else None
             columns = ITEMS if name in ("input_vectors", "input_similarity") else None
             letters = dict(zip(names, ("$U$", "$S$", r"$V^\top$", r"$VSV^\top$", r"$USU^\top$"), strict=True))
-            heading = f"{title}  {task}: $U$" if name == names[0] else letters[name]
+            first = name == names[0]
+            tag = f"{title}  " if not draws else ""
+            heading = f"{tag}{task}\n{letters[name]}" if first else letters[name]
             draws.append(partial(figures.matrix, values, rows=rows, columns=columns, title=heading))
     return figures.sheet(*draws, columns=len(names), width=1.42, height=1.75)
 

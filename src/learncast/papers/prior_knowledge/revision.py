@@ -29,6 +29,8 @@ KICK = 1e-6
 SLOW = 0.01
 #: Sizes of the noise and draws of it in 6A, by preset.
 SIZES, DRAWS = {"smoke": 4, "full": 10}, {"smoke": 2, "full": 5}
+#: Random starts that the revision is learned from for comparison.
+CONTROLS = 5
 #: The most steps after which a network may leave the saddle.
 PATIENCE = 12000
 
@@ -164,20 +166,19 @@ def train_revision(settings: Mapping[str, Any], progress: Progress = silent) -> 
 def _control(
     task: tasks.Task, learned: TwoLayer, rate: float, steps: int, every: int, rng: np.random.Generator
 ) -> xr.DataArray:
-    """Loss of the revision learned from random balanced weights with the variance of those that had learned."""
-    weights = np.concatenate([learned.first.ravel(), learned.second.ravel()])
-    scale, hidden = float(np.sqrt(np.mean(weights**2))), learned.hidden_size
-    start = descent.regular_start([task], hidden, rng, scale=1.0, learning_rate=rate)
-    size = np.sqrt(np.mean(np.concatenate([start.first.ravel(), start.second.ravel()]) ** 2))
-    start = TwoLayer(start.first * scale / size, start.second * scale / size)
-    found = descent.training([task], start, learning_rate=rate, steps=steps, every=every)
-    return (
-        found["loss"]
-        .isel(task=0, drop=True)
-        .drop_vars("stage")
-        .rename(time="control_time")
-        .assign_attrs(described("loss from random weights of the same variance", "target^2"))
-    )
+    """Losses of the revision learned from random balanced weights with the variance of those that had learned."""
+    size, parts = _size(learned), []
+    for _ in range(CONTROLS):
+        drawn = descent.regular_start([task], learned.hidden_size, rng, scale=1.0, learning_rate=rate)
+        start = TwoLayer(*(w * size / _size(drawn) for w in (drawn.first, drawn.second)))
+        parts.append(descent.training([task], start, learning_rate=rate, steps=steps, every=every)["loss"])
+    found = xr.concat(parts, "draw").isel(task=0, drop=True).drop_vars("stage").rename(time="control_time")
+    return found.assign_attrs(described("loss from random weights of the same variance", "target^2"))
+
+
+def _size(network: TwoLayer) -> float:
+    """Root mean square of all weights."""
+    return float(np.sqrt(np.mean(np.concatenate([network.first.ravel(), network.second.ravel()]) ** 2)))
 
 
 def paths(stage: int, found: list[xr.Dataset], preset: str, points: int = 25) -> xr.Dataset:
@@ -233,15 +234,17 @@ def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
         if name == "loss_in_training":
             switch = float(descent.stage_of(one, 1)["time"][0])
             control = one["control_loss"].sel(source="descent")
-            look: dict[str, Any] = {"color": COLOURS[3], "linewidth": 1.2, "linestyle": "--"}
-            ax.plot(switch + control["control_time"], control, **look, label="from random weights of the same variance")
+            look: dict[str, Any] = {"color": COLOURS[3], "linewidth": 0.9, "linestyle": "--"}
+            for n, line in enumerate(control.transpose("draw", "control_time")):
+                named = None if n else "random weights, same variance"
+                ax.plot(switch + control["control_time"], line, **look, label=named)
             escape = float(one["escape_step"])
             if np.isfinite(escape):
                 height = float(one[name].sel(source="descent", time=escape))
                 ring: dict[str, Any] = {"markerfacecolor": "none", "markersize": 8, "markeredgewidth": 1.3}
                 ax.plot(escape, height, "o", color=COLOURS[2], **ring, linestyle="none", label="leaves the saddle")
         if k == 0:
-            figures.key(ax, loc="upper right", bbox_to_anchor=(1.0, 0.98))
+            figures.key(ax, loc="center right" if name == "loss_in_training" else "lower left")
 
     return figures.sheet(partial(draw, 0), partial(draw, 1), width=3.55, height=2.2)
 
@@ -310,9 +313,9 @@ def revision_numbers(dataset: xr.Dataset) -> dict[str, Any]:
                 found[f"{words}: steps to a loss of 0.01, {source}"] = steps
                 if stage:
                     found[f"{words}: final loss, {source}"] = short(np.round(loss[-1], 9))
-        learned = np.flatnonzero(dataset["control_loss"].isel(panel=k).sel(source="descent").values < 0.01)
-        steps = int(dataset["control_time"][learned[0]]) if learned.size else None
-        found[f"{name} from random balanced weights of the same variance: steps to a loss of 0.01"] = steps
+        controls = dataset["control_loss"].isel(panel=k).sel(source="descent").transpose("draw", ...).values < 0.01
+        times = [int(dataset["control_time"][line.argmax()]) if line.any() else None for line in controls]
+        found[f"{name} from random balanced weights of the same variance: steps to a loss of 0.01"] = times
         told, switch = float(dataset["told_escape_step"][k]), float(descent.stage_of(dataset, 1)["time"][0])
         if np.isfinite(told):
             escape = int(float(dataset["escape_step"][k]) - switch)
