@@ -285,10 +285,17 @@ def _samples(dataset: xr.Dataset) -> list[xr.Dataset]:
 
 def draw_supplement(dataset: xr.Dataset) -> figures.Figure:
     """Four rows of a weaker and a stronger first task, each with linear and with ReLU units."""
-    draws = (
-        partial(draw_paths, one, panel="" if k else "S5", legend=k == 0) for k, one in enumerate(_samples(dataset))
-    )
-    return figures.sheet(*draws, columns=4, width=1.78, height=1.75)
+
+    def draw(k: int, one: xr.Dataset, ax: Any) -> None:
+        draw_paths(one, ax, panel="" if k else "S5", legend=False)
+        ax.set_title(ax.get_title(loc="left").replace(", then", ",\nthen"), loc="left")
+        ax.set_xlabel("gradient steps")
+
+    draws = (partial(draw, k, one) for k, one in enumerate(_samples(dataset)))
+    figure = figures.sheet(*draws, columns=4, width=1.77, height=1.85)
+    with figures.style():
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
 
 
 def supplement_numbers(dataset: xr.Dataset) -> dict[str, Any]:
