@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO
 
 #: What a worker says first, once it has loaded everything.
 READY = b"ready"
@@ -27,7 +27,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "learncast.web.worker"],
+            [sys.executable, "-m", "learncast.web.labour"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # Ctrl-C is for the server, which ends its workers itself.
@@ -61,7 +61,7 @@ class Worker:
         new = {token: file for token, file in files.items() if token not in self.held}
         assert self.process.stdin is not None
         try:
-            _write(self.process.stdin, pickle.dumps((room, part, state, new)))
+            write(self.process.stdin, pickle.dumps((room, part, state, new)))
         except (OSError, ValueError) as error:
             raise Stopped from error
         self.held |= set(new)
@@ -71,7 +71,7 @@ class Worker:
 
     def _read(self) -> bytes:
         assert self.process.stdout is not None
-        return _read(self.process.stdout)
+        return read(self.process.stdout)
 
     def kill(self) -> None:
         """End it now."""
@@ -84,12 +84,14 @@ class Worker:
         self.process.communicate()
 
 
-def _write(stream: IO[bytes], content: bytes) -> None:
+def write(stream: IO[bytes], content: bytes) -> None:
+    """Send one message."""
     stream.write(_LENGTH.pack(len(content)) + content)
     stream.flush()
 
 
-def _read(stream: IO[bytes]) -> bytes:
+def read(stream: IO[bytes]) -> bytes:
+    """Wait for one message."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         raise Stopped
@@ -98,40 +100,3 @@ def _read(stream: IO[bytes]) -> bytes:
     if len(content) < length:
         raise Stopped
     return content
-
-
-def work(questions: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer questions until there are no more."""
-    from learncast.errors import LearncastError
-    from learncast.web.app import rooms, shown
-    from learncast.web.uploads import UPLOADS
-
-    known = {room.name: room for room in rooms()}
-    _write(answers, READY)
-    while True:
-        try:
-            room, part, state, files = pickle.loads(_read(questions))
-        except Stopped:
-            return
-        for token, (name, content) in files.items():
-            UPLOADS.hold(token, name, content)
-        found: Any
-        try:
-            found = shown(known[room], part)(known[room].state.model_validate_json(state))
-        except LearncastError as error:
-            _write(answers, b"!")
-            _write(answers, pickle.dumps(error))
-            continue
-        except Exception as error:  # the server logs it and says no more than that it happened
-            _write(answers, b"!")
-            _write(answers, pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}")))
-            continue
-        _write(answers, b"=")
-        _write(answers, found)
-
-
-if __name__ == "__main__":
-    answers = sys.stdout.buffer
-    # What is printed by mistake must not be taken for an answer.
-    sys.stdout = sys.stderr
-    work(sys.stdin.buffer, answers)
