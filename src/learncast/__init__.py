@@ -91,30 +91,38 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
 
-if TYPE_CHECKING:
-    from learncast import figures, learnability, papers, planning, representation, simulate, sweep, tasks
-    from learncast.advice.adviser import advise
-    from learncast.dynamics.descent import descend
-    from learncast.dynamics.solution import Solution
-    from learncast.errors import (
-        AssumptionViolated,
-        InvalidSpec,
-        LearncastError,
-        NotLearned,
-        SchemaMismatch,
-        UnsupportedModel,
-    )
-    from learncast.networks.activated import Activated
-    from learncast.networks.linear_rnn import LinearRNN
-    from learncast.networks.two_layer import TwoLayer
-    from learncast.planning.agreement import agreement
-    from learncast.planning.curriculum import Curriculum, follow
-    from learncast.planning.forgetting import forgetting
-    from learncast.planning.phase import phase_portrait
-    from learncast.planning.plans.planner import plan
-    from learncast.planning.plans.recommendation import Plan
-    from learncast.planning.solving import solve, time_to_learn
-    from learncast.planning.terms import Terms
-    from learncast.practice.stage import Stage
-    from learncast.tasks.task import Task
-    from learncast.trajectory import Status, Trajectory
+if TYPE_CHECKING:  # under their own names: type checkers then know them as offered here
+    from learncast import figures as figures
+    from learncast import learnability as learnability
+    from learncast import papers as papers
+    from learncast import planning as planning
+    from learncast import representation as representation
+    from learncast import simulate as simulate
+    from learncast import sweep as sweep
+    from learncast import tasks as tasks
+    from learncast.advice.adviser import advise as advise
+    from learncast.dynamics.descent import descend as descend
+    from learncast.dynamics.solution import Solution as Solution
+    from learncast.errors import AssumptionViolated as AssumptionViolated
+    from learncast.errors import InvalidSpec as InvalidSpec
+    from learncast.errors import LearncastError as LearncastError
+    from learncast.errors import NotLearned as NotLearned
+    from learncast.errors import SchemaMismatch as SchemaMismatch
+    from learncast.errors import UnsupportedModel as UnsupportedModel
+    from learncast.networks.activated import Activated as Activated
+    from learncast.networks.linear_rnn import LinearRNN as LinearRNN
+    from learncast.networks.two_layer import TwoLayer as TwoLayer
+    from learncast.planning.agreement import agreement as agreement
+    from learncast.planning.curriculum import Curriculum as Curriculum
+    from learncast.planning.curriculum import follow as follow
+    from learncast.planning.forgetting import forgetting as forgetting
+    from learncast.planning.phase import phase_portrait as phase_portrait
+    from learncast.planning.plans.planner import plan as plan
+    from learncast.planning.plans.recommendation import Plan as Plan
+    from learncast.planning.solving import solve as solve
+    from learncast.planning.solving import time_to_learn as time_to_learn
+    from learncast.planning.terms import Terms as Terms
+    from learncast.practice.stage import Stage as Stage
+    from learncast.tasks.task import Task as Task
+    from learncast.trajectory import Status as Status
+    from learncast.trajectory import Trajectory as Trajectory

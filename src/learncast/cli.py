@@ -407,7 +407,8 @@ def reproduce(
         print(f"learncast: {_runs_left(found, workers)}", file=sys.stderr, flush=True)
     with watching() as watcher:
         options: dict[str, Any] = {"fail_fast": way.fail_fast, "batch": way.batch, "seconds": way.seconds}
-        made = reproduction.train(executor=way.executor(), watcher=watcher, **options)
+        with allowing(way.most_bytes):
+            made = reproduction.train(executor=way.executor(), watcher=watcher, **options)
     if made is not None:
         stopped = f"stopped after {made.done} of {made.total} runs; the same command goes on"
         exit_unless_done(made, reproduction.stores[0], "runs", stopped=stopped)
@@ -466,6 +467,9 @@ def explore(
         Path | None, typer.Option(metavar="FILE.nc", help="A saved learnability window to look at.")
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address and open nothing.")] = False,
+    most_bytes: Annotated[
+        float | None, typer.Option(help="Memory that the window's file may take; 2 GiB by default.")
+    ] = None,
     export: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Serve nothing: write the page and its examples there, for any web server."),
@@ -489,7 +493,7 @@ def explore(
         return
     from learncast.web.app import explored
 
-    explored(host, port, window, browse=not no_browser)
+    explored(host, port, window, browse=not no_browser, most_bytes=most_bytes)
 
 
 @command(app, example="new recordings mine.toml")

@@ -52,6 +52,11 @@ def allowed(most_bytes: int | None = None, *, default: int = MOST_BYTES) -> int:
     return default if given is None else given
 
 
+def given_bytes() -> int | None:
+    """The limit that whoever asks has given; None where there is none, and each kind has its own."""
+    return _most_bytes.get()
+
+
 def check_bytes(what: str, size: float, most_bytes: int | None = None, *, remedy: str = "") -> None:
     """Refuse what would take more than `most_bytes`; `remedy` says how to ask for less."""
     most = allowed(most_bytes)

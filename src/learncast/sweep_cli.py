@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from learncast.errors import AssumptionViolated, InvalidSpec, LearncastError
+from learncast.limits import allowing
 from learncast.progress import duration
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ class Way:
     batch: Annotated[int | None, typer.Option(help="Tasks handed out at a time; 1, or on a cluster by their cost.")] = (
         None
     )
+    most_bytes: Annotated[
+        float | None, typer.Option(help="Memory that one file, array or table may take in a task; 2 GiB by default.")
+    ] = None
     seconds: Annotated[
         float | None, typer.Option(help="Begin no more tasks after so many seconds; resume goes on.")
     ] = None
@@ -78,7 +82,7 @@ class Way:
         from learncast.sweep.sweeping import carry_out
 
         executor, options = self.executor(), {"fail_fast": self.fail_fast, "batch": self.batch, "seconds": self.seconds}
-        with watching() as watcher:
+        with watching() as watcher, allowing(self.most_bytes):
             made = carry_out(sweep, store, executor, retry=self.retry, watcher=watcher, **options)
         if self.as_json:
             print(json.dumps({"store": str(store), **dataclasses.asdict(made)}))
@@ -161,9 +165,11 @@ def begin(
     """Begin a sweep, or go on with it."""
     from learncast.sweep.studies import sweep_of
 
-    sweep = dataclasses.replace(sweep_of(study), shard=share_of_tasks(shard))
+    with allowing(way.most_bytes):
+        sweep = dataclasses.replace(sweep_of(study), shard=share_of_tasks(shard))
     if dry_run:
-        _print_outlook(sweep, way.workers, way.as_json)
+        with allowing(way.most_bytes):
+            _print_outlook(sweep, way.workers, way.as_json)
     else:
         way.drive(sweep, store or study.with_suffix(".sweep"))
 
@@ -186,7 +192,8 @@ def resume(
 
     sweep = stored_sweep(store, function)
     if study is not None:
-        sweep = dataclasses.replace(sweep_of(study), shard=sweep.shard)
+        with allowing(way.most_bytes):
+            sweep = dataclasses.replace(sweep_of(study), shard=sweep.shard)
     way.drive(sweep, store)
 
 

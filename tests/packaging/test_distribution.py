@@ -28,7 +28,7 @@ USES = {
         from safetensors.numpy import save_file
         task = lc.tasks.integration(steps=4)
         start = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=2, task=task)
-        print(lc.simulate.train(task, start, lc.simulate.Training(0.01, batch=None, steps=5)).at([5]).dataset.sizes)
+        print(lc.simulate.train(task, start, lc.simulate.Training(0.01, batch=20, steps=5)).steps)
         save_file({"inputs": numpy.ones((4, 2, 1)), "targets": numpy.ones((4, 1))}, "trials.safetensors")
         print(lc.tasks.from_file("trials.safetensors"))
     """,
@@ -63,7 +63,7 @@ import learncast as lc
 
 task = lc.tasks.integration(steps=4)
 start = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=2, task=task)
-steps: float = lc.time_to_learn(task, start, learning_rate=0.01, accuracy=0.9).flow_steps
+steps: float = lc.time_to_learn(lc.solve(task, start, learning_rate=0.01), 0.9).flow_steps
 reveal_type(start)
 wrong: str = start.hidden_size
 """

@@ -422,10 +422,13 @@ def tried(kind: str, seed: int) -> dict[str, object]:
     """How all commands took one mutant."""
     path, asked = mutant(kind, seed)
     found: dict[str, object] = {"seed": seed, "problem": None, "codes": [], "seconds": 0.0}
-    signal.signal(signal.SIGALRM, _too_long)
+    for way in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(way, _too_long)
     for ask in asked:
         begun = time.process_time()
-        signal.alarm(LIMIT + 2)
+        # Of its own time, as `seconds` is; a read that never ends takes none, and is found by the clock.
+        signal.setitimer(signal.ITIMER_PROF, LIMIT + 2)
+        signal.alarm(10 * LIMIT)
         try:
             code = ask()
         except LearncastError as error:
@@ -435,6 +438,7 @@ def tried(kind: str, seed: int) -> dict[str, object]:
             code = left.exit_code
         except BaseException:
             found["problem"], code = traceback.format_exc(limit=-6), None
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
         found["codes"].append(code if isinstance(code, int | None) else 0)
         found["seconds"] = max(found["seconds"], time.process_time() - begun)

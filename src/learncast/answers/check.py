@@ -259,7 +259,10 @@ def _off(row: _Row) -> float:
     """Measured over predicted mean steps, minus 1: of the same batches where these are told."""
     if row.batched is None or not math.isfinite(row.batched.mean):
         return float(row.steps["steps_deviation"][1])
-    return float(row.steps["measured_mean"][1]) / row.batched.mean - 1
+    measured = float(row.steps["measured_mean"][1])
+    if row.batched.mean == 0:  # learned before it begins
+        return math.inf if measured else 0.0
+    return measured / row.batched.mean - 1
 
 
 def _values(row: _Row, verdict: str) -> dict[str, Any]:

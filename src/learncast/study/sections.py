@@ -251,7 +251,7 @@ class DataSection(NamedSection):
     """Name of the array with the length of each trial, in time steps."""
     at: Annotated[Literal["end", "every_step"] | None, BeforeValidator(underscored)] = None
     """When a table's targets are asked for."""
-    most_bytes: int = Field(default=2**31, ge=1)
+    most_bytes: int | None = Field(default=None, ge=1)
     """Memory that one array, or the table, may take, in bytes."""
 
 

@@ -26,6 +26,7 @@ import numpy as np
 import xarray as xr
 
 from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast.limits import allowing, given_bytes
 from learncast.netcdf import packed
 from learncast.packages import package
 from learncast.sweep.spec import Spec, placed
@@ -55,10 +56,13 @@ class Work:
         From a `Spec` to a result.
     base : mapping
         Values that do not vary.
+    most_bytes : int, optional
+        That one file, array or table may take where tasks are computed: as it is where the sweep begins.
     """
 
     function: Callable[[Spec], Any]
     base: Mapping[str, Any]
+    most_bytes: int | None = field(default_factory=given_bytes)
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,8 @@ def computed(work: Work, job: Job) -> Outcome:
     begun = time.perf_counter()
     try:
         spec = Spec(placed(work.base, job.cell), job.digest)
-        content = packed(as_dataset(work.function(spec)))
+        with allowing(work.most_bytes):
+            content = packed(as_dataset(work.function(spec)))
     except (Exception, SystemExit):
         # Words that cannot be encoded, such as an odd file name, must not stop the ledger.
         error = traceback.format_exc().encode(errors="backslashreplace").decode()

@@ -27,7 +27,7 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from learncast.errors import InvalidSpec, LearncastError, SchemaMismatch
-from learncast.limits import readable
+from learncast.limits import allowing, readable
 from learncast.packages import package
 from learncast.validation import between
 from learncast.web.desk import AT_ONCE, WAITING, Busy, Desk, Question
@@ -235,7 +235,7 @@ async def _unknown(_: Request, error: Exception) -> Response:
     return JSONResponse({"error": said.get(error.detail, error.detail)}, error.status_code, headers=error.headers)
 
 
-def explored(host: str, port: int, window: Path | None, *, browse: bool) -> None:
+def explored(host: str, port: int, window: Path | None, *, browse: bool, most_bytes: float | None = None) -> None:
     """Serve the page until Ctrl-C.
 
     Parameters
@@ -246,12 +246,15 @@ def explored(host: str, port: int, window: Path | None, *, browse: bool) -> None
         A saved learnability window to look at.
     browse : bool
         Open a browser.
+    most_bytes : float, optional
+        That the window may take.
     """
     opened = None
     if window is not None:
         from learncast.learnability.learnability_window import LearnabilityWindow
 
-        opened = LearnabilityWindow.load(window)
+        with allowing(most_bytes):
+            opened = LearnabilityWindow.load(window)
         with readable(window, "save the window again", kind="a window that can be drawn", error=SchemaMismatch):
             room = window_room(opened)
             room.parts["window"](room.state())

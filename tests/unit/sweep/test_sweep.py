@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from learncast import sweep
 from learncast.cli import app
 from learncast.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
+from learncast.limits import allowing
 from learncast.netcdf import packed, read
 from learncast.sweep.driver import MOST_DEATHS
 from learncast.sweep.executors import Fate, InProcess, Job, Outcome, Work, as_dataset, computed
@@ -26,6 +27,7 @@ from learncast.sweep.spec import Spec, canonical, digest_of, placed
 from learncast.sweep.store import Store, differences
 from learncast.sweep.studies import sweep_of
 from learncast.sweep.sweeping import Sweep, _source, _tasks, stored_sweep
+from learncast.tasks import from_file
 
 
 def alone(function, grid, store, **keywords):
@@ -34,6 +36,10 @@ def alone(function, grid, store, **keywords):
 
 def product(spec):
     return {"product": spec["a"] * spec["b"], "noise": spec.rng().normal()}
+
+
+def read_trials(spec):
+    return {"steps": from_file(spec["path"]).steps}
 
 
 def picky(spec):
@@ -324,6 +330,28 @@ class TestRun:
         del some_functions.one
         with pytest.raises(InvalidSpec, match="must be importable"):
             stored_sweep(tmp_path / "s", "some_functions:one")
+
+    @pytest.mark.parametrize("where", ["--in-process", "--workers=1"])
+    def test_tasks_read_no_more_than_is_allowed(self, tmp_path, where):
+        rng = np.random.default_rng(0)
+        np.savez(tmp_path / "trials.npz", inputs=rng.standard_normal((64, 6, 1)), targets=rng.standard_normal((64, 1)))
+        study = tmp_path / "study.toml"
+        study.write_text(
+            "[network]\nhidden_size = 2\n[training]\nlearning_rate = 1e-3\naccuracy = 0.5\n"
+            "[target]\ndata = 'trials.npz'\n"
+            "[sweep]\ncommand = 'forecast'\n[sweep.grid]\nnetwork.hidden_size = [2]\n",
+            encoding="utf-8",
+        )
+        words = ["sweep", "run", str(study), where, "--store", str(tmp_path / "s")]
+        refused = CliRunner().invoke(app, [*words, "--most-bytes", "2000"])
+        assert refused.exit_code == 2
+        assert "must take at most" in refused.stderr
+        with allowing(2000):
+            sweep.run(
+                read_trials, {"path": [str(tmp_path / "trials.npz")]}, store=tmp_path / "f", workers=1, attempts=1
+            )
+        assert "must take at most" in next(iter(sweep.failures(tmp_path / "f"))).error
+        assert CliRunner().invoke(app, words).exit_code == 0
 
     @pytest.mark.parametrize(
         ("function", "code"), [("subprocess:Popen", 2), ("learncast.sweep.reproduction:computed_run", 1)]

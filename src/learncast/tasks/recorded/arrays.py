@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,16 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec, suggestion
-from learncast.limits import allowed, check_bytes, file_size, listed, readable
+from learncast.limits import allowed, allowing, check_bytes, file_size, listed, readable
 from learncast.netcdf import own_items
 from learncast.packages import package
 
 #: Bytes of one number of MATLAB's classes of more than one.
 MATLAB = {"double": 8, "single": 4, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4, "int16": 2, "uint16": 2}
+
+
+#: MATLAB's number for a part that is packed, and what a cell takes at most beside the bytes it is read from.
+PACKED, CELLS = 15, 4
 
 
 class ArrayFile(Mapping[str, Any]):
@@ -77,8 +83,8 @@ def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_byte
             why="other kinds cannot be read",
             remedy="export trials as arrays (trials, steps, channels), e.g. with np.savez",
         )
-    with readable(path):
-        return ArrayFile(path, *READERS[kind](path), allowed(most_bytes))
+    with readable(path), allowing(most_bytes):
+        return ArrayFile(path, *READERS[kind](path), allowed())
 
 
 def arrays_named(path: Path, key: str, names: tuple[str, ...], *, why: str, remedy: str = "") -> list[Any]:
@@ -152,19 +158,68 @@ def _mat(path: Path) -> Directory:
         return _mat73(path)
     # What is no array of numbers, of words or of trials is left out.
     bytes_of = {**dict.fromkeys(("cell", "char", "logical", "int8", "uint8"), 1), **MATLAB}
-    sizes = {name: math.prod(shape) * bytes_of[kind] for name, shape, kind in whosmat(path) if kind in bytes_of}
+    listed, unpacked = whosmat(path), _unpacked(path)
+    if unpacked is not None and len(unpacked) != len(listed):
+        raise ValueError(f"{len(listed)} arrays in {len(unpacked)} parts")
+    sizes = {
+        name: max(math.prod(shape) * bytes_of[kind], (CELLS if kind == "cell" else 1) * held)
+        for (name, shape, kind), held in zip(listed, unpacked or [0] * len(listed), strict=True)
+        if kind in bytes_of
+    }
     return sizes, lambda name: _uncelled(loadmat(path, variable_names=[name])[name])
+
+
+def _unpacked(path: Path) -> list[int] | None:
+    """Bytes of every array of a file of MATLAB's version 5 once it is unpacked, counted up to the limit.
+
+    None for version 4, which packs nothing.
+    """
+    from scipy.io.matlab import matfile_version
+
+    if matfile_version(path)[0] != 1:
+        return None
+    found = []
+    with path.open("rb") as file:
+        order = "<" if file.read(128)[126:] == b"IM" else ">"
+        while len(tag := file.read(8)) == 8:
+            kind, length = struct.unpack(f"{order}II", tag)
+            end = file.tell() + length
+            found.append(length if kind != PACKED else _inflated(file, length))
+            file.seek(end)
+    return found
+
+
+def _inflated(file: Any, length: int) -> int:
+    """Bytes to which so many packed ones swell, a piece at a time: no further than the limit."""
+    unpacker, found, most = zlib.decompressobj(), 0, allowed()
+    while length and found <= most:
+        piece = file.read(min(length, 2**16))
+        if not piece:
+            break
+        length -= len(piece)
+        while piece and found <= most:
+            found += len(unpacker.decompress(piece, 2**20))
+            piece = unpacker.unconsumed_tail
+    return found
 
 
 def _mat73(path: Path) -> Directory:
     """MATLAB's files of version 7.3: HDF5, with every array's axes in reverse order."""
     import h5py
 
+    most = allowed()
+
     def read(name: str) -> Any:
         with h5py.File(path) as file:
             found = file[name][()].T
             if found.dtype == h5py.ref_dtype:
-                found = np.array([None, *(file[part][()].T for part in found.ravel(order="F"))], dtype=object)[1:]
+                cells, taken = [file[part] for part in found.ravel(order="F")], 0
+                for cell in cells:
+                    taken += int(cell.nbytes)
+                    check_bytes(f"{path}: the cells of {name!r}", taken, most)
+                    if _elsewhere(cell):
+                        raise OSError(f"a cell of {name!r} whose numbers lie in another file")
+                found = np.array([None, *(cell[()].T for cell in cells)], dtype=object)[1:]
             return _uncelled(found)
 
     with h5py.File(path) as file:

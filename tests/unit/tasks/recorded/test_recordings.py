@@ -339,6 +339,22 @@ def test_large_arrays_are_refused_before_they_are_read(trials, tmp_path):
         assert "must take at most" in refused(lambda name=name: from_file(tmp_path / name, most_bytes=1000))
 
 
+def test_large_cells_are_refused_before_they_are_read(tmp_path):
+    """Of MATLAB's cells, whose sizes stand in no directory: packed tightly, or one large array named many times."""
+    cells = np.empty((1, 3), dtype=object)
+    for k in range(3):
+        cells[0, k] = np.zeros((100, 2000))
+    scipy.io.savemat(tmp_path / "rig.mat", {"inputs": cells, "targets": np.ones((3, 1))}, do_compression=True)
+    assert (tmp_path / "rig.mat").stat().st_size < 10**5
+    with h5py.File(tmp_path / "new.mat", "w") as file:
+        one = file.create_dataset("#refs#/one", (10**4, 10), "f8", chunks=True).ref
+        file.create_dataset("inputs", data=np.array([one] * 5, dtype=h5py.ref_dtype)[:, None])
+        file["targets"] = np.ones((1, 5))
+    for name, most in {"rig.mat": 10**6, "new.mat": 3 * 10**6}.items():
+        assert "inputs' must take at most" in refused(lambda n=name, m=most: from_file(tmp_path / n, most_bytes=m))
+    assert from_file(tmp_path / "rig.mat", most_bytes=10**8).recording is not None
+
+
 def test_a_header_that_claims_too_much_is_refused(tmp_path):
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 5, 2), }"
     header += b" " * (118 - len(header) - 1) + b"\n"
