@@ -98,10 +98,14 @@ class Ledger:
         with _readable(path):
             self._connection = _connected(path, write=write)
             if write:
-                with _disk_errors(path):
-                    self._connection.execute("PRAGMA journal_mode=WAL")
-                    self._connection.execute("PRAGMA synchronous=FULL")
-                    self._connection.executescript(_TABLES)
+                try:
+                    with _disk_errors(path):
+                        self._connection.execute("PRAGMA journal_mode=WAL")
+                        self._connection.execute("PRAGMA synchronous=FULL")
+                        self._connection.executescript(_TABLES)
+                except BaseException:
+                    self._connection.close()
+                    raise
 
     def close(self) -> None:
         """Let go of the file."""
@@ -211,8 +215,10 @@ def _connected(path: Path, *, write: bool) -> sqlite3.Connection:
     connection = _opened(path, "mode=ro")
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError as error:
+    except sqlite3.DatabaseError as error:
         connection.close()
+        if not isinstance(error, sqlite3.OperationalError):
+            raise
         refused = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
         if not refused or path.with_name(f"{path.name}-wal").exists():
             raise

@@ -82,6 +82,10 @@ class Room:
         return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places)), "TERM": "xterm", "COLUMNS": "100"}
 
 
+#: What the store of these tests computes, which no store may decide by itself.
+OWN = ("--function", "waiting_functions:waiting")
+
+
 def command(*words: str | Path) -> list[str]:
     return [sys.executable, "-m", "learncast.cli", "sweep", *map(str, words)]
 
@@ -115,7 +119,7 @@ def stop_at_once(summary: sweep.Summary) -> None:
 def driven(room: Room, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A process that goes on with the store."""
     pipe = subprocess.PIPE
-    call = command("resume", room.store, "--batch", "1", *words)
+    call = command("resume", room.store, *OWN, "--batch", "1", *words)
     with subprocess.Popen(call, env=room.environment(), stdout=pipe, stderr=pipe, text=True) as process:
         try:
             yield process
@@ -128,7 +132,7 @@ def check_resumable(room: Room, done: int) -> None:
     """So many are done; going on computes the others and gives what an undisturbed sweep gives."""
     assert sweep.status(room.store).done == done
     assert not sweep.status(room.store).driven
-    made = invoke("resume", room.store, "--in-process", "--json")
+    made = invoke("resume", room.store, *OWN, "--in-process", "--json")
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["computed"] == TASKS - done
     grid = {"number": list(range(TASKS))}
@@ -232,7 +236,7 @@ def terminal(call: list[str], environment: dict[str, str]) -> Iterator[Terminal]
 
 
 def test_a_terminal_shows_a_bar_and_its_interrupt_key_spares_the_workers(room):
-    call = command("resume", room.store, "--batch", "1", "--workers", "1")
+    call = command("resume", room.store, *OWN, "--batch", "1", "--workers", "1")
     with terminal(call, room.environment()) as screen:
         with room.held():
             room.wait_until_begun(2, screen.process)
@@ -256,7 +260,7 @@ def test_a_terminal_shows_a_bar_and_its_interrupt_key_spares_the_workers(room):
 def test_elsewhere_a_line_a_minute(room, monkeypatch):
     # A clock on which every task takes 25 seconds.
     monkeypatch.setattr(sweep_cli, "time", SimpleNamespace(monotonic=lambda: 25.0 * room.begun()))
-    made = invoke("resume", room.store, "--in-process", "--batch", "1")
+    made = invoke("resume", room.store, *OWN, "--in-process", "--batch", "1")
     assert made.exit_code == 0
     lines = made.stderr.splitlines()
     # It begins at 25 s; at least a minute later four are done.
@@ -268,7 +272,7 @@ def test_elsewhere_a_line_a_minute(room, monkeypatch):
 @pytest.mark.parametrize(("quiet", "number"), [(0.0, TASKS - 1), (60.0, 0)])
 def test_the_minute_can_be_set(room, monkeypatch, quiet, number):
     monkeypatch.setattr(sweep_cli, "QUIET", quiet)
-    made = invoke("resume", room.store, "--in-process", "--batch", "1")
+    made = invoke("resume", room.store, *OWN, "--in-process", "--batch", "1")
     assert made.exit_code == 0
     assert len(made.stderr.splitlines()) == number
     assert "\x1b" not in made.stderr
