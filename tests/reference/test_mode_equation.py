@@ -15,7 +15,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.dynamics.mode_equation import descent_correction, strength, time_between, time_to_band
+from learncast.dynamics.mode_equation import Problem, descent_correction, strength, time_between, time_to_band
 from learncast.dynamics.modes import modes as modes_of_one
 
 DIGITS = 60
@@ -564,3 +564,17 @@ def test_the_learning_rate_refused_is_the_one_that_diverges():
             assert refused.value.assumption == "stable_learning_rate"
             assert refused.value.measured == pytest.approx(2.06, rel=1e-12)
             assert refused.value.allowed == 2
+
+
+def test_a_loss_is_reached_where_the_sum_over_modes_says():
+    """The excess of half the squared error, mode by mode in a plain loop, above and below the bound."""
+    rng = np.random.default_rng(11)
+    cross, power = rng.uniform(0.3, 2.0, 3), rng.uniform(0.3, 2.0, 3)
+    weights = rng.uniform(0.2, 1.6, (40, 2, 3))
+    excess = [
+        sum(power[k] / 2 * (row[0, k] * row[1, k] - cross[k] / power[k]) ** 2 for k in range(3)) for row in weights
+    ]
+    bound = float(np.median(excess))
+    found = Problem(cross, power, np.zeros(3)).below(bound)(weights, np.arange(40))
+    np.testing.assert_array_equal(found, np.array(excess) <= bound)
+    assert 0 < found.sum() < 40
