@@ -188,7 +188,9 @@ def own_items(file: Any) -> dict[str, Any]:
     import h5py
 
     found: dict[str, Any] = {}
-    for name in file:
+    links = file.id.links
+    # As they were written: older versions of h5py list them by name.
+    for name in sorted(file, key=lambda name: links.get_info(name.encode("utf-8", "surrogateescape")).corder):
         link = file.get(name, getlink=True)
         item = file[name] if isinstance(link, h5py.HardLink) else None
         if item is None or (isinstance(item, h5py.Dataset) and (item.external or item.is_virtual)):
