@@ -128,7 +128,7 @@ def test_the_explorer_shows_that_number():
             learning_rate=float(10 ** rng.uniform(-4, -2.5)),
             grid=20,
         )
-        view = ROOM.parts["portrait"](state)
+        view = ROOM.parts["counted"](state)
         shown = next(r.value for r in view.readings if r.label == "direct training")
         target = state.task()
         alone = lc.follow(
