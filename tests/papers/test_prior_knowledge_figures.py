@@ -41,7 +41,7 @@ def cross(task):
 LONG = ("5B", "5C", "5D", "5E", "6A")
 
 
-@pytest.mark.slow_cases("6E", "6D", "4D", "4E", "4F", "5A", "3C", "6F")
+@pytest.mark.slow_cases("2C", "6E", "6G", "6D", "4D", "4E", "4F", "5A", "3C", "6F")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in CAPTIONS])
 def test_figure_is_drawn_and_its_numbers_are_numbers(name):
     figure, dataset = SMALL.figure(name), made(name)
@@ -56,6 +56,7 @@ def test_figure_is_drawn_and_its_numbers_are_numbers(name):
         assert {"long_name", "units"} <= set(variable.attrs)
 
 
+@pytest.mark.slow_cases("5A")
 @pytest.mark.parametrize("name", ["1B", "1C", "1D", "2A", "2B", "5A"])
 def test_training_follows_theory(name):
     gaps = [v for k, v in numbers(name).items() if k.startswith("largest gap")]
@@ -123,6 +124,7 @@ def test_rich_and_lazy_ends():
     assert slow > 5 * steps["large random: steps to 1% of the loss"]
 
 
+@pytest.mark.slow_cases("4D", "4E", "4F")
 @pytest.mark.parametrize("name", ["4A", "4D", "4E", "4F"])
 def test_decoupling_is_the_inverse_of_the_print(name):
     """Eq. (13), evaluated as printed."""
@@ -222,6 +224,7 @@ def test_loss_is_half_the_mean_squared_error():
         assert loss_on(of_kind(kind, net), (x, y)) == pytest.approx(np.mean(errors), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_imbalance_is_what_the_learning_rate_adds_and_what_other_units_make():
     found = numbers("5C")
     for targets in ("linear teacher", "random targets"):

@@ -331,6 +331,7 @@ class TestRun:
         with pytest.raises(InvalidSpec, match="must be importable"):
             stored_sweep(tmp_path / "s", "some_functions:one")
 
+    @pytest.mark.slow_cases("--workers=1")
     @pytest.mark.parametrize("where", ["--in-process", "--workers=1"])
     def test_tasks_read_no_more_than_is_allowed(self, tmp_path, where):
         rng = np.random.default_rng(0)
