@@ -64,6 +64,7 @@ def test_a_thousand_tasks_and_fifty_killed_drivers(witness, tasks, kills, batch)
     survive_driver_kills(witness, tasks=tasks, kills=kills, pause=0.02, batch=batch, seed=6)
 
 
+@pytest.mark.slow
 def test_a_second_driver_is_refused_until_the_first_is_dead(witness):
     grid, base, store = {"centre": list(range(12))}, {"pause": 0.02}, witness.folder / "store"
     expected = witness.undisturbed(grid, base)

@@ -231,6 +231,7 @@ def assert_learned_then(q: Question, steps: int) -> None:
             assert losses[0] <= goal * (1 + 1e-9) < losses[1] * (1 + 2e-9)
 
 
+@pytest.mark.slow_cases("any recurrence", "learned recurrence")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_door_gives_one_answer(kind: str) -> None:
     draw, few, _ = KINDS[kind]

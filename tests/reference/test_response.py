@@ -206,7 +206,7 @@ def true_two_step_statistics(b):
     return mean(lambda y, z: y * z), mean(lambda y, z: z * z)
 
 
-@pytest.mark.parametrize("drawn_by", ["task", pytest.param("sampler", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("drawn_by", [pytest.param(by, marks=pytest.mark.slow) for by in ("task", "sampler")])
 def test_intervals_cover_as_often_as_they_say(drawn_by):
     """Of 100 intervals at 95%, at least 85 cover.
 

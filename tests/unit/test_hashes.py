@@ -130,6 +130,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[dict[str, Any]]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_cases("plan", "schedule")
 @pytest.mark.parametrize("kind", CASES)
 def test_what_changes_a_number_changes_the_hash(kind: str) -> None:
     make, changes = CASES[kind]

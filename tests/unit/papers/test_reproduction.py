@@ -195,6 +195,7 @@ def test_a_store_grows_by_what_is_missing(tmp_path, monkeypatch):
         Reproduction.of("curriculum", store=store).train()
 
 
+@pytest.mark.slow
 def test_shares_are_drawn_together(plain, tmp_path):
     shares = [Reproduction.of("learnability", figure="3", store=tmp_path / f"{k}", shard=(k, 2)) for k in (1, 2)]
     assert sum(share.train(executor="in-process").done for share in shares) == 2
