@@ -386,12 +386,22 @@ def _ending(code: int | None) -> str:
 
 
 def _client(dask: Any, place: Any) -> Any:
-    """A client; where a machine is so busy that dask's loop does not start in its ten seconds it is asked again."""
+    """A client; where a machine is so busy that dask's loop does not start in its ten seconds it is asked again.
+
+    One that failed is closed here and now: collected while another one starts, it would wait for that one's lock, which
+    this very thread holds.
+    """
     for _ in range(3):
+        client = dask.Client.__new__(dask.Client)
         try:
-            return dask.Client(place, timeout="10s", set_as_default=False)
-        except AssertionError:
-            continue
+            client.__init__(place, timeout="10s", set_as_default=False)
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                client.close()
+            if not isinstance(error, AssertionError):
+                raise
+        else:
+            return client
     raise OSError("dask's event loop does not start")
 
 
