@@ -6,7 +6,7 @@ EXTRAS ?= torch,dev
 VENV   := .venv$(if $(filter file,$(origin PYTHON)),,-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test test-all test-web check audit bench figures fresh clean
+.PHONY: help demo test test-all test-web check docs audit bench figures fresh clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -20,6 +20,10 @@ $(VENV)/.core: $(VENV)/.created pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
 demo: $(VENV)/.core ## answer the example study and write its report to demo/
@@ -58,6 +62,9 @@ check: $(VENV)/.dev ## ruff, mypy and the layer rules
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/architecture
 
+docs: $(VENV)/.docs ## build the documentation into docs/_build/html, without any network
+	$(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going -q -j 2 -b html -d docs/_build/doctrees docs docs/_build/html
+
 audit: $(VENV)/.dev ## ask the advisory databases about every pinned package (needs the network)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
 	$(BIN)/python -m pip_audit --skip-editable
@@ -79,4 +86,4 @@ fresh: ## clone HEAD into a temporary folder; run the demo and the tests there
 	$(MAKE) -C "$$folder/learncast" test
 
 clean: ## remove the environment and what was made
-	rm -rf $(VENV) demo reproduced
+	rm -rf $(VENV) demo reproduced docs/_build docs/generated

@@ -1,0 +1,89 @@
+"""How the documentation is built: `make docs`, without any network."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS / "_ext"))
+os.environ.setdefault("MPLBACKEND", "agg")
+
+import learncast  # noqa: E402
+
+project = "learncast"
+author = "The learncast maintainers"
+copyright = author
+release = version = learncast.__version__
+language = "en_GB"
+
+extensions = [
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_design",
+    "sphinx_copybutton",
+    "sphinxcontrib.bibtex",
+    "sphinx_gallery.gen_gallery",
+    "mathml",
+]
+source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
+exclude_patterns = ["_build", "_ext", "gallery", "tutorials/*.py", "**/GALLERY_HEADER.*", "results"]
+html_math_renderer = "mathml"
+suppress_warnings = ["bibtex.missing_field"]  # a manuscript that was read without its authors' names
+
+myst_enable_extensions = ["amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath", "fieldlist"]
+myst_heading_anchors = 3
+bibtex_bibfiles = ["references.bib"]
+
+autosummary_generate = True
+autosummary_imported_members = False
+autodoc_typehints = "none"  # signatures show them as they are written
+autodoc_preserve_defaults = True
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+#: Folders of scripts whose pages are made by running them.
+SCRIPTS = [folder for folder in ("gallery", "tutorials") if (DOCS / folder / "GALLERY_HEADER.rst").exists()]
+
+# Scripts named plot_*.py are run and their pictures kept; the others are shown only. One that fails fails the build.
+sphinx_gallery_conf = {
+    "examples_dirs": SCRIPTS,
+    "gallery_dirs": [f"generated/{folder}" for folder in SCRIPTS],
+    "filename_pattern": r"[\\/]plot_",
+    "abort_on_example_error": True,
+    "backreferences_dir": "generated/backreferences",
+    "doc_module": ("learncast",),
+    "exclude_implicit_doc": set(),
+    "matplotlib_animations": False,
+    "remove_config_comments": True,
+    "download_all_examples": False,
+    "show_memory": False,
+    "write_computation_times": False,
+    "show_signature": False,
+    "min_reported_time": 5,
+    "image_srcset": ["2x"],
+    "thumbnail_size": (480, 320),
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "learncast"
+html_static_path = ["_static", "images"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {"text": "learncast"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+    "show_toc_level": 2,
+}
+html_sidebars = {"index": []}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
