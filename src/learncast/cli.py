@@ -279,6 +279,9 @@ def window(
         str | None, typer.Option(metavar="FILE.py:FUNCTION", help="Your own model; FILE.py is executed.")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Its weights, .safetensors or .pt.")] = None,
+    checkpoints: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="Its weights while it trained, e.g. 'runs/*.pt', in quotes.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Sequences, .npz with inputs and targets.")] = None,
     optimizer_state: Annotated[Path | None, typer.Option(help="State of its optimiser, .pt or .safetensors.")] = None,
     optimizer: Annotated[
@@ -292,12 +295,12 @@ def window(
     delivery: Delivery,
 ) -> None:
     """How far back can this model learn, and from how many sequences?"""
-    own: dict[str, Any] = {"weights": weights, "data": data, "optimizer_state": optimizer_state}
-    own |= {"optimizer": optimizer, "learning_rate": learning_rate}
+    own: dict[str, Any] = {"data": data, "optimizer": optimizer, "learning_rate": learning_rate}
+    files: dict[str, Any] = {"weights": weights, "checkpoints": checkpoints, "optimizer_state": optimizer_state}
     options: dict[str, Any] = {"method": method}
     for key, text in (("lags", lags), ("sample_sizes", sample_sizes)):
         options[key] = None if text is None else _whole_numbers(f"--{key.replace('_', '-')}", text)
-    _check_window_source(study, model, own, options)
+    _check_window_source(study, model, {**files, **own}, options)
     if study is not None:
         from learncast.study.sections import WindowStudySection
         from learncast.study.study_file import Given
@@ -305,7 +308,7 @@ def window(
         with allowing(delivery.most_bytes):
             given = Given.read(WindowStudySection, study)
     torch_package("for a learnability window")
-    from learncast.answers.window import rehearsed_window, stored_window
+    from learncast.answers.window import OwnModel, evolving_window, rehearsed_window, stored_window
     from learncast.study import WindowStudy
 
     def answered(progress: Progress) -> Answer:
@@ -313,7 +316,11 @@ def window(
             return rehearsed_window(WindowStudy(*given), progress=progress)
         assert model is not None
         print(f"learncast: executing {model.rpartition(':')[0] or model}, with all your rights", file=sys.stderr)
-        return stored_window(model, **own, options=options, progress=progress)
+        asked = OwnModel(model, **own, options=options)
+        if checkpoints is not None:
+            return evolving_window(asked, checkpoints=checkpoints, progress=progress)
+        assert weights is not None
+        return stored_window(asked, weights=weights, optimizer_state=optimizer_state, progress=progress)
 
     delivery.deliver("diagnosing", answered)
 
@@ -326,7 +333,7 @@ def _check_window_source(study: Path | None, model: str | None, own: dict[str, A
             required="either STUDY or --model must be given",
             got="both" if model is not None else "neither",
             why="one model is diagnosed",
-            remedy="run `learncast window study.toml`, or give --model, --weights and --data",
+            remedy="run `learncast window study.toml`, or give --model, --weights (or --checkpoints) and --data",
         )
     if study is not None and given:
         raise InvalidSpec(
@@ -335,7 +342,16 @@ def _check_window_source(study: Path | None, model: str | None, own: dict[str, A
             why="it would be ignored",
             remedy="write it into the study, or use --model",
         )
-    missing = [key for key in ("weights", "data") if own[key] is None]
+    many = own["checkpoints"] is not None
+    for key, why in (("weights", "one state is diagnosed or many"), ("optimizer_state", "each file has its own")):
+        if many and own[key] is not None:
+            raise InvalidSpec(
+                required=f"--checkpoints must be given without --{key.replace('_', '-')}",
+                got="both",
+                why=why,
+                remedy='leave one out; a checkpoint may hold {"model": ..., "optimizer": ...}',
+            )
+    missing = [key for key in ("weights", "data") if own[key] is None and not (many and key == "weights")]
     if model is not None and missing:
         raise InvalidSpec(
             required=f"--model needs --{missing[0]}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from learncast.learnability.learnability_window import LearnabilityWindow
+    from learncast.learnability.stored_model import StoredModel
 
 #: Share of the progress bar for training; the rest is the diagnosis.
 _TRAINING = 0.7
@@ -44,60 +47,159 @@ def rehearsed_window(study: WindowStudy, *, progress: Progress = silent) -> Answ
     return _answer(found, study.name, study.resolved(), {"training": training})
 
 
-def stored_window(
-    place: str,
-    *,
-    weights: Path,
-    data: Path,
-    optimizer_state: Path | None = None,
-    optimizer: str | None = None,
-    learning_rate: float | None = None,
-    options: dict[str, Any] | None = None,
-    progress: Progress = silent,
-) -> Answer:
-    """Diagnose a person's own model, which means executing their file.
+@dataclass(frozen=True)
+class OwnModel:
+    """A person's own model and the sequences it is diagnosed on; reading it means executing their file.
 
-    Parameters
+    Attributes
     ----------
     place : str
         ``file.py:function``, which returns the model, or (model, optimiser) or (model, optimiser, loss).
-    weights, data : Path
-        Weights as .safetensors or .pt, sequences as .npz with inputs and targets.
-    optimizer_state : Path, optional
-        State of the optimiser as .pt or .safetensors.
+    data : Path
+        Sequences as .npz with inputs and targets.
     optimizer : str, optional
         Kind of the optimiser when the function returns none: sgd, adam, adamw or rmsprop.
     learning_rate : float, optional
         Its learning rate.
-    options : dict, optional
+    options : dict
         What is asked, by the names of `learncast.learnability.question`; None keeps a default.
+    """
+
+    place: str
+    data: Path
+    optimizer: str | None = None
+    learning_rate: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The options that were given."""
+        return without_none({key: np.asarray(value).tolist() for key, value in self.options.items()})
+
+    def read(self) -> tuple[StoredModel, Sequence[Any], dict[str, Any]]:
+        """The model with its optimiser, inputs and targets, and the question."""
+        from learncast.learnability.question import grouped
+        from learncast.learnability.rehearsal import build_optimizer
+        from learncast.learnability.stored_model import built_model
+
+        sequences = sequences_from_file(self.data)
+        stored = built_model(self.place)
+        if self.optimizer is not None and stored.optimizer is None:
+            if self.learning_rate is None:
+                raise _incomplete("--learning-rate", "--optimizer alone", "an optimiser's steps are multiples of it")
+            own = build_optimizer(self.optimizer, stored.model, learning_rate=self.learning_rate)
+            stored = replace(stored, optimizer=own)
+        stored.model.eval()
+        return stored, sequences, grouped({**self.asked, "loss": stored.loss})
+
+    def resolved(self, **files: Any) -> str:
+        """What was asked, as a study says it."""
+        said: dict[str, Any] = {"model": self.place}
+        said |= {key: str(value) for key, value in files.items() if value is not None}
+        said |= {"data": str(self.data), "optimizer": self.optimizer, "learning_rate": self.learning_rate}
+        return to_toml({**without_none(said), "window": self.asked})
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return Path(self.place.rpartition(":")[0]).stem
+
+
+def stored_window(
+    own: OwnModel, *, weights: Path, optimizer_state: Path | None = None, progress: Progress = silent
+) -> Answer:
+    """Diagnose a person's own model.
+
+    Parameters
+    ----------
+    own : OwnModel
+    weights : Path
+        As .safetensors or .pt.
+    optimizer_state : Path, optional
+        State of the optimiser as .pt or .safetensors.
     progress : callable
     """
     from learncast.learnability.diagnosis import window
-    from learncast.learnability.question import grouped
-    from learncast.learnability.rehearsal import build_optimizer
-    from learncast.learnability.stored_model import built_model, load_optimizer, load_weights
+    from learncast.learnability.stored_model import load_optimizer, load_weights
 
-    inputs, targets = sequences_from_file(data)
-    stored = built_model(place)
+    stored, sequences, question = own.read()
     load_weights(stored.model, weights)
-    chosen = stored.optimizer
-    if optimizer is not None and chosen is None:
-        if learning_rate is None:
-            raise _incomplete("--learning-rate", "--optimizer alone", "an optimiser's steps are multiples of it")
-        chosen = build_optimizer(optimizer, stored.model, learning_rate=learning_rate)
     if optimizer_state is not None:
-        if chosen is None:
+        if stored.optimizer is None:
             raise _incomplete("--optimizer", "--optimizer-state alone", "a state does not say whose it is")
-        load_optimizer(chosen, stored.model, optimizer_state)
-    asked = without_none({key: np.asarray(value).tolist() for key, value in (options or {}).items()})
-    question = grouped({**asked, "loss": stored.loss})
-    stored.model.eval()
-    found = window(stored.model, inputs, targets, optimizer=chosen, progress=progress, **question)
-    state = None if optimizer_state is None else str(optimizer_state)
-    said: dict[str, Any] = {"model": place, "weights": str(weights), "data": str(data), "optimizer_state": state}
-    said |= {"optimizer": optimizer, "learning_rate": learning_rate}
-    return _answer(found, Path(place.rpartition(":")[0]).stem, to_toml({**without_none(said), "window": asked}), {})
+        load_optimizer(stored.optimizer, stored.model, optimizer_state)
+    found = window(stored.model, *sequences, optimizer=stored.optimizer, progress=progress, **question)
+    return _answer(found, own.name, own.resolved(weights=weights, optimizer_state=optimizer_state), {})
+
+
+def evolving_window(own: OwnModel, *, checkpoints: str, progress: Progress = silent) -> Answer:
+    """Diagnose every stored state of a person's own model.
+
+    Parameters
+    ----------
+    own : OwnModel
+    checkpoints : str
+        A pattern of files, as for `learncast.learnability.evolution`.
+    progress : callable
+    """
+    from learncast.learnability.checkpoints import evolution
+
+    stored, sequences, question = own.read()
+    found = evolution(stored.model, checkpoints, *sequences, optimizer=stored.optimizer, progress=progress, **question)
+    layers = [_course(found.dataset.sel(layer=index)) for index in range(found.layers)]
+    counted = str(found.dataset["step"].attrs["long_name"])
+    values = {"summary": found.summary(), "counted": counted, "files": found.dataset["file"].values}
+    return Answer(
+        kind="evolution",
+        title=f"{own.name}: learnability window over training",
+        lead=found.summary(),
+        trust=Trust(found.validity(), "measured"),
+        values={**values, **layers[0], **({"layers": layers} if len(layers) > 1 else {})},
+        tables=[_course_table(layer, index, counted, len(layers)) for index, layer in enumerate(layers)],
+        dataset=found.dataset,
+        draw=lambda: draw_evolution(found.dataset),
+        provenance=found.provenance,
+        study=own.resolved(checkpoints=checkpoints),
+    )
+
+
+#: What is told of every checkpoint, and the heading of its column.
+_FOLLOWED = {
+    "reach": "window",
+    "contiguous_reach": "without gaps",
+    "envelope_exponent": "exponent",
+    "tail_index_median": "tail index",
+}
+
+
+def _course(layer: xr.Dataset) -> dict[str, Any]:
+    quantiles = layer["time_scale_quantile"]
+    scales = {f"time_scale_{100 * q:.0f}": quantiles.sel(quantile=q).values for q in quantiles["quantile"].values}
+    return {"steps": layer["step"].values, **{name: layer[name].values for name in _FOLLOWED}, **scales}
+
+
+def _course_table(layer: Mapping[str, Any], index: int, counted: str, layers: int) -> Table:
+    columns = _FOLLOWED | {name: f"tau {name.rpartition('_')[2]}%" for name in layer if name.startswith("time_scale")}
+    rows = [(f"{step:,}", *(shown(float(layer[name][k])) for name in columns)) for k, step in enumerate(layer["steps"])]
+    of = f" of layer {index}" if layers > 1 else ""
+    note = "Window and time scales in steps of a sequence; so many units have a time scale below tau, which is never "
+    note += "for units that do not decay. Exponent: of the envelope as a power of the lag."
+    return Table(f"Over training{of}", (counted, *columns.values()), rows, [note])
+
+
+def draw_evolution(dataset: xr.Dataset) -> Figure:
+    """For each layer: time scales of the units, exponent of the envelope, tail index and window over training."""
+    from learncast.figures import page, time_scale_spectra, window_course
+
+    layers = dataset.sizes["layer"]
+    figure, axes = page(2 * layers, 2, width=3.5, height=2.6)
+    for index in range(layers):
+        here, of = dataset.sel(layer=index), f", layer {index}" if layers > 1 else ""
+        row = axes[4 * index : 4 * index + 4]
+        time_scale_spectra(here, row[0], title=f"A  time scales of the units{of}")
+        for ax, name, title in zip(row[1:], ("envelope_exponent", "tail_index", "reach"), "BCD", strict=True):
+            window_course(here, name, ax, title=title)
+    return figure
 
 
 def _incomplete(missing: str, got: str, why: str) -> InvalidSpec:

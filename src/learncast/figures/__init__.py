@@ -38,7 +38,9 @@ from learncast.figures.learnability import (
     tail_indices_by_cell as tail_indices_by_cell,
     time_scale_courses as time_scale_courses,
     time_scale_histogram as time_scale_histogram,
+    time_scale_spectra as time_scale_spectra,
     time_scale_survival as time_scale_survival,
+    window_course as window_course,
     window_curve as window_curve,
     windows_by_cell as windows_by_cell,
 )

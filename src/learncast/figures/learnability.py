@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from learncast.figures.page import COLOURS, GREY, THEORY, key, label, name_line
+from learncast.figures.page import COLOURS, GREY, THEORY, axis_label, key, label, name_line
 from learncast.validation import FloatArray
 
 _FIT = {**THEORY, "linewidth": 1.0}
@@ -394,6 +395,72 @@ def courses_by_cell(values: xr.DataArray, ax: Axes, *, y: str, title: str = "") 
         ax.plot(values["update"], one, "o-", color=_colour(str(cell)), markersize=2.5, label=str(cell))
     ax.set_xscale("log")
     return _labelled(ax, "training (gradient steps)", y, title)
+
+
+def time_scale_spectra(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Share of units whose time scale is at least as long, a line for every state, darker later in training.
+
+    Parameters
+    ----------
+    layer : Dataset
+        ``time_scale`` over (step, unit).
+    ax : Axes
+    title : str
+    """
+    steps = layer["step"].values
+    lines = colormaps["viridis_r"](np.linspace(0.08, 1, len(steps)))
+    for k, colour in enumerate(lines):
+        finite, share, endless = _survival(layer["time_scale"].isel(step=k).values)
+        more = f" ({endless} of {layer.sizes['unit']} units do not decay)" if endless else ""
+        shown = {0, len(steps) // 2, len(steps) - 1}
+        text = f"{layer['step'].attrs['long_name']} {steps[k]:,}{more}" if k in shown else None
+        ax.step(finite, share, where="pre", color=colour, linewidth=1.2, label=text)
+    _logarithmic(ax)
+    ax.set_ylim(0, 1.03)
+    return _labelled(ax, r"time scale $\tau$ (steps)", "share of units at least as slow", title)
+
+
+#: What is written at the axis of a number that is followed over training, and above it.
+_COURSES = {
+    "envelope_exponent": ("exponent of the envelope", "envelope as a power of the lag"),
+    "tail_index": ("tail index", "noise between sequences"),
+    "reach": ("longest learnable lag (steps)", "window"),
+}
+
+
+def window_course(layer: xr.Dataset, name: str, ax: Axes, *, title: str = "") -> Axes:
+    """One number of a window over the states of a model.
+
+    Parameters
+    ----------
+    layer : Dataset
+        ``envelope_exponent``, ``reach`` and ``contiguous_reach`` over step, or ``tail_index`` over (step, lag) with its
+        median.
+    name : {"envelope_exponent", "tail_index", "reach"}
+    ax : Axes
+    title : str
+        The panel's letter.
+    """
+    look: dict[str, Any] = {"color": COLOURS[0], "markersize": 3}
+    steps, (y, text) = layer["step"].values, _COURSES[name]
+    if name == "tail_index":
+        values = layer[name].transpose("step", "lag").values
+        ax.plot(np.repeat(steps, values.shape[1]), values.ravel(), ".", color="0.7", markersize=3, label="one lag")
+        ax.plot(steps, layer["tail_index_median"], "o-", **look, label="median over lags")
+        ax.axhline(2, **_FIT)
+        name_line(ax, 2, "finite variance", up=-8)
+    else:
+        ax.plot(steps, layer[name], "o-", **look, label="any lag" if name == "reach" else None)
+    if name == "reach":
+        ax.plot(steps, layer["contiguous_reach"], "--", color=COLOURS[1], label="without gaps")
+        ax.set_ylim(bottom=0)
+    if len(steps) > 2 and steps[0] > 0 and steps[-1] > 20 * steps[0]:
+        _logarithmic(ax)
+    elif len(steps) < 8:
+        ax.set_xticks(steps)
+    if ax.get_legend_handles_labels()[0]:
+        key(ax)
+    return label(ax, x=axis_label(layer["step"]), y=y, title=f"{title}  {text}")
 
 
 def envelopes_by_gate(dataset: xr.Dataset, ax: Axes, *, colour: int = 0, title: str = "") -> Axes:

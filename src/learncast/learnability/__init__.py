@@ -1,8 +1,8 @@
 """How far back a trained recurrent model can learn, from N sequences, with its optimiser.
 
-`window` answers it; `Measurement`, `DetectionRule` and `Batching` say what is asked. Below them are the cells, then
-`replay` (what a layer did), `transport` (how far blame is carried) and `detection` (what is told from noise). The names
-load on first use: some parts need torch, others do not.
+`window` answers it, `evolution` for every stored state of one training; `Measurement`, `DetectionRule` and `Batching`
+say what is asked. Below them are the cells, then `replay` (what a layer did), `transport` (how far blame is carried)
+and `detection` (what is told from noise). The names load on first use: some parts need torch, others do not.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from learncast.learnability.cells import LSTM, ConstGate, DiagGate, PaperGRU, SharedGate
+    from learncast.learnability.checkpoints import Evolution, evolution
     from learncast.learnability.diagnosis import window
     from learncast.learnability.learnability_window import LearnabilityWindow
     from learncast.learnability.monitor import WindowMonitor, lightning_callback
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "cells": ("LSTM", "ConstGate", "DiagGate", "PaperGRU", "SharedGate"),
+    "checkpoints": ("Evolution", "evolution"),
     "diagnosis": ("window",),
     "learnability_window": ("LearnabilityWindow",),
     "monitor": ("WindowMonitor", "lightning_callback"),
@@ -27,8 +29,8 @@ _NAMES = {
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "LSTM", "Batching", "ConstGate", "DetectionRule", "DiagGate", "LearnabilityWindow", "Measurement", "PaperGRU",
-    "SharedGate", "WindowMonitor", "lightning_callback", "window",
+    "LSTM", "Batching", "ConstGate", "DetectionRule", "DiagGate", "Evolution", "LearnabilityWindow", "Measurement",
+    "PaperGRU", "SharedGate", "WindowMonitor", "evolution", "lightning_callback", "window",
 ]  # fmt: skip
 
 

@@ -6,23 +6,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import xarray as xr
 from torch import nn, optim
 
 from learncast.errors import InvalidSpec
+from learncast.learnability.checkpoints import followed
 from learncast.learnability.diagnosis import window
 from learncast.learnability.learnability_window import LearnabilityWindow
 from learncast.learnability.question import Batching, DetectionRule, Measurement, refuse_loose
 from learncast.packages import lightning_package
-from learncast.trajectory import STEPS, described
 from learncast.validation import between, count
 
 #: Share of the wall time that diagnoses may take when no cadence is given.
 SHARE = 0.08
-
-#: What is followed over training.
-FOLLOWED = ("reach", "contiguous_reach", "window", "envelope", "signal", "time_scale", "critical_score")
 
 
 class WindowMonitor:
@@ -114,10 +110,8 @@ class WindowMonitor:
                 why="there is no history yet",
                 remedy="call step() after every step of the optimiser, or diagnose()",
             )
-        whole = xr.concat([found.dataset[list(FOLLOWED)] for _, found in self._found], "step", combine_attrs="drop")
-        steps = np.array([step for step, _ in self._found], dtype=np.int64)
-        whole["step"] = ("step", steps, described("training step", STEPS))
-        return whole
+        steps, found = zip(*self._found, strict=True)
+        return followed(found, steps)
 
     def __repr__(self) -> str:
         pace = f"every {self.every} steps" if self.every is not None else f"at most {self.share:.0%} of the time"

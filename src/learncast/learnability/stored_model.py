@@ -97,9 +97,19 @@ def load_weights(model: nn.Module, path: Path) -> None:
     path : Path
         .safetensors, or a .pt file with a state_dict and nothing else.
     """
-    stored = _tensors(path, "weights")
-    if path.suffix != ".safetensors" and isinstance(stored.get("state_dict"), dict):
-        stored = stored["state_dict"]
+    _put_weights(model, _part(_tensors(path, "weights"), WEIGHTS), path)
+
+
+#: Names under which training scripts put the two states of a checkpoint.
+WEIGHTS, STATES = ("state_dict", "model_state_dict", "model"), ("optimizer_state_dict", "optimizer")
+
+
+def _part(stored: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """The table under one of the names; all that is stored where there is none."""
+    return next((stored[name] for name in names if isinstance(stored.get(name), dict)), stored)
+
+
+def _put_weights(model: nn.Module, stored: dict[str, Any], path: Path) -> None:
     try:
         _check_tensors(stored, model.state_dict())
         model.load_state_dict(stored)
@@ -110,6 +120,33 @@ def load_weights(model: nn.Module, path: Path) -> None:
             why="weights of another model would be diagnosed in its place",
             remedy="store model.state_dict() of the model that the function builds",
         ) from error
+
+
+def load_checkpoint(model: nn.Module, optimizer: optim.Optimizer | None, path: Path) -> None:
+    """Put one state of training into a model, and into its optimiser if it has one.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    optimizer : torch.optim.Optimizer, optional
+        SGD does without a state; of any other the file must hold one.
+    path : Path
+        Weights as for `load_weights`, or a .pt file with a table of weights and one of the optimiser's state.
+    """
+    stored = _tensors(path, "weights")
+    _put_weights(model, _part(stored, WEIGHTS), path)
+    if optimizer is None:
+        return
+    state = _part(stored, STATES)
+    if state is not stored:
+        _put_state(optimizer, model, state, path)
+    if type(optimizer) is not optim.SGD and (state is stored or not optimizer.state):
+        raise InvalidSpec(
+            required=f"{path} must hold the state of this {type(optimizer).__name__}, under {STATES[-1]!r}",
+            got=f"none among {listed(stored)}" if state is stored else "one from before its first step",
+            why="its step sizes are read from it, and another file's would be wrong",
+            remedy='store {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, or ask without optimiser',
+        )
 
 
 def _check_tensors(stored: dict[str, Any], own: dict[str, Any]) -> None:
@@ -152,7 +189,10 @@ def load_optimizer(optimizer: optim.Optimizer, model: nn.Module, path: Path) -> 
     path : Path
         A .pt file of ``optimizer.state_dict()``, or .safetensors as `optimizer_tensors` names them.
     """
-    stored = _tensors(path, "the optimiser's state")
+    _put_state(optimizer, model, _tensors(path, "the optimiser's state"), path)
+
+
+def _put_state(optimizer: optim.Optimizer, model: nn.Module, stored: dict[str, Any], path: Path) -> None:
     try:
         if path.suffix == ".safetensors":
             _fill(optimizer, model, stored)

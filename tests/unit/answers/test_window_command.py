@@ -15,6 +15,7 @@ from learncast import learnability
 from learncast.answers.window import rehearsed_window
 from learncast.cli import app
 from learncast.errors import InvalidSpec
+from learncast.learnability.checkpoints import in_order
 from learncast.learnability.learnability_window import LearnabilityWindow
 from learncast.learnability.rehearsal import KINDS, build_model, build_optimizer, rehearsed
 from learncast.learnability.stored_model import optimizer_tensors
@@ -400,3 +401,97 @@ def test_a_place_that_is_none():
     for place in ("net.py", "net:build", "absent.py:build", "net.py:not a name"):
         with pytest.raises(InvalidSpec, match=r"--model must be file.py:function"):
             built_model(place)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(own, tmp_path_factory):
+    """States of one training, stored with the optimiser's, and the model that was trained."""
+    folder, rng = tmp_path_factory.mktemp("runs"), np.random.default_rng(1)
+    with np.load(own[0] / "data.npz") as data:
+        inputs, targets = data["inputs"], data["targets"]
+    model = build_model("gru", inputs=2, outputs=1, hidden_size=4, seed=7)
+    optimizer = build_optimizer("adamw", model, learning_rate=1e-2)
+    for step in (2, 4, 10):
+        rehearsed(model, optimizer, inputs, targets, steps=2, batch=16, rng=rng)
+        stored = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(stored, folder / f"run1_step{step}.pt")
+    return folder, model, optimizer, (inputs, targets)
+
+
+def evolving(own, pattern, *more, function="pair"):
+    return (*call(own[0], function)[:2], *call(own[0])[4:], "--checkpoints", pattern, "--lags", "1,2,4", *more)
+
+
+def test_checkpoints_are_followed_in_the_order_of_their_steps(own, checkpoints, tmp_path):
+    folder, model, optimizer, data = checkpoints
+    result = run(*evolving(own, folder / "*.pt"), "--json", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["steps"] == [2, 4, 10]
+    assert found["files"] == [f"run1_step{k}.pt" for k in (2, 4, 10)]
+    assert found["counted"] == "training step"
+    measurement = learnability.Measurement(lags=[1, 2, 4])
+    last = learnability.window(model, *data, optimizer=optimizer, measurement=measurement)
+    again = learnability.Evolution.load(tmp_path / "out" / "evolution.nc")
+    np.testing.assert_array_equal(again["envelope"].isel(step=-1), last["envelope"])
+    np.testing.assert_array_equal(again["tail_index"].isel(step=-1), last["tail_index"])
+    f = np.log(last["envelope"].isel(layer=0))
+    assert found["envelope_exponent"][-1] == pytest.approx(-np.polyfit(np.log([1, 2, 4]), f, 1)[0])
+    scales = np.sort(last["time_scale"].isel(layer=0))
+    assert [found[f"time_scale_{q}"][-1] for q in (10, 50, 90)] == pytest.approx(scales[[0, 1, 2]])
+    assert again.summary() == found["summary"]
+    assert "3 states" in repr(again)
+    names = ["evolution.json", "evolution.nc", "evolution.png", "report.html", "study.toml"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+
+
+def test_an_evolution_leaves_the_model_as_it_was(checkpoints):
+    folder, model, optimizer, data = checkpoints
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    steps = [state["step"].item() for state in optimizer.state.values()]
+    measurement = learnability.Measurement(lags=[1, 2, 4])
+    found = learnability.evolution(
+        model, sorted(folder.iterdir())[:2], *data, optimizer=optimizer, measurement=measurement
+    )
+    assert found["step"].values.tolist() == [2, 10]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert [state["step"].item() for state in optimizer.state.values()] == steps
+
+
+@pytest.mark.parametrize(
+    ("names", "order", "counted"),
+    [
+        (["e2-step=30", "e10-step=200"], [30, 200], "training step"),
+        (["epoch_10", "epoch_9"], [9, 10], "epoch"),
+        (["net.100", "net.20"], [20, 100], "number in the file's name"),
+        (["run10b3", "run2b3", "last"], [1, 2, 3], "place among the files' names"),
+    ],
+)
+def test_the_order_of_checkpoints_is_read_from_their_names(names, order, counted):
+    paths, numbers, told = in_order([Path(f"{name}.pt") for name in names])
+    assert (numbers, told) == (order, counted)
+    expected = {"place among the files' names": ["last", "run2b3", "run10b3"], "epoch": ["epoch_9", "epoch_10"]}
+    if told in expected:
+        assert [path.stem for path in paths] == expected[told]
+
+
+def test_wrong_checkpoints_are_refused_in_a_sentence(own, checkpoints, tmp_path):
+    folder, model, _, _ = checkpoints
+    assert "two files or more, but got 0 for" in refused(*evolving(own, tmp_path / "*.pt"))
+    whole = sorted(folder.iterdir())[0].read_bytes()
+    (tmp_path / "step_1.pt").write_bytes(whole)
+    (tmp_path / "step_2.pt").write_bytes(whole[: len(whole) // 2])
+    assert "step_2.pt must" in refused(*evolving(own, tmp_path / "step_*.pt"))
+    torch.save(model.state_dict(), tmp_path / "step_2.pt")
+    text = refused(*evolving(own, tmp_path / "step_*.pt"))
+    assert "step_2.pt must hold the state of this AdamW, under 'optimizer', but got none among" in text
+    other = build_model("gru", inputs=2, outputs=1, hidden_size=5, seed=7)
+    torch.save(other.state_dict(), tmp_path / "step_2.pt")
+    assert "step_2.pt must hold the weights of this model" in refused(*evolving(own, tmp_path / "step_*.pt"))
+    fresh = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    torch.save({"model": model.state_dict(), "optimizer": fresh.state_dict()}, tmp_path / "step_2.pt")
+    assert "before its first step" in refused(*evolving(own, tmp_path / "step_*.pt"))
+    more = ("--weights", own[0] / "net.pt")
+    assert "without --weights" in refused(*evolving(own, folder / "*.pt", *more))
+    more = ("--optimizer-state", own[0] / "opt.pt")
+    assert "without --optimizer-state" in refused(*evolving(own, folder / "*.pt", *more))

@@ -177,6 +177,12 @@ def fit_decay(lags: Any, envelope: Any) -> Decay:
     return Decay(fits, best, status)
 
 
+def power_of_lag(lags: Any, envelope: Any) -> float:
+    """Minus the slope of log f on the logarithm of the lag, whatever law describes f best; nan if unknown."""
+    power = fit_decay(lags, envelope).fits.get("power")
+    return power.law.exponent if power and isinstance(power.law, PowerLaw) else np.nan
+
+
 def _fitted(kind: str, lag: FloatArray, log_f: FloatArray) -> DecayFit:
     law, names = KINDS[kind]
     # log f = log amplitude - sum of parameters x columns, beside what the law says without parameters.

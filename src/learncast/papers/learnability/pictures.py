@@ -151,11 +151,10 @@ def _course(one: xr.Dataset, name: str) -> xr.DataArray:
     """Minus the slope of log envelope on log lag, or the median tail index, over training."""
     if name == "tail":
         return one["watched_tail_index"].median(("lag", "seed"))
-    logs = xr.apply_ufunc(np.log, one["watched_envelope"].mean("seed").where(lambda f: f > 0))
-    x = np.log(one["lag"]) + 0 * logs
-    x = x.where(logs.notnull())
-    centred = x - x.mean("lag")
-    return -(centred * logs).sum("lag") / (centred**2).sum("lag")
+    from learncast.learnability.transport.decay import power_of_lag
+
+    mean = one["watched_envelope"].mean("seed").transpose("update", "lag")
+    return xr.DataArray([power_of_lag(one["lag"].values, f) for f in mean.values], {"update": one["update"]})
 
 
 def gate_numbers(dataset: xr.Dataset) -> dict[str, Any]:
