@@ -27,9 +27,21 @@ extensions = [
     "sphinxcontrib.bibtex",
     "sphinx_gallery.gen_gallery",
     "mathml",
+    "docstrings",
+    "generated_pages",
 ]
+templates_path = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
-exclude_patterns = ["_build", "_ext", "gallery", "tutorials/*.py", "**/GALLERY_HEADER.*", "results"]
+exclude_patterns = [
+    "_build",
+    "_ext",
+    "_templates",
+    "gallery",
+    "tutorials/*.py",
+    "**/GALLERY_HEADER.*",
+    "results",
+    "generated/extra",
+]
 html_math_renderer = "mathml"
 suppress_warnings = ["bibtex.missing_field"]  # a manuscript that was read without its authors' names
 
@@ -39,7 +51,7 @@ bibtex_bibfiles = ["references.bib"]
 
 autosummary_generate = True
 autosummary_imported_members = False
-autodoc_typehints = "none"  # signatures show them as they are written
+autodoc_typehints = "none"  # the text below a signature says more
 autodoc_preserve_defaults = True
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
@@ -69,7 +81,7 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = "learncast"
-html_static_path = ["_static", "images"]
+html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False

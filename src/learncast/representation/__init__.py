@@ -9,7 +9,7 @@ _HOME = {
     "hidden_similarity": "similarity",
     "off_diagonal_strength": "similarity",
     "representation_distance": "similarity",
-    "richness": "richness",
+    "richness": "regimes",
     "tangent_kernel": "similarity",
     "tangent_kernel_summary": "similarity",
 }

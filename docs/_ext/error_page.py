@@ -1,0 +1,126 @@
+"""Errors, statuses and conditions with their cures, read from the code that raises them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import learncast
+from learncast import Status, errors
+from learncast.assumptions import ASSUMPTIONS
+from learncast.trajectory import FORECAST_CLASSES
+
+SOURCE = Path(learncast.__file__).parent
+#: What to do about each status; a test asks for all of them.
+CURES = {
+    Status.ok: "Nothing: read the number.",
+    Status.not_learned: "Start elsewhere (a larger `initial`, other signs), let more weights learn, or ask for less accuracy; "
+    "`solution.remarks` says what the network ends on.",
+    Status.diverged: "Take a smaller learning rate; `stable_learning_rate` among the conditions says how much smaller.",
+    Status.outside_theory: "Read the condition that fails, and leave the choice of the way to `by='auto'`, or call the number "
+    "an approximation.",
+    Status.too_few_samples: "Give more sequences or trials, or ask for a shorter lag.",
+}
+
+
+class Raised(NamedTuple):
+    """One place where an error is raised."""
+
+    kind: str
+    room: str
+    required: str
+    why: str
+    remedy: str
+
+
+def raised() -> Iterator[Raised]:
+    """Every error with its four parts, as the source writes them."""
+    kinds = {
+        name for name, one in vars(errors).items() if inspect.isclass(one) and issubclass(one, errors.LearncastError)
+    }
+    for path in sorted(SOURCE.rglob("*.py")):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if name in kinds:
+                parts = {one.arg: _text(one.value) for one in node.keywords if one.arg}
+                if parts.get("required") and parts.get("remedy"):
+                    yield Raised(name, room, parts["required"], parts.get("why", ""), parts["remedy"])
+
+
+def _text(node: ast.expr) -> str:
+    """A string of the source, with what is filled in as <name>."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(one) for one in node.values)
+    if isinstance(node, ast.FormattedValue):
+        names = [one.id for one in ast.walk(node.value) if isinstance(one, ast.Name)]
+        return f"‹{names[-1] if names else '…'}›"
+    return ""
+
+
+def page() -> str:
+    """The page in MyST."""
+    return "\n\n".join([OPENING, _kinds(), _statuses(), _classes(), _conditions(), _everything()]) + "\n"
+
+
+OPENING = """\
+# Errors and statuses
+
+A request that cannot be answered is an error, one sentence in four parts: what is required, what was given, why it matters, and
+what to do. A number that comes out strangely is no error: *never* is `inf`, *unknown* is `nan`, each beside a status."""
+
+
+def _kinds() -> str:
+    rows = []
+    for name, one in vars(errors).items():
+        if inspect.isclass(one) and issubclass(one, errors.LearncastError):
+            bases = ", ".join(f"`{base.__name__}`" for base in one.__bases__)
+            rows.append((f"`{name}`", (one.__doc__ or "").split("\n")[0], bases))
+    text = "```python\ntry:\n    plan = lc.plan(target, candidates, network, learning_rate=rate)\nexcept lc.LearncastError as error:\n    print(error.required, error.got, error.why, error.remedy, sep='\\n')\n```"
+    return f"## Kinds of errors\n\n{_table(('error', 'is raised for', 'is a'), rows)}\n\n{text}"
+
+
+def _statuses() -> str:
+    rows = [(f"`{one.name}`", one.value, CURES[one]) for one in Status]
+    return f"## Statuses\n\n{_table(('status', 'means', 'what to do'), rows)}"
+
+
+def _classes() -> str:
+    rows = [(f"`{name}`", text) for name, text in FORECAST_CLASSES.items()]
+    return f"## Classes of answers\n\nEvery answer says in which class it stands.\n\n{_table(('class', 'what it promises'), rows)}"
+
+
+def _conditions() -> str:
+    rows = [(f"`{name}`", one.requires, one.otherwise, one.remedy) for name, one in ASSUMPTIONS.items()]
+    heads = ("condition", "requires", "otherwise", "what to do")
+    return f"## Conditions of the theory\n\nEach is measured as one number.\n\n{_table(heads, rows)}"
+
+
+def _everything() -> str:
+    rooms: dict[str, list[Raised]] = {}
+    for one in dict.fromkeys(raised()):
+        rooms.setdefault(one.room, []).append(one)
+    parts = [
+        "## Every error, with its cure",
+        "As the code writes them; what is filled in stands in ‹brackets›. Room by room:",
+    ]
+    for room, listed in rooms.items():
+        rows = [(f"`{one.kind}`", one.required, one.why, one.remedy) for one in listed]
+        table = _table(("error", "required", "why", "what to do"), rows)
+        parts.append(f":::{{dropdown}} {room} ({len(listed)})\n{table}\n:::")
+    return "\n\n".join(parts)
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    cells = [heads, tuple("---" for _ in heads), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in cells)
+
+
+def _cell(text: str) -> str:
+    marks = str.maketrans({"|": "\\|", "$": "\\$", "\n": " ", "<": "&lt;", "*": "\\*"})
+    return text.translate(marks)

@@ -1,0 +1,45 @@
+"""Pages that are made from the code: written before Sphinx looks for pages, and only where they have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import command_page
+import error_page
+import key_page
+import name_pages
+import result_page
+from sphinx.application import Sphinx
+
+Pages = dict[str, Callable[[], str]]
+
+
+def pages() -> Pages:
+    """Every page by its path below `docs/generated`."""
+    return {
+        "reference/commands.md": command_page.page,
+        "reference/study-files.md": key_page.page,
+        "reference/results.md": result_page.page,
+        "reference/errors.md": error_page.page,
+        **{
+            f"reference/{'errors-room' if name == 'errors' else name}.md": make
+            for name, make in name_pages.pages().items()
+        },
+        **{f"extra/schema/{name}": make for name, make in key_page.schemas().items()},
+    }
+
+
+def write(folder: Path, made: Pages) -> None:
+    """Write what has changed; what has not keeps its time, so that it is not built again."""
+    for name, make in made.items():
+        path, text = folder / name, make()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Write the pages as soon as the configuration is known."""
+    app.connect("config-inited", lambda app, _: write(Path(app.srcdir) / "generated", pages()))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

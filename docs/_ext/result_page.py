@@ -1,0 +1,170 @@
+"""Variables and attributes of every kind of result: of the schema, and of small results made when the site is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+import learncast as lc
+from learncast.trajectory import ALWAYS, SCHEMA
+
+RATE = 1e-3
+
+
+def _target() -> lc.Task:
+    return lc.tasks.integration(steps=20, target_strength=[1.0, 0.7], name="target")
+
+
+def _candidate() -> lc.Task:
+    return _target().varied(target_strength=[1.5, 0.9], name="stronger")
+
+
+def _network() -> lc.LinearRNN:
+    return lc.LinearRNN.aligned(inputs=2, outputs=2, recurrence=0.9, initial=0.01, hidden_size=8)
+
+
+def _curriculum() -> xr.Dataset:
+    stages = [lc.Stage(_candidate(), accuracy=0.5), lc.Stage(_target(), accuracy=0.99)]
+    return lc.follow(stages, _network(), learning_rate=RATE).dataset
+
+
+def _plan() -> xr.Dataset:
+    return lc.plan(_target(), [_candidate()], _network(), learning_rate=RATE).dataset
+
+
+def _portrait() -> xr.Dataset:
+    grid: dict[str, Any] = {"vary": "target_strength", "values": [0.5, 1.5], "accuracies": [0.5, 0.9]}
+    one = lc.tasks.integration(steps=20)
+    return lc.phase_portrait(one, lc.LinearRNN.aligned(recurrence=0.9, initial=0.01), learning_rate=RATE, **grid)
+
+
+def _forgetting() -> xr.Dataset:
+    tasks = [lc.tasks.static(cross, name=name) for name, cross in (("A", [[2.0, 1.0]]), ("B", [[1.0, 2.0]]))]
+    network = lc.TwoLayer.balanced(2, 4, 1, scale=0.3, rng=np.random.default_rng(0))
+    return lc.forgetting(tasks, network, learning_rate=RATE, steps=5000).to_dataset(name="loss")
+
+
+def _schedule() -> xr.Dataset:
+    return lc.planning.best_schedule(_target(), [_candidate()], _network(), learning_rate=RATE).dataset
+
+
+def _front() -> xr.Dataset:
+    return lc.planning.forgetting_front(_target(), [_candidate()], _network(), learning_rate=RATE, points=3).dataset
+
+
+def _window() -> xr.Dataset:
+    from learncast.learnability.rehearsal import build_model
+
+    rng = np.random.default_rng(0)
+    inputs, targets = rng.standard_normal((64, 16, 2)), rng.standard_normal((64, 16, 1))
+    model = build_model("gru", inputs=2, outputs=1, hidden_size=4, seed=0).double()
+    asked = {
+        "measurement": lc.learnability.Measurement(lags=[1, 2, 4], directions=1),
+        "rule": lc.learnability.DetectionRule(nulls=19),
+    }
+    return lc.learnability.window(model, inputs, targets, optimizer=_sgd(model), **asked).dataset
+
+
+def _sgd(model: Any) -> Any:
+    import torch
+
+    return torch.optim.SGD(model.parameters(), lr=1e-2)
+
+
+def _advice() -> xr.Dataset:
+    tasks = [lc.tasks.integration(6, 1.0, strength, name=name) for strength, name in ((0.3, "sum"), (0.9, "stronger"))]
+    model = lc.simulate.gated_module("gru", hidden_size=6, seed=2)
+    told = {"optimizer": "sgd", "learning_rate": 0.3, "batch": 32, "echo": lambda _: None}
+    return lc.advise(model, tasks[0], tasks[1:], **told).dataset
+
+
+def _ensemble() -> xr.Dataset:
+    rng = np.random.default_rng(0)
+    networks = [lc.TwoLayer.random(3, 4, 2, scale=0.1, rng=rng) for _ in range(2)]
+    pairs = [(rng.standard_normal((8, 3)), rng.standard_normal((8, 2))) for _ in networks]
+    return lc.simulate.train_ensemble(pairs, networks, learning_rate=0.05, steps=10, every=5).dataset
+
+
+#: Kinds of results: what they are, what makes them, and how to make a small one.
+KINDS: dict[str, tuple[str, Callable[[], xr.Dataset]]] = {
+    "Curriculum": ("{py:func}`learncast.follow` and `planning.in_sequence` return it; `.dataset` is:", _curriculum),
+    "Plan": ("{py:func}`learncast.plan` returns it; `.dataset` is:", _plan),
+    "Phase portrait": ("{py:func}`learncast.phase_portrait` returns this dataset.", _portrait),
+    "Forgetting": ("{py:func}`learncast.forgetting` returns this array.", _forgetting),
+    "Schedule": ("{py:func}`learncast.planning.best_schedule` returns it; `.dataset` is:", _schedule),
+    "Front": ("{py:func}`learncast.planning.forgetting_front` returns it; `.dataset` is:", _front),
+    "Learnability window": ("{py:func}`learncast.learnability.window` returns it; `.dataset` is:", _window),
+    "Advice": ("{py:func}`learncast.advise` returns it; `.dataset` is:", _advice),
+    "Ensemble of trainings": ("{py:func}`learncast.simulate.train_ensemble` returns it; `.dataset` is:", _ensemble),
+}
+
+
+def page() -> str:
+    """The page in MyST."""
+    sections = [_section(name, *made) for name, made in KINDS.items()]
+    return "\n\n".join([OPENING, _trajectory(), *sections]) + "\n"
+
+
+OPENING = """\
+# Datasets
+
+Results hold one `xarray.Dataset` each, whose variables have `units` and `long_name`. `result.save("file.nc")` writes NetCDF, in
+one piece or not at all; the class's `load` reads it back. This page is made from the schema and from small results that are
+computed when the site is built.
+
+## In every file
+
+| attribute | says |
+|---|---|
+| `learncast_format` | the layout of the file |
+| `learncast_object` | the kind of result |
+| `provenance_kind` | `theory` or how the numbers were found otherwise |
+| `provenance_citations` | keys of the papers whose equations were used |
+| `provenance_spec_hash` | a hash of everything that could change a number |
+| `provenance_seed` | the seed, where something was drawn |
+| `provenance_versions` | versions of Python, learncast, numpy and scipy |"""
+
+
+def _trajectory() -> str:
+    rows = [
+        (f"`{name}`", ", ".join(dims), units, meaning, "always" if name in ALWAYS else "")
+        for name, (dims, meaning, units) in SCHEMA.items()
+    ]
+    heads = ("variable", "dimensions", "units", "meaning", "there")
+    told = (
+        "Theory, flow, descent and training share one schema, so that comparing two trajectories is subtraction. "
+        "`solve(...).at(times)`, `descend(...)` and `simulate.train(...)` return it. `time` is in gradient steps; `mode`, "
+        "`stage` and `status` are coordinates."
+    )
+    return f"## Trajectory\n\n{told}\n\n{_table(heads, rows)}"
+
+
+def _section(name: str, told: str, make: Callable[[], xr.Dataset]) -> str:
+    dataset = make()
+    rows = [
+        (f"`{key}`", ", ".join(map(str, one.dims)), one.attrs.get("units", ""), one.attrs.get("long_name", ""))
+        for key, one in dataset.data_vars.items()
+    ]
+    rows += [
+        (
+            f"`{key}` (coordinate)",
+            ", ".join(map(str, one.dims)),
+            one.attrs.get("units", ""),
+            one.attrs.get("long_name", ""),
+        )
+        for key, one in dataset.coords.items()
+    ]
+    parts = [f"## {name}", told, _table(("variable", "dimensions", "units", "meaning"), rows)]
+    if dataset.attrs:
+        parts.append("Attributes: " + ", ".join(f"`{key}`" for key in dataset.attrs) + ".")
+    return "\n\n".join(parts)
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    cells = [heads, tuple("---" for _ in heads), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("*", "\\*") for cell in row) + " |" for row in cells
+    )
