@@ -13,8 +13,10 @@ import numpy as np
 import scipy
 
 from learncast.assumptions import Assumption, stable_learning_rate
+from learncast.dynamics.balanced.imbalance import Imbalance
 from learncast.dynamics.descent import counted_steps
 from learncast.dynamics.learning_problem import AS_RECURRENT, LearningProblem, Weights, curvature
+from learncast.dynamics.pooled import PooledProblem
 from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
 from learncast.dynamics.steps.pooled_descent import hidden_basis
 from learncast.errors import NotLearned
@@ -271,6 +273,19 @@ class FlowSolution(Solution):
         if self.conditions is not None:
             return self.conditions
         return (stable_learning_rate(self.learning_rate, self.curvatures),)
+
+    @cached_property
+    def imbalance(self) -> Imbalance | None:
+        """What the difference of the layers, which this flow conserves, bounds; None where other weights learn too."""
+        p = self.problem
+        if p.pooled_recurrence is None or len(p.learn) != 2:
+            return None
+        return Imbalance(PooledProblem.of(p.task, p.network), self.learning_rate)
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """What an unbalanced start bounds."""
+        return () if self.imbalance is None else self.imbalance.told
 
     @cached_property
     def curvatures(self) -> FloatArray:

@@ -159,6 +159,11 @@ class Solution(ABC):
         return ()
 
     @property
+    def bounds(self) -> tuple[str, ...]:
+        """What is known of a solution without a closed form before it is integrated."""
+        return ()
+
+    @property
     def holds(self) -> bool:
         """Whether every condition that the solution needs is met."""
         return exact(self.assumptions)

@@ -1,4 +1,4 @@
-"""What networks represent: similarities, tangent kernels, richness, decoupling."""
+"""What networks represent: similarities, alignment with a task, tangent kernels, richness, decoupling."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
+    "AlignmentTime": "alignment",
     "hidden_similarity": "similarity",
+    "misalignment": "alignment",
     "off_diagonal_strength": "similarity",
     "representation_distance": "similarity",
     "richness": "regimes",
     "tangent_kernel": "similarity",
     "tangent_kernel_summary": "similarity",
+    "time_to_align": "alignment",
 }
 
 __all__ = sorted(_HOME)

@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 
 from learncast import figures
-from learncast.papers.curriculum import alignment, pools
+from learncast.papers.curriculum import alignment, pools, rotated
 from learncast.papers.curriculum.pools import ACCURACY, OPTIMA, READINGS, SAMPLES, sample_runs, sampled
 from learncast.papers.paper import Paper, PaperFigure
 from learncast.tasks.families import leaky_profile
@@ -171,6 +171,11 @@ def paper(resolution: int = 240, optimum: str = "response") -> Paper:
         "3C": "Leaky integration weights over a trial. Ours: the timescales, in steps.",
         "4X": f"Every ReLU curriculum of five pools: forecast against training (ours); {ends}.",
         "4Y": "One tanh unit: steps to the same strength by its response table and by training (ours).",
+        "R": "Ours: a two-layer network learns one task, then another that is turned against it and twice as strong, "
+        "on inputs of equal and of different variances: until its map points right, until it has learned (both to "
+        "95%), and how long it would take if it need not turn; bands over two draws. The times do not add up, for it "
+        "grows while it turns: learning takes about as long as the longer of both. White inputs exactly, others "
+        "integrated with the error that the numbers tell.",
         "S5": "Weaker and stronger first tasks for each parameter, linear and ReLU units: theory over training.",
     }
     every, units = list(product(SAMPLES, range(2))), ("linear", "relu")
@@ -183,6 +188,7 @@ def paper(resolution: int = 240, optimum: str = "response") -> Paper:
         "3C": (_integration_profiles, _draw_profiles, _profile_numbers),
         "4X": (scores[0], pools.draw_scoreboard, pools.scoreboard_numbers, scores[1]),
         "4Y": (pools.tanh_table, pools.draw_tanh, pools.tanh_numbers, pools.tanh_runs),
+        "R": (rotated.times, rotated.draw, rotated.numbers),
         "S5": (partial(supplement, every), draw_supplement, supplement_numbers, partial(sample_runs, every, units)),
     }
     for name, span in spans.items():

@@ -1,0 +1,140 @@
+"""The alignment of a network's map with a task: when its directions are right, and when it has learned."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy
+
+from learncast.dynamics.balanced.two_layer import TwoLayerSolution
+from learncast.dynamics.gradient_flow import FlowSolution, gradient_flow
+from learncast.dynamics.pooled import PooledProblem
+from learncast.dynamics.solution import Solution
+from learncast.dynamics.steps.pooled_descent import SILENT, PooledDescent
+from learncast.errors import InvalidSpec
+from learncast.trajectory import Status
+from learncast.validation import FloatArray, between
+
+#: Moments among which the first one of an aligned map is looked for.
+MOMENTS = 257
+#: Times as loose as the integration by which its error is told.
+LOOSER = 100.0
+
+
+@dataclass(frozen=True)
+class AlignmentTime:
+    """When a map points where its task does, and when it has learned it, in steps of the flow.
+
+    With N = W2 W1 P^(1/2) the map in the units of the loss (P the covariance of the pooled input), M that of the best
+    map and theta the angle between them, twice the excess loss is |M|^2 (sin^2 theta + (cos theta - |N| / |M|)^2): what
+    is wrong with the directions, which no change of size repairs, and what is wrong with the size.
+
+    Attributes
+    ----------
+    accuracy : float
+    aligned : float
+        First time at which sin theta <= 1 - accuracy; infinite if never.
+    learned : float
+        First time at which |N - M| <= (1 - accuracy) |M|. Never before `aligned`, since |N - M| >= |M| sin theta.
+    error : float
+        Steps by which both may be off: 0 where the solution is exact; where it is integrated, how far they are from
+        those of an integration a hundred times as loose.
+    status : Status
+    """
+
+    accuracy: float
+    aligned: float
+    learned: float
+    error: float
+    status: Status
+
+    @property
+    def growing(self) -> float:
+        """Steps from when the directions are right until the task is learned."""
+        return self.learned - self.aligned if math.isfinite(self.learned) else math.inf
+
+
+def time_to_align(solution: Solution, accuracy: float = 0.99) -> AlignmentTime:
+    """When a network's map is aligned with its task, and when it has learned it; for any covariance of the inputs.
+
+    Parameters
+    ----------
+    solution : Solution
+        Of a TwoLayer network or a LinearRNN of scalar recurrence, as `learncast.solve` returns it: exact where the
+        inputs are white and the start balanced, integrated elsewhere.
+    accuracy : float
+    """
+    accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+    problem = _pooled(solution)
+    aligned, learned = _moments(solution, problem, accuracy)
+    error = 0.0
+    if isinstance(solution, FlowSolution):
+        p = solution.problem
+        loose = min(LOOSER * solution.tolerance, 1e-3)
+        again = gradient_flow(p.task, p.network, learning_rate=solution.learning_rate, learn=p.learn, tolerance=loose)
+        both = zip((aligned, learned), _moments(again, problem, accuracy), strict=True)
+        error = max(0.0 if one == other else abs(one - other) for one, other in both)
+    status = Status.ok if math.isfinite(learned) else Status.not_learned
+    return AlignmentTime(accuracy, aligned, learned, error, status)
+
+
+def misalignment(solution: Solution, times: Any) -> FloatArray:
+    """Sine of the angle between the network's map and the best one, in the units of the loss, at gradient steps.
+
+    It is 1 for a map that is 0, which points nowhere.
+    """
+    return _sines(solution, _pooled(solution), times)
+
+
+def _pooled(solution: Solution) -> PooledProblem:
+    if isinstance(solution, TwoLayerSolution):
+        return solution.problem
+    if isinstance(solution, FlowSolution) and solution.problem.pooled_recurrence is not None:
+        return PooledProblem.of(solution.problem.task, solution.problem.network)
+    raise InvalidSpec(
+        required="alignment needs a solution of two layers, or of a LinearRNN of scalar recurrence that stays",
+        got=repr(solution),
+        why="only there one map of the pooled input is all that a network does",
+        remedy='solve with by="two-layer", "pooled" or "flow"',
+    )
+
+
+def _sines(solution: Solution, problem: PooledProblem, times: Any) -> FloatArray:
+    values, vectors = np.linalg.eigh(problem.power)
+    root = vectors * np.sqrt(np.where(values > SILENT * values[-1], values, 0.0))
+    M = PooledDescent(problem.power, problem.cross).best @ root
+    N = solution.at(times)["network_function"].values @ root
+    sizes = np.linalg.norm(N, axis=(1, 2))
+    unit = N / np.where(sizes > 0, sizes, 1.0)[:, None, None]
+    along = np.einsum("tij,ij->t", unit, M) / np.linalg.norm(M)
+    # By the rest that is left, not by 1 - cos^2, which would lose half the digits of a small angle.
+    rest = np.linalg.norm(unit - along[:, None, None] * M / np.linalg.norm(M), axis=(1, 2))
+    return np.where((sizes > 0) & (along > 0), rest, 1.0)
+
+
+def _moments(solution: Solution, problem: PooledProblem, accuracy: float) -> tuple[float, float]:
+    """First times of an aligned and of a learned map."""
+    allowed = 1.0 - accuracy
+
+    def gap(time: float) -> float:
+        return float(_sines(solution, problem, [time])[0]) - allowed
+
+    learned = solution.time_to_loss(max(allowed**2 * float(PooledDescent(problem.power, problem.cross).whole), 1e-300))
+    late = learned
+    if not math.isfinite(learned):
+        if gap(math.inf) > 0:
+            return math.inf, learned
+        late = 1.0
+        while gap(late) > 0:
+            late *= 2.0
+    times = np.linspace(0.0, late, MOMENTS)
+    within = np.flatnonzero(_sines(solution, problem, times) <= allowed)
+    if not len(within):  # both at once, up to rounding
+        return learned, learned
+    k = int(within[0])
+    if k == 0:
+        return 0.0, learned
+    return float(scipy.optimize.brentq(gap, times[k - 1], times[k], xtol=1e-12 * late, rtol=1e-14)), learned

@@ -1,0 +1,137 @@
+"""When a map is aligned with its task and when it has learned it, against scipy's solver and descent in plain numpy."""
+
+import numpy as np
+import pytest
+import scipy
+
+import learncast as lc
+from learncast.errors import InvalidSpec
+from learncast.representation import misalignment, time_to_align
+
+RATE = 1e-3
+
+
+def rotation(n, angle):
+    """Turn the first direction towards the second, and the third towards the fourth."""
+    turn = np.eye(n)
+    for k in range(0, n - 1, 2):
+        turn[k : k + 2, k : k + 2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+    return turn
+
+
+def switched(angle, anisotropy, *, seed=0, grown=2.0):
+    """A network that has learned one task, and the next: its directions turned, and stronger."""
+    rng = np.random.default_rng(seed)
+    n, m = 4, 3
+    basis = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    C = basis @ np.diag(np.geomspace(1, anisotropy, n)) @ basis.T
+    first = np.linalg.qr(rng.standard_normal((m, m)))[0] @ np.diag([1.5, 1.0, 0.7]) @ np.eye(m, n)
+    network = lc.TwoLayer.balanced(n, 5, m, scale=0.1, rng=rng)
+    before = lc.solve(lc.tasks.static(first @ C, C), network, learning_rate=RATE)
+    task = lc.tasks.static(grown * first @ rotation(n, angle).T @ C, C)
+    return task, before.network_at(before.time_to(0.999).flow_steps)
+
+
+def oracle(task, network, allowed):
+    """Both times by DOP853 at 1e-13 with events, from the definitions."""
+    P = task.input_covariance.dense()[0, :, 0, :]
+    S = task.cross_covariance.dense()[0, :, 0, :].T
+    root = scipy.linalg.sqrtm(P).real
+    M = S @ np.linalg.inv(root)
+    cut = network.first.size
+
+    def maps(y):
+        return y[:cut].reshape(network.first.shape), y[cut:].reshape(network.second.shape)
+
+    def slope(_, y):
+        A, C = maps(y)
+        G = S - C @ A @ P
+        return np.concatenate([(C.T @ G).ravel(), (G @ A.T).ravel()])
+
+    def turned(_, y):
+        A, C = maps(y)
+        N = C @ A @ root
+        cosine = np.sum(N * M) / np.linalg.norm(N) / np.linalg.norm(M)
+        return np.sqrt(max(1 - cosine**2, 0)) - allowed
+
+    def far(_, y):
+        A, C = maps(y)
+        return np.linalg.norm(C @ A @ root - M) / np.linalg.norm(M) - allowed
+
+    far.terminal = True
+    begin = np.concatenate([network.first.ravel(), network.second.ravel()])
+    run = scipy.integrate.solve_ivp(slope, (0, 1e3), begin, "DOP853", rtol=1e-13, atol=1e-15, events=(turned, far))
+    return run.t_events[0][0] / RATE, run.t_events[1][0] / RATE
+
+
+@pytest.mark.parametrize("anisotropy", [1.0, 6.0])
+@pytest.mark.parametrize("angle", [0.4, 1.2])
+def test_both_times_and_their_error(angle, anisotropy):
+    task, network = switched(angle, anisotropy)
+    solution = lc.solve(task, network, learning_rate=RATE)
+    assert (solution.forecast_class == "exact") == (anisotropy == 1.0)
+    found = time_to_align(solution, 0.95)
+    aligned, learned = oracle(task, network, 0.05)
+    # 1e-8: events of the oracle are found to its own precision.
+    assert abs(found.aligned - aligned) <= found.error + 1e-8 * learned
+    assert abs(found.learned - learned) <= found.error + 1e-8 * learned
+    assert found.error <= 1e-6 * learned
+    assert 0 < found.aligned <= found.learned
+    assert found.growing == found.learned - found.aligned
+    sines = misalignment(solution, [found.aligned, found.learned])
+    assert sines[0] == pytest.approx(0.05, rel=1e-6)
+
+
+def test_plain_descent_aligns_at_the_same_moment():
+    task, network = switched(0.8, 4.0, seed=1)
+    found = time_to_align(lc.solve(task, network, learning_rate=RATE), 0.95)
+    P, S = task.input_covariance.dense()[0, :, 0, :], task.cross_covariance.dense()[0, :, 0, :].T
+    A, C, best = network.first.copy(), network.second.copy(), S @ np.linalg.inv(P)
+    steps = {}
+    for k in range(1, 20000):
+        G = S - C @ A @ P
+        A, C = A + RATE * C.T @ G, C + RATE * G @ A.T
+        W = C @ A
+        inner, size = np.trace(W @ P @ best.T), np.trace(W @ P @ W.T) * np.trace(best @ P @ best.T)
+        if "aligned" not in steps and 1 - inner**2 / size <= 0.05**2:
+            steps["aligned"] = k
+        if np.trace((W - best) @ P @ (W - best).T) <= 0.05**2 * np.trace(best @ P @ best.T):
+            steps["learned"] = k
+            break
+    assert steps["aligned"] == pytest.approx(found.aligned, rel=0.01, abs=1)
+    assert steps["learned"] == pytest.approx(found.learned, rel=0.01, abs=1)
+
+
+def test_the_excess_loss_is_what_is_wrong_with_directions_and_size():
+    task, network = switched(0.9, 5.0, seed=2)
+    solution = lc.solve(task, network, learning_rate=RATE)
+    times = np.linspace(0, 500, 6)
+    P, S = task.input_covariance.dense()[0, :, 0, :], task.cross_covariance.dense()[0, :, 0, :].T
+    root = scipy.linalg.sqrtm(P).real
+    M = np.linalg.norm(S @ np.linalg.inv(root))
+    r = np.linalg.norm(solution.at(times)["network_function"].values @ root, axis=(1, 2)) / M
+    sine = misalignment(solution, times)
+    excess = M**2 * (sine**2 + (np.sqrt(1 - sine**2) - r) ** 2) / 2
+    np.testing.assert_allclose(excess, solution.at(times)["excess_loss"], rtol=1e-7)
+
+
+def test_a_start_that_points_right_is_aligned_at_once():
+    task, network = switched(0.0, 3.0)
+    found = time_to_align(lc.solve(task, network, learning_rate=RATE), 0.95)
+    assert found.aligned == 0
+    assert found.learned > 0
+
+
+def test_a_mode_that_is_never_learned_is_never_aligned():
+    task = lc.tasks.static(np.diag([2.0, 1.0]))
+    network = lc.TwoLayer(np.diag([0.1, 0.1]), np.diag([0.1, -0.1]))
+    found = time_to_align(lc.solve(task, network, learning_rate=RATE, strict=False), 0.99)
+    assert found.aligned == found.learned == np.inf
+    assert found.status is lc.Status.not_learned
+
+
+def test_a_network_that_is_no_map_is_refused():
+    task = lc.tasks.integration(steps=5)
+    network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    with pytest.raises(InvalidSpec, match="alignment needs a solution of two layers"):
+        time_to_align(lc.solve(task, network, learning_rate=RATE))
