@@ -240,7 +240,7 @@ def test_a_panel_shows_linear_and_relu_units(small):
 def test_every_figure_of_the_paper_is_here(small):
     assert [figure.name for figure in small.figures] == [
         *("1A", "1B", "1C", "2A", "2B", "2C", "2D", "3A", "3B", "3C", "3D"),
-        *("4A", "4B", "4C", "4D", "4X", "4Y", "S5"),
+        *("4A", "4B", "4C", "4D", "4X", "4Y", "R", "S5"),
     ]
     assert [figure.name for figure in small.chosen("4")] == ["4A", "4B", "4C", "4D", "4X", "4Y"]
     assert all(figure.caption.endswith(".") for figure in small.figures)
@@ -326,3 +326,21 @@ def test_the_caption_says_where_relu_runs_end():
     captions = [paper(resolution=RESOLUTION, optimum=o).figure("4A").caption for o in ("response", "trained")]
     assert "as in the paper" in captions[1]
     assert captions[0] != captions[1]
+
+
+def test_turning_and_growing_do_not_add_up(small, monkeypatch):
+    monkeypatch.setattr("learncast.papers.curriculum.rotated.ANGLES", np.array([0.0, 1.2]))
+    monkeypatch.setattr("learncast.papers.curriculum.rotated.SPREADS", (1.0, 3.0))
+    monkeypatch.setattr("learncast.papers.curriculum.rotated.DRAWS", 1)
+    figure = small.figure("R")
+    dataset = figure.made()
+    assert (dataset["aligned"] <= dataset["learned"]).all()
+    assert (dataset["aligned"].sel(angle=0) == 0).all()
+    np.testing.assert_allclose(dataset["learned"].sel(angle=0), dataset["growing_alone"].sel(angle=0))
+    assert float(dataset["error"].sel(spread=1).max()) == 0  # exact
+    numbers = figure.numbers(dataset)
+    for spread in ("1", "3"):
+        least, most = numbers[f"variances 1 to {spread}: learning over the longer of both, least and most"]
+        assert 0.9 < least <= most < 1.1
+        assert numbers[f"variances 1 to {spread}: learning over the sum of both, least and most"][1] < 0.8
+    assert len(figure.draw(dataset).axes) == 2
