@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from learncast.answers.answer import Answer, Table, shown, way_taken
+from learncast.answers.answer import Answer, way_taken
+from learncast.card import Table, shown
 from learncast.errors import InvalidSpec
 from learncast.planning.curriculum import Curriculum
 from learncast.planning.forgetting import in_sequence
@@ -24,7 +25,7 @@ def forgotten(study: Study, *, by: str = "auto") -> Answer:
             required=f"{study.source} must have a [[sequence]] of tasks",
             got="none",
             why="forgetting is about tasks learned one after another",
-            remedy="add a [[sequence]] table for each task, in order",
+            remedy="add a [[sequence]] table for each task, in order, or ask `learncast plan` about the target",
         )
     tasks, steps = zip(*study.sequence, strict=True)
     found = in_sequence(
@@ -97,9 +98,9 @@ def _loss(value: float) -> str:
 
 
 def _drawn(loss: xr.DataArray, found: Curriculum) -> Figure:
-    from learncast.figures import forgetting_curves, loss_matrix, page
+    from learncast.figures import loss_matrix, page
 
     figure, axes = page(1, 2, width=5.4, height=3.8)
-    forgetting_curves(found.curves(points=80), axes[0], title="Loss over training")
+    found.plot(axes[0])
     loss_matrix(loss, axes[1], title="Loss after each stage")
     return figure

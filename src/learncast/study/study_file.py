@@ -62,7 +62,34 @@ def checked(kind: type[Kind], raw: Any, source: str, table: str = "") -> Kind:
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        raise _first_problem(error, source, table) from error
+        raise _another_kind(kind, raw, source, table) or _first_problem(error, source, table) from error
+
+
+#: Tables that only some studies have, and the command that such a study is for; the first that is found tells it.
+MEANT_FOR = {
+    "sweep": "sweep run",
+    "goal": "advise",
+    "window": "window",
+    "task": "window",
+    "sequence": "forget",
+    "network": "plan",
+}
+
+
+def _another_kind(kind: type[Section], raw: Any, source: str, table: str) -> InvalidSpec | None:
+    """What is wrong with a whole file that is a study for another command."""
+    if table or not isinstance(raw, dict):
+        return None
+    known = {**MEANT_FOR, "model": "advise" if "target" in raw else "window"}
+    told = next((key for key in known if key in raw), None)
+    if told is None or told in kind.model_fields:
+        return None
+    return InvalidSpec(
+        required=f"{source} must be a study for this command",
+        got=f"one for `learncast {known[told]}`: it has {told}",
+        why="each kind of study has tables of its own",
+        remedy=f"run `learncast {known[told]} {source}`, or begin another study with `learncast new`",
+    )
 
 
 def _first_problem(error: ValidationError, source: str, table: str) -> InvalidSpec:

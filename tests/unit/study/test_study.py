@@ -2,6 +2,7 @@
 
 import gc
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +11,12 @@ import learncast as lc
 from learncast.answers.plan import planned
 from learncast.errors import InvalidSpec
 from learncast.study import Study, to_toml
+from learncast.study.advice_study import AdviceStudySection
+from learncast.study.sections import StudySection, WindowStudySection
+from learncast.study.study_file import Given
 from learncast.tasks.covariance import Dense, Kronecker
 
+ROOT = Path(__file__).parents[3]
 TRAINING = "[training]\nlearning_rate = 1e-3\n"
 TARGET = '[target]\nfamily = "integration"\nsteps = 10\n'
 
@@ -474,3 +479,36 @@ def test_a_study_keeps_structure_until_it_is_needed(load, recordings):
     study = load(TRAINING + TARGET + 'target_strength = [1, 2]\n[[candidates]]\ndata = "statistics.npz"\n')
     assert isinstance(study.target.input_covariance, Kronecker)
     assert isinstance(study.candidates[0].input_covariance, Dense)
+
+
+FOR = {"plan": "two_integration_tasks", "window": "multi_lag_window", "advise": "decision_network"}
+ASKED = {"plan": StudySection, "window": WindowStudySection, "advise": AdviceStudySection}
+
+
+@pytest.mark.parametrize(("asked", "meant"), [(a, m) for a in ASKED for m in FOR if a != m])
+def test_a_study_for_another_command_says_which(asked, meant):
+    with pytest.raises(InvalidSpec, match=f"one for `learncast {meant}`: it has .*run `learncast {meant} "):
+        Given.read(ASKED[asked], ROOT / "examples" / f"{FOR[meant]}.toml")
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_sweep_says_that_it_is_one(asked, tmp_path):
+    from learncast.study.beginning import begin
+
+    path = begin("sweep", tmp_path / "sweep.toml")[0]
+    with pytest.raises(InvalidSpec, match="run `learncast sweep run "):
+        Given.read(ASKED[asked], path)
+
+
+def test_a_window_of_a_model_alone_is_told_from_advice(tmp_path):
+    path = tmp_path / "window.toml"
+    path.write_text('[model]\nkind = "gru"\n')
+    with pytest.raises(InvalidSpec, match="one for `learncast window`: it has model"):
+        Given.read(StudySection, path)
+
+
+def test_a_misspelt_key_is_still_told_by_its_name(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text('[training]\nlearning_rate = 1e-3\n[target]\nfamily = "integration"\n[candidate]\n')
+    with pytest.raises(InvalidSpec, match="candidate must be a known key"):
+        Given.read(StudySection, path)
