@@ -8,11 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from learncast.card import Table
 from learncast.errors import AssumptionViolated
 from learncast.networks.linear_rnn import Alignment
 from learncast.tasks.covariance import Covariance
 from learncast.tasks.geometry import Frame, share
 from learncast.tasks.task import Task
+from learncast.trajectory import FORECAST_CLASSES
 from learncast.validation import FloatArray
 
 #: A residual that round-off in a few matrix products can leave.
@@ -181,6 +183,17 @@ class Trust:
     def forecast_class(self) -> str:
         """What may be promised here; what was measured stays measured."""
         return self.promise if self.holds or self.promise == "measured" else "outside"
+
+    @property
+    def standing(self) -> tuple[str, str]:
+        """The class and what it promises."""
+        return self.forecast_class, FORECAST_CLASSES[self.forecast_class]
+
+    @property
+    def table(self) -> Table:
+        """Every condition with what was measured and what is allowed."""
+        rows = [(a.name.replace("_", " "), f"{a.measured:.3g}", f"{a.allowed:g}", a.verdict) for a in self.assumptions]
+        return Table("How far to trust it", ("assumption", "measured", "allowed", "holds"), rows)
 
     @property
     def names(self) -> str:

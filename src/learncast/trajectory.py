@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from learncast.card import Card, Picture, Shown, facts
 from learncast.errors import SchemaMismatch, suggestion
 from learncast.files import write_file
 from learncast.limits import file_size, readable
@@ -168,7 +169,7 @@ COORDINATES = {"time": "time", "mode": "mode", "stage": "time", "status": "time"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trajectory(Result):
+class Trajectory(Result, Shown):
     """What happens while a network learns, over time in gradient steps.
 
     Attributes
@@ -237,6 +238,15 @@ class Trajectory(Result):
         for name in shared:
             found[name].attrs = described(f"{SCHEMA[name][1]}, difference", SCHEMA[name][2])
         return found
+
+    def _card(self) -> Card:
+        rows = [(str(name), " × ".join(map(str, v.dims))) for name, v in self.dataset.data_vars.items()]
+        return Card.of(self, facts(rows))
+
+    def _picture(self) -> Picture:
+        """Strengths; the loss where modes have none."""
+        known = bool(self.dataset.sizes["mode"]) and bool(np.isfinite(self.dataset["strength"].values).any())
+        return Picture.of("mode_strengths" if known else "loss_curve", self.dataset)
 
     def __repr__(self) -> str:
         times = np.asarray(self.time.values, dtype=float)

@@ -15,6 +15,7 @@ LAYERS = [
     {"errors", "citations", "threads", "system"},
     {"limits"},
     {"validation", "packages", "files", "netcdf", "progress"},
+    {"card"},
     {"trajectory"},
     {"tasks"},
     {"networks"},
@@ -35,6 +36,8 @@ LAYERS = [
     {"cli"},
     {"__main__"},
 ]
+#: The one door upwards: an object that is asked for its picture has it drawn, by name, when it is asked.
+LATE = {("card", "figures")}
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 MODULES = sorted(SOURCE.rglob("*.py"))
 
@@ -76,11 +79,13 @@ def test_imports_point_down(path):
     here = room(path)
     if here == "__init__":
         return
-    for name, _ in imports(path):
+    for name, runs in imports(path):
         parts = name.split(".")
         if parts[0] != "learncast" or len(parts) < 2 or parts[1] == "__version__":
             continue
         there = parts[1]
+        if (here, there) in LATE and not runs:
+            continue
         assert there == here or LEVEL[there] < LEVEL[here], f"{here} imports {name} from a layer above"
 
 

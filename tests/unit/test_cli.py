@@ -20,8 +20,9 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import learncast
-from learncast.answers.answer import counted, plain, shown, whole
+from learncast.answers.answer import counted, plain
 from learncast.assumptions import ASSUMPTIONS
+from learncast.card import shown, whole
 from learncast.cli import app
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two_integration_tasks.toml"

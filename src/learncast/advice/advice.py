@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from learncast.advice.race import Race
 from learncast.advice.request import Request
-from learncast.assumptions import Assumption, Condition
+from learncast.assumptions import Assumption, Condition, Trust
+from learncast.card import Card, Picture, Shown, Table, shown
 from learncast.errors import InvalidSpec
 from learncast.progress import Progress, silent
 from learncast.simulate.run import TrainingRun
@@ -94,7 +97,7 @@ class AdviceValidity(Assumption):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Advice(Result):
+class Advice(Result, Shown):
     """Which pretraining task, stopped when, reaches the target soonest.
 
     Attributes
@@ -152,6 +155,25 @@ class Advice(Result):
         """What the advice assumes, as measured."""
         found = {name: self.dataset.attrs.get(f"validity_{name}") for name in CONDITIONS}
         return tuple(AdviceValidity(name, float(value)) for name, value in found.items() if value is not None)
+
+    @property
+    def trust(self) -> Trust:
+        """How far it can be trusted."""
+        return Trust(self.validity, "surrogate")
+
+    @property
+    def table(self) -> Table:
+        """Every plan with its score, best first."""
+        columns = ("plan", str(self.dataset["score"].attrs["long_name"]), "may be recommended")
+        each = (self.dataset[name].values for name in ("plan", "score", "within_cap"))
+        rows = [(str(plan), shown(float(score)), "yes" if ok else "no") for plan, score, ok in zip(*each, strict=True)]
+        return Table("Plans, best first", columns, rows)
+
+    def _card(self) -> Card:
+        return Card("Advice", self.summary, [self.table], self.trust.standing, self.trust.table)
+
+    def _picture(self) -> Picture:
+        return Picture.of("plan_scores", self.dataset.where(np.isfinite(self.dataset["score"]), drop=True))
 
     @property
     def pilot(self) -> Race | None:

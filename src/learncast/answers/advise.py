@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from learncast.answers.answer import Answer, Table, shown
-from learncast.assumptions import Trust
+from learncast.answers.answer import Answer
 from learncast.errors import InvalidSpec
 from learncast.progress import Progress, silent
 from learncast.study.study_file import to_toml, without_none
@@ -78,15 +76,7 @@ def _answered(
 
 
 def _answer(found: Advice, name: str, study: str) -> Answer:
-    plans = found.dataset.isel(plan=slice(0, MOST_PLANS))
-    rows = [
-        (str(plan), shown(float(score)), "yes" if bool(within) else "no")
-        for plan, score, within in zip(
-            plans["plan"].values, plans["score"].values, plans["within_cap"].values, strict=True
-        )
-    ]
-    left = found.dataset.sizes["plan"] - len(rows)
-    notes = [found.cost_estimate] + ([f"{left} more in the file."] if left > 0 else [])
+    table = found.table.few(MOST_PLANS)
     values = {
         "recommended": found.recommended,
         "shortlist": list(found.shortlist),
@@ -105,16 +95,9 @@ def _answer(found: Advice, name: str, study: str) -> Answer:
         kind="advise",
         title=f"{name}: what to train first",
         lead=found.summary,
-        trust=Trust(found.validity, "surrogate"),
+        trust=found.trust,
         values=values,
-        tables=[
-            Table(
-                "Plans, best first",
-                ("plan", str(found.dataset["score"].attrs["long_name"]), "may be recommended"),
-                rows,
-                notes,
-            )
-        ],
+        tables=[replace(table, notes=[found.cost_estimate, *table.notes])],
         dataset=found.dataset,
         draw=lambda: draw_advice(found),
         provenance=found.provenance,
@@ -123,8 +106,7 @@ def _answer(found: Advice, name: str, study: str) -> Answer:
 
 
 def draw_advice(found: Advice) -> Figure:
-    """The plans' forecasts side by side, and the race where there was one."""
-    from learncast import figures
+    """The plans' forecasts side by side."""
+    from learncast.figures import sheet
 
-    finite = found.dataset.where(np.isfinite(found.dataset["score"]), drop=True)
-    return figures.sheet(lambda ax: figures.plan_scores(finite, ax), width=7.0, height=4.0)
+    return sheet(found.plot, width=7.0, height=4.0)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import json
 import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from learncast.assumptions import Assumption, Trust
+from learncast.card import Table, escaped, inlined
 from learncast.citations import bibliography
 from learncast.errors import InvalidSpec
 from learncast.files import draft_folder
 from learncast.planning.batches import BatchSteps
 from learncast.planning.grounds.ground import Ground
 from learncast.tasks.recorded.summary import summary
-from learncast.trajectory import FORECAST_CLASSES, Provenance, Status, save_dataset
+from learncast.trajectory import FORECAST_CLASSES, Provenance, save_dataset
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -38,16 +36,6 @@ th:first-child, td:first-child, td.text { text-align: left; }
 img { max-width: 100%; height: auto; } pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; font-size: .85rem; }
 .muted { color: #666; font-size: .9rem; }
 """
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table for people: a heading, columns, and rows of formatted cells."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +94,7 @@ class Answer:
     @property
     def every_table(self) -> list[Table]:
         """The tables, and last how far to trust them."""
-        rows = [(a.name.replace("_", " "), f"{a.measured:.3g}", f"{a.allowed:g}", a.verdict) for a in self.assumptions]
-        validity = Table("How far to trust it", ("assumption", "measured", "allowed", "holds"), rows)
-        return [*self.tables, validity] if rows else list(self.tables)
+        return [*self.tables, self.trust.table] if self.assumptions else list(self.tables)
 
     @property
     def footer(self) -> str:
@@ -127,31 +113,31 @@ class Answer:
     def html(self, figure: bytes) -> str:
         """One self-contained page with the figure; it loads nothing from anywhere."""
         warning = "".join(
-            f'<p class="warn"><b>{_text(a.name)}</b> measures {a.measured:.3g}, more than the {a.allowed:g} '
-            f"allowed: {_text(a.condition.otherwise)}.</p>"
+            f'<p class="warn"><b>{escaped(a.name)}</b> measures {a.measured:.3g}, more than the {a.allowed:g} '
+            f"allowed: {escaped(a.condition.otherwise)}.</p>"
             for a in self.trust.failed
         )
-        picture = "data:image/png;base64," + base64.b64encode(figure).decode("ascii")
+        picture = inlined(figure)
         versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
         origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
         body = [
-            f"<h1>{_text(self.title)}</h1>",
-            f'<p class="lead">{_text(self.lead)}</p>',
-            f"<p><b>Class of this forecast: {_text(self.forecast_class)}</b>, "
-            f"{_text(FORECAST_CLASSES[self.forecast_class])}.</p>",
+            f"<h1>{escaped(self.title)}</h1>",
+            f'<p class="lead">{escaped(self.lead)}</p>',
+            f"<p><b>Class of this forecast: {escaped(self.forecast_class)}</b>, "
+            f"{escaped(FORECAST_CLASSES[self.forecast_class])}.</p>",
             warning,
-            f'<p><img alt="{_text(self.title)}" src="{picture}"></p>',
-            *map(_table, self.every_table),
+            f'<p><img alt="{escaped(self.title)}" src="{picture}"></p>',
+            *(table.html() for table in self.every_table),
             "<h2>Study</h2>",
-            f"<pre>{_text(self.study)}</pre>",
+            f"<pre>{escaped(self.study)}</pre>",
             "<h2>Where the numbers come from</h2>",
-            f'<p class="muted">{_text(origin)}</p>',
-            f"<pre>{_text(bibliography(*self.provenance.citations))}</pre>",
+            f'<p class="muted">{escaped(origin)}</p>',
+            f"<pre>{escaped(bibliography(*self.provenance.citations))}</pre>",
         ]
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{_text(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+            f"<title>{escaped(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
             + "\n".join(part for part in body if part)
             + "\n</body>\n</html>\n"
         )
@@ -167,13 +153,14 @@ class Answer:
                 remedy="choose another name",
             )
         with draft_folder(target) as draft:
-            buffer = BytesIO()
-            self.draw().savefig(buffer, format="png", dpi=150)
+            from learncast.figures import png
+
+            picture = png(self.draw())
             (draft / f"{self.kind}.json").write_text(self.json() + "\n", encoding="utf-8")
             save_dataset(self.labelled, draft / f"{self.kind}.nc", kind=self.kind, provenance=self.provenance)
-            (draft / f"{self.kind}.png").write_bytes(buffer.getvalue())
+            (draft / f"{self.kind}.png").write_bytes(picture)
             (draft / "study.toml").write_text(self.study, encoding="utf-8")
-            (draft / "report.html").write_text(self.html(buffer.getvalue()), encoding="utf-8")
+            (draft / "report.html").write_text(self.html(picture), encoding="utf-8")
             names = sorted(file.name for file in draft.iterdir())
         return [target / name for name in names]
 
@@ -214,24 +201,6 @@ def validity(assumption: Assumption) -> dict[str, Any]:
     }
 
 
-def _table(table: Table) -> str:
-    head = "".join(f"<th>{_text(column)}</th>" for column in table.columns)
-    rows = "\n".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in table.rows)
-    note = "".join(f'<p class="muted">{_text(line)}</p>' for line in table.notes)
-    return (
-        f'<h2>{_text(table.title)}</h2>\n<div class="scroll"><table><thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody></table></div>{note}"
-    )
-
-
-def _cell(value: str) -> str:
-    return f'<td class="text">{_text(value)}</td>' if " " in value else f"<td>{_text(value)}</td>"
-
-
-def _text(value: str) -> str:
-    return html.escape(value, quote=True)
-
-
 def plain(value: Any) -> Any:
     """Turn arrays and numpy numbers into JSON values, infinities and nan into words."""
     if isinstance(value, dict):
@@ -245,39 +214,9 @@ def plain(value: Any) -> Any:
     return value
 
 
-def shown(value: float, digits: int = 2) -> str:
-    """A number of steps for people: two decimals, or the word for never and unknown."""
-    if math.isnan(value):
-        return "unknown"
-    if math.isinf(value):
-        return "never" if value > 0 else "-inf"
-    text = f"{value:,.{digits}f}"
-    return text[1:] if text.startswith("-") and not text.strip("-0.,") else text  # nothing has no sign
-
-
-def whole(value: float) -> str:
-    """A whole number of steps for people."""
-    return shown(value, 0)
-
-
-def descended(steps: float, status: Status) -> str:
-    """Descent steps for people; a descent that diverges is not the same as one that never arrives."""
-    return "diverges" if status is Status.diverged and math.isinf(steps) else whole(steps)
-
-
 def counted(steps: float) -> float | int:
     """A count as an integer where it is one."""
     return int(steps) if math.isfinite(steps) else steps
-
-
-def between(interval: tuple[float, float] | None) -> str:
-    """An interval of steps for people; nothing where there is none."""
-    return "" if interval is None else f"{shown(interval[0], 1)} to {shown(interval[1], 1)}"
-
-
-def within(interval: tuple[float, float] | None) -> str:
-    """The same in brackets, to stand behind a number."""
-    return "" if interval is None else f" ({between(interval)})"
 
 
 #: How an answer was found, where that is not by common modes.

@@ -12,7 +12,8 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from learncast.answers.answer import Answer, Table, batch_values, counted, shown, whole
+from learncast.answers.answer import Answer, batch_values, counted
+from learncast.card import Table, shown, whole
 from learncast.dynamics.modes import can_be_resampled
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.planning.agreement import agreement, rehearse, step_statistics

@@ -6,30 +6,21 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
-from learncast.answers.answer import (
-    Answer,
-    Table,
-    batch_values,
-    between,
-    counted,
-    data_said,
-    descended,
-    shown,
-    way_taken,
-    whole,
-)
+from learncast.answers.answer import Answer, batch_values, counted, data_said, way_taken
 from learncast.answers.recurrence import LearnedRecurrence
+from learncast.card import Table, between, shown, whole
 from learncast.dynamics.solution import LearningTime
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.planning.batches import in_batches
 from learncast.planning.grounds.ground import Ground
+from learncast.planning.wording import descended
 from learncast.study import Study
 from learncast.trajectory import Status
 from learncast.validation import FloatArray
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.figure import Figure
 
 LEGEND = "b: recurrence; u0 and u*: strength at the start and at the optimum; descent and flow: gradient steps."
@@ -66,8 +57,7 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
         **free.values,
         "remarks": remarks,
     }
-    horizon = _horizon(learned)
-    shown_times = np.linspace(0.0, horizon, 400 if ground.by == "modes" else 120)
+    shown_times = np.linspace(0.0, learned.horizon, 400 if ground.by == "modes" else 120)
     trajectory = course.at(shown_times if times is None else times)
     tables = [_table(chosen.name, study.accuracy, rows, remarks), *free.tables]
     if times is not None:
@@ -79,7 +69,7 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
         from learncast.figures import mode_strengths, page
 
         figure, (ax,) = page(width=6.5, height=3.8)
-        optimum = xr.DataArray([row["optimum"] for row in rows], dims="mode")
+        optimum = [row["optimum"] for row in rows]
         mode_strengths(course.at(shown_times).dataset, ax, optimum=optimum, title=f"How {chosen.name} is learned")
         return figure
 
@@ -132,11 +122,6 @@ def _steps(row: dict[str, Any]) -> tuple[str, str]:
 
 def _known(value: float, digits: int) -> str:
     return "" if math.isnan(value) else f"{value:.{digits}g}"
-
-
-def _horizon(learned: LearningTime) -> float:
-    finite = learned.mode_flow_steps[np.isfinite(learned.mode_flow_steps)]
-    return 1.25 * float(finite.max(initial=0.0)) or 1000.0
 
 
 def _lead(name: str, accuracy: float, learned: LearningTime, ground: Ground, place: int) -> str:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from learncast.answers.answer import Answer, Table, shown, whole
+from learncast.answers.answer import Answer
 from learncast.assumptions import ASSUMPTIONS, Assumption, Trust
+from learncast.card import Table, shown, whole
 from learncast.planning.phase import phase_portrait
 from learncast.progress import Progress, check_time, silent
 from learncast.study import Study

@@ -5,28 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from learncast.answers.answer import (
-    Answer,
-    Table,
-    batch_values,
-    between,
-    counted,
-    data_said,
-    descended,
-    shown,
-    validity,
-    way_taken,
-    whole,
-)
+from learncast.answers.answer import Answer, batch_values, counted, data_said, validity, way_taken
+from learncast.card import Table, shown
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.planning.plans.planner import plan_on
 from learncast.planning.plans.recommendation import Plan
 from learncast.planning.plans.route import Candidate
 from learncast.planning.plans.stop_portrait import stop_portrait
+from learncast.planning.plans.tables import ranking_table, stages_table
 from learncast.planning.schedules.pareto import Front
-from learncast.planning.schedules.schedule import PROOFS
 from learncast.planning.terms import checked_pool
 from learncast.progress import Progress, silent, until
 from learncast.study import Study
@@ -34,9 +21,6 @@ from learncast.validation import one_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-#: Rows of a table for people; the files hold all.
-MOST_ROWS = 25
 
 
 def planned(study: Study, *, remember: str | None = None, by: str = "auto", progress: Progress = silent) -> Answer:
@@ -66,7 +50,7 @@ def planned(study: Study, *, remember: str | None = None, by: str = "auto", prog
 
 def _answer(study: Study, found: Plan, remember: str | None, progress: Progress) -> Answer:
     values = _values(study, found)
-    tables = [_stages_table(found), _ranking_table(found), *_what_if_tables(found)]
+    tables = [stages_table(found), ranking_table(found), *_what_if_tables(found)]
     if remember is not None:
         traded = found.front(remember, progress=progress)
         values["front"] = _front_values(traded)
@@ -122,6 +106,7 @@ def _values(study: Study, found: Plan) -> dict[str, Any]:
         "summary": found.summary,
         "counted_by": "descent" if found.counted else "flow",
         "interval": None if found.interval is None else list(found.interval),
+        "worthwhile": found.worthwhile,
         "saving": found.saving,
         "saving_interval": None if found.saving_interval is None else list(found.saving_interval),
         "proof": found.proof,
@@ -191,72 +176,6 @@ def _interval(interval: tuple[float, float] | None) -> dict[str, Any]:
     return {} if interval is None else {"interval": list(interval)}
 
 
-def _stages_table(found: Plan) -> Table:
-    best = found.best
-    rows: list[tuple[str, ...]] = [
-        (
-            o.stage.task.name,
-            f"{o.accuracy:.4g}",
-            descended(o.descent_steps, o.status),
-            shown(o.flow_steps),
-            o.status.name,
-        )
-        for o in best.outcomes
-    ]
-    rows.append(("total", "", descended(best.descent_steps, best.status), shown(best.flow_steps), best.status.name))
-    notes = [_proof(found)] if found.candidates else []
-    return Table("Do this", ("stage", "stop at accuracy", "descent steps", "flow steps", "status"), rows, notes)
-
-
-def _proof(found: Plan) -> str:
-    """How good the plan is, in a sentence."""
-    if found.proof != "best found":
-        flow = "" if found.proof == "robust" else f" Its flow costs {shown(found.flow.best.total)}."
-        return f"How good it is: {found.proof}. {PROOFS[found.proof].capitalize()}.{flow}"
-    if math.isnan(found.lower_bound):
-        return "How good it is: the best of the plans that were tried. Nothing is proved: a better one may exist."
-    total = found.flow.best.total
-    gap = (total - found.lower_bound) / total if total > 0 else 0.0
-    return f"How good it is: best found. A better plan may exist, by {gap:.1%} of the flow's cost at most."
-
-
-def _ranking_table(found: Plan) -> Table:
-    shown_rows = found.candidates[:MOST_ROWS]
-    rows: list[tuple[str, ...]] = [
-        (
-            c.task.name,
-            f"{c.accuracy:.4g}" if c.helps else "do not use" if c.tried else "not tried",
-            descended(c.descent_steps, c.status),
-            shown(c.flow_steps),
-            whole(c.saving),
-            f"{c.saving_ratio:.3f}",
-        )
-        for c in shown_rows
-    ]
-    alone = found.direct
-    rows.append(
-        ("direct training", "", descended(alone.descent_steps, alone.status), shown(alone.flow_steps), "", "1.000")
-    )
-    columns: tuple[str, ...] = ("candidate", "best stop", "descent steps", "flow steps", "saves", "ratio")
-    if found.terms.priced:
-        costs = [*(c.total for c in shown_rows), found.direct_total]
-        rows = [(*row, shown(cost)) for row, cost in zip(rows, costs, strict=True)]
-        columns = (*columns, "cost")
-    if found.best.replicas is not None:
-        ends = [*(c.interval for c in shown_rows), found.direct_interval]
-        rows = [(*row, between(i)) for row, i in zip(rows, ends, strict=True)]
-        columns = (*columns, "95% interval")
-    notes = [_reason(c) for c in shown_rows]
-    if len(found.candidates) > MOST_ROWS:
-        notes.append(f"{len(found.candidates) - MOST_ROWS} more candidates are in the files.")
-    return Table("All candidates, best first", columns, rows, notes)
-
-
-def _reason(c: Candidate) -> str:
-    sentence = str(c.why["sentence"])
-    return f"{sentence}." if c.task.name in sentence else f"{c.task.name}: {sentence}."
-
-
 def _what_if_tables(found: Plan) -> list[Table]:
     """What other plans cost, and what stopping early or late does."""
     tables, unit = [], "steps" if found.counted else "flow steps"
@@ -298,7 +217,7 @@ def draw_plan(found: Plan) -> Figure:
 
     whole = bool(found.candidates) and not found.given_up
     figure, axes = page(2 if whole else 1, 2 if whole else 1, width=3.55, height=2.7)
-    _draw_paths(found, axes[0])
+    found.plot(axes[0])
     if whole:
         ranking(found.dataset, axes[1], priced=found.terms.priced, title="Candidates before the target")
         first = found.best.outcomes[0].stage.task
@@ -307,34 +226,3 @@ def draw_plan(found: Plan) -> Figure:
         stop_curve(portrait, axes[2], title="One candidate's stop, and what it costs")
         stop_map(portrait, axes[3], title="The same for other accuracies")
     return figure
-
-
-def _draw_paths(found: Plan, ax: Any) -> None:
-    """The slowest mode under the plan and directly; the loss where modes are not learned one by one."""
-    from learncast.figures import curriculum_paths, loss_paths
-
-    best, direct = found.best, found.direct
-    spans = [s for s in (direct.flow_steps, best.flow_steps) if math.isfinite(s)]
-    span = 1.25 * max(spans, default=1000.0) or 1.0
-    alone = found.follow([best.outcomes[-1].stage])
-    ends = np.cumsum([o.flow_steps for o in best.outcomes])[:-1]
-    switches = [float(t) for t in ends if math.isfinite(t)]
-    title = f"Learning {found.target.name}"
-    modes = best.modes
-    if not modes or len(direct.mode_flow_steps) != len(modes[-1]):
-        times = np.linspace(0.0, span, 120)
-        goal = (1.0 - found.terms.accuracy) ** 2 * found.ground.whole(found.ground.target)
-        loss_paths(best.at(times).dataset, alone.at(times).dataset, ax, goal=goal, switches=switches, title=title)
-        return
-    mode, times = int(np.argmax(direct.mode_flow_steps)), np.linspace(0.0, span, 500)
-    curriculum_paths(
-        best.at(times).dataset,
-        alone.at(times).dataset,
-        ax,
-        optimum=float(modes[-1].optimum[mode]),
-        tolerance=1 - found.terms.accuracy,
-        first_optimum=float(modes[0].optimum[mode]) if found.pretrains else None,
-        switch=switches,
-        mode=mode,
-        title=f"Slowest mode of {found.target.name}",
-    )

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from learncast.answers.answer import Table, shown
 from learncast.assumptions import EXACT
+from learncast.card import Table, shown
 from learncast.dynamics.learning_problem import KINDS
 from learncast.dynamics.modes import Modes, modes
 from learncast.dynamics.solution import Solution

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from learncast.answers.answer import Answer, Table, shown, whole
-from learncast.assumptions import Trust, worst
+from learncast.answers.answer import Answer
+from learncast.assumptions import Trust
+from learncast.card import Table, shown, whole
 from learncast.errors import InvalidSpec
 from learncast.progress import Progress, silent
 from learncast.study.study_file import to_toml, without_none
@@ -227,7 +228,7 @@ def _answer(found: LearnabilityWindow, name: str, study: str, extra: dict[str, A
         kind="window",
         title=f"{name}: learnability window",
         lead=found.summary(),
-        trust=Trust(worst(found.validity(index) for index in range(found.layers)), "measured"),
+        trust=found.trust,
         values=values,
         tables=[table for index in range(found.layers) for table in _tables(found, index)],
         dataset=found.dataset,
@@ -260,16 +261,11 @@ def _values(found: LearnabilityWindow, index: int) -> dict[str, Any]:
 def _tables(found: LearnabilityWindow, index: int) -> list[Table]:
     here = found.dataset.sel(layer=index)
     of = f" of layer {index}" if found.layers > 1 else ""
-    windows, gapless = found.windows(index), found.windows(index, contiguous=True)
-    total, null = found.windows(index, noise="total"), found.null_windows(index)
-    sizes = [(f"{n:,}", *(_lag(part[n]) for part in (windows, gapless, total, null))) for n in windows]
-    columns = ("sequences", "window", "without gaps", "against all noise", "no signal (95%)")
-    more = f"More than {found.sequences:,} sequences: at least so far, since lags without a signal here stay unknown."
     rows = [_lag_row(here.isel(lag=row)) for row in range(here.sizes["lag"])]
     lags = ("lag", "envelope", "gates", "signal", "score", "index", "needs", "status")
     told = f"A signal is told from 0 by a score above {float(here['critical_score']):.3g}; too few: these "
     return [
-        Table(f"Longest learnable lag{of}", columns, sizes, [more]),
+        found.table(index),
         Table(f"Lag by lag{of}", lags, rows, [f"{told}sequences do not tell it, or not its noise."]),
     ]
 
@@ -288,10 +284,6 @@ def _lag_row(here: xr.Dataset) -> tuple[str, ...]:
         whole(np.ceil(needed)),
         _SHORT.get(status, status.replace("_", " ")),
     )
-
-
-def _lag(value: float) -> str:
-    return "unknown" if np.isnan(value) else f"{value:.0f}"
 
 
 def draw_window(found: LearnabilityWindow) -> Figure:

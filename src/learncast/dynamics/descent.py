@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from learncast.assumptions import Assumption
+from learncast.card import Picture
 from learncast.dynamics.learning_problem import LearningProblem, Weights
 from learncast.dynamics.pooled import PooledProblem
-from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
+from learncast.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
 from learncast.dynamics.statistics import LagStatistics
 from learncast.dynamics.steps.optimizer import Optimizer
 from learncast.errors import InvalidSpec
@@ -169,6 +170,11 @@ class Descent(Solution):
     def forecast_class(self) -> str:
         """A descent is computed step by step."""
         return "integrated"
+
+    def _picture(self) -> Picture:
+        """Every step that was taken, or some of many."""
+        steps = np.unique(np.linspace(0, self.steps, POINTS).round())
+        return Picture.of("mode_strengths", self.at(steps).dataset, title="Strength of every mode")
 
     def __repr__(self) -> str:
         return (

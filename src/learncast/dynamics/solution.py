@@ -11,13 +11,19 @@ from typing import Any
 import numpy as np
 import scipy
 
-from learncast.assumptions import Assumption, exact
+from learncast.assumptions import Assumption, Trust, exact
+from learncast.card import Card, Picture, Shown, Table, shown, whole
 from learncast.citations import bibliography
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.trajectory import Provenance, Status, Trajectory
+from learncast.trajectory import FORECAST_CLASSES, Provenance, Status, Trajectory
 from learncast.validation import FloatArray
+
+#: Accuracy at which people mostly call a task learned, for what is shown before they say one.
+USUAL_ACCURACY = 0.99
+#: Moments of a course in a picture.
+POINTS = 200
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,12 @@ class LearningTime:
         return _slowest(self.mode_descent_steps)
 
     @property
+    def horizon(self) -> float:
+        """Steps that a picture shows: until the slowest mode that is ever learned has been, and a little on."""
+        finite = self.mode_flow_steps[np.isfinite(self.mode_flow_steps)]
+        return 1.25 * float(finite.max(initial=0.0)) or 1000.0
+
+    @property
     def status(self) -> Status:
         """Status of the whole: that of the mode that fares worst."""
         return worst_status(self.mode_status)
@@ -86,7 +98,7 @@ def worst_status(statuses: Iterable[Status]) -> Status:
     return max(statuses, key=_SEVERITY.index, default=Status.ok)
 
 
-class Solution(ABC):
+class Solution(Shown, ABC):
     """A trajectory of learning as a function of time."""
 
     learning_rate: float
@@ -172,6 +184,19 @@ class Solution(ABC):
     def forecast_class(self) -> str:
         """What may be promised: a key of `learncast.trajectory.FORECAST_CLASSES`."""
         return "exact" if self.holds else "outside"
+
+    def _picture(self) -> Picture:
+        course = self.at(np.linspace(0.0, self.time_to(USUAL_ACCURACY).horizon, POINTS)).dataset
+        return Picture.of("mode_strengths", course, optimum=self.optimum, title="Strength of every mode")
+
+    def _card(self) -> Card:
+        learned = self.time_to(USUAL_ACCURACY)
+        times = zip(learned.mode_descent_steps, learned.mode_flow_steps, learned.mode_status, strict=True)
+        rows = [(str(k), whole(n), shown(t), status.name) for k, (n, t, status) in enumerate(times)]
+        table = Table(f"Steps to {USUAL_ACCURACY:.0%}", ("mode", "descent", "flow", "status"), rows)
+        standing = self.forecast_class, FORECAST_CLASSES[self.forecast_class]
+        conditions = Trust(self.assumptions, self.forecast_class).table
+        return Card.of(self, table, standing=standing, conditions=conditions)
 
 
 def checked_times(times: Any) -> FloatArray:

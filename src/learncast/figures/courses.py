@@ -36,7 +36,7 @@ def mode_strengths(
     dataset: xr.Dataset,
     ax: Axes,
     *,
-    optimum: xr.DataArray | None = None,
+    optimum: Any = None,
     simulated: xr.Dataset | None = None,
     title: str = "",
 ) -> Axes:
@@ -47,7 +47,7 @@ def mode_strengths(
     dataset : Dataset
         With ``strength`` over (time, mode), as `Trajectory.dataset` has.
     ax : Axes
-    optimum : DataArray over mode, optional
+    optimum : array over mode, optional
         Drawn as thin lines.
     simulated : Dataset, optional
         The same from training.
@@ -65,9 +65,40 @@ def mode_strengths(
         ax.plot(series["time"], series, **look)
         if optimum is not None:
             ax.axhline(float(optimum[k]), color=colour, linewidth=0.8, linestyle="--", alpha=0.7)
-    if several or simulated is not None:
+    if (several and dataset.sizes["mode"] <= len(COLOURS)) or simulated is not None:
         key(ax)
     return label(ax, x="training time (gradient steps)", y="strength $u$", title=title)
+
+
+def loss_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Loss over training, on a logarithmic scale where it can be.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        With ``loss`` over time.
+    ax : Axes
+    title : str
+    """
+    ax.plot(dataset["time"], dataset["loss"], color=COLOURS[0])
+    if float(dataset["loss"].min()) > 0:
+        ax.set_yscale("log")
+    return label(ax, x="training time (gradient steps)", y=axis_label(dataset["loss"]), title=title)
+
+
+def step_profile(values: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
+    """One number for every step of a trial.
+
+    Parameters
+    ----------
+    values : DataArray over step
+    ax : Axes
+    title : str
+    """
+    ax.axhline(0.0, color="grey", linewidth=0.7)
+    ax.plot(values["step"], values, color=COLOURS[0], marker="o", markersize=2.5)
+    ax.margins(y=0.15)
+    return label(ax, x="step of the trial", y=axis_label(values), title=title)
 
 
 def forgetting_curves(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -335,7 +366,8 @@ def curriculum_paths(
     if first_optimum is not None and np.isfinite(first_optimum):
         ax.axhline(first_optimum, color=STAGED, linewidth=0.7, linestyle="--")
         if legend and abs(first_optimum - optimum) > 0.1 * max(abs(first_optimum), abs(optimum)):
-            name_line(ax, first_optimum, "first task's optimum")
+            # Under the highest line, over which the title stands.
+            name_line(ax, first_optimum, "first task's optimum", up=-8 if first_optimum > optimum else 2)
     for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
         which = "direct" if name == "direct" else "staged"
         if simulated is not None:
@@ -443,7 +475,9 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
     key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3)
     for row, value in zip(rows, shown["saving"].values, strict=True):
         text = "never learned" if not np.isfinite(direct) else "no gain" if not value > 0 else f"saves {value:.0f}"
-        ax.annotate(text, (total[row], row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=6.5)
+        # Beyond the line of direct training, which it would cross beside a shorter bar.
+        beyond = max(total[row], direct) if np.isfinite(direct) else total[row]
+        ax.annotate(text, (beyond, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=6.5)
     every = dataset.sizes["candidate"]
     said = f"{title} ({len(rows)} of {every})" if len(rows) < every else title
     return label(

@@ -188,6 +188,22 @@ def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
     return label(ax, x="task", y="", title=title)
 
 
+def spectrum(values: Any, ax: Axes, *, title: str = "") -> Axes:
+    """Eigenvalues of a recurrence in the complex plane, with the circle on which activity neither fades nor grows.
+
+    Parameters
+    ----------
+    values : array of complex
+    ax : Axes
+    title : str
+    """
+    turn = np.linspace(0.0, 2 * np.pi, 200)
+    ax.plot(np.cos(turn), np.sin(turn), color="grey", linewidth=0.7)
+    ax.plot(np.real(values), np.imag(values), "o", color=COLOURS[0], alpha=0.6, markeredgewidth=0)
+    ax.set_aspect("equal")
+    return label(ax, x="real part", y="imaginary part", title=title)
+
+
 def network_scheme(ax: Axes, *, sizes: Sequence[int], title: str = "") -> Axes:
     """Inputs, state and output of a recurrent network as boxes, and which weights between them learn.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,21 @@ def shortened(name: object, most: int) -> str:
     """A name with at most so many letters."""
     text = str(name)
     return text if len(text) <= most else text[: most - 2] + "…"
+
+
+def new_axes() -> Axes:
+    """Axes of a new figure of pyplot's, which notebooks and windows show."""
+    from matplotlib import pyplot
+
+    with style():
+        return pyplot.subplots(figsize=(4.2, 2.8), layout="constrained")[1]
+
+
+def png(figure: Figure, *, dpi: int = 150) -> bytes:
+    """A figure as the bytes of a PNG file."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
 
 
 def save(figure: Figure, path: str | Path, *, dpi: int = DPI) -> Path:

@@ -10,7 +10,8 @@ from typing import Self
 
 import xarray as xr
 
-from learncast.assumptions import Assumption, Condition, exact
+from learncast.assumptions import Assumption, Condition, Trust, worst
+from learncast.card import Card, Picture, Shown, Table
 from learncast.errors import SchemaMismatch
 from learncast.learnability.detection.detection import NOISES
 from learncast.limits import readable
@@ -201,7 +202,7 @@ def _warning(layer: xr.Dataset) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearnabilityWindow(Result):
+class LearnabilityWindow(Result, Shown):
     """How far back a trained recurrent model can learn, per layer, and from how many sequences.
 
     Attributes
@@ -269,9 +270,38 @@ class LearnabilityWindow(Result):
         )
 
     @property
+    def trust(self) -> Trust:
+        """How far it can be trusted: the worst of every condition over the layers."""
+        return Trust(worst(self.validity(layer) for layer in range(self.layers)), "measured")
+
+    @property
     def trusted(self) -> bool:
         """Whether every binding condition holds in every layer."""
-        return all(exact(self.validity(layer)) for layer in range(self.layers))
+        return self.trust.holds
+
+    def table(self, layer: int = 0) -> Table:
+        """Longest learnable lag by number of sequences."""
+        of = f" of layer {layer}" if self.layers > 1 else ""
+        parts = (
+            self.windows(layer),
+            self.windows(layer, contiguous=True),
+            self.windows(layer, noise="total"),
+            self.null_windows(layer),
+        )
+        rows = [(f"{n:,}", *("unknown" if math.isnan(p[n]) else f"{p[n]:.0f}" for p in parts)) for n in parts[0]]
+        columns = ("sequences", "window", "without gaps", "against all noise", "no signal (95%)")
+        more = (
+            f"More than {self.sequences:,} sequences: at least so far, since lags without a signal here stay unknown."
+        )
+        return Table(f"Longest learnable lag{of}", columns, rows, [more])
+
+    def _card(self) -> Card:
+        tables = [self.table(layer) for layer in range(self.layers)]
+        return Card("Learnability window", self.summary(), tables, self.trust.standing, self.trust.table)
+
+    def _picture(self) -> Picture:
+        """Of the first layer; `figures.window_curve` draws any."""
+        return Picture.of("window_curve", self.dataset.sel(layer=0), title=f"Window ({self.method} method)")
 
     def summary(self, layer: int | None = None) -> str:
         """What it means, in plain words; of one layer or of all."""

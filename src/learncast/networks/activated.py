@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from learncast.card import Card, Picture, Shown
 from learncast.errors import UnsupportedModel
 from learncast.networks.linear_rnn import LinearRNN, mismatched
 from learncast.networks.two_layer import TwoLayer
@@ -18,7 +19,7 @@ ACTIVATIONS = ("relu", "tanh")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Activated:
+class Activated(Shown):
     """A linear network's weights with a nonlinearity f on its hidden units.
 
     Recurrent: h_t = f(W_h h_{t-1} + W_x x_t), y = W_y h_T. Two layers: y = W2 f(W1 x).
@@ -77,6 +78,12 @@ class Activated:
     def hash(self) -> str:
         """Short hash of the weights and the nonlinearity."""
         return spec_hash(self.network.hash, self.activation)
+
+    def _card(self) -> Card:
+        return Card.of(self, *self.network._card().tables)
+
+    def _picture(self) -> Picture:
+        return self.network._picture()
 
     def __repr__(self) -> str:
         return f"<Activated by {self.activation}: {self.network!r}>"

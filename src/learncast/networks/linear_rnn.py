@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from learncast.card import Card, Picture, Shown, facts
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.covariance import check_room
@@ -19,7 +20,7 @@ from learncast.validation import FloatArray, count, frozen, one_of, one_or_each,
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearRNN:
+class LinearRNN(Shown):
     """The network h_t = W_h h_{t-1} + W_x x_t, y = W_y h_T, from h_0 = 0.
 
     Parameters
@@ -209,11 +210,26 @@ class LinearRNN:
         """Short hash of the weights."""
         return spec_hash(self.input_weights, self.recurrent_weights, self.output_weights)
 
+    def _card(self) -> Card:
+        radius = self.spectral_radius
+        fades = "never" if radius >= 1 else "at once" if radius == 0 else f"{-1 / np.log(radius):.4g} steps"
+        layers = ("input_weights", "recurrent_weights", "output_weights")
+        rows = [(name.replace("_", " "), " × ".join(map(str, getattr(self, name).shape))) for name in layers]
+        rows += [("spectral radius", f"{radius:.4g}"), ("what it remembers fades by e in", fades)]
+        return Card.of(self, facts(rows))
+
+    def _picture(self) -> Picture:
+        return Picture.of("spectrum", np.linalg.eigvals(self.recurrent_weights), title="Eigenvalues of the recurrence")
+
+    @property
+    def spectral_radius(self) -> float:
+        """Size of the recurrence's largest eigenvalue."""
+        return float(np.abs(np.linalg.eigvals(self.recurrent_weights)).max())
+
     def __repr__(self) -> str:
-        radius = float(np.abs(np.linalg.eigvals(self.recurrent_weights)).max())
         return (
             f"<LinearRNN: {self.inputs} inputs, {self.hidden_size} hidden, {self.outputs} outputs; "
-            f"spectral radius {radius:.4g}>"
+            f"spectral radius {self.spectral_radius:.4g}>"
         )
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from learncast.card import Card, Picture, Shown, facts
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.trajectory import spec_hash
 from learncast.validation import FloatArray, between, count, frozen, positive, real_array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TwoLayer:
+class TwoLayer(Shown):
     """The network y = W2 W1 x.
 
     Parameters
@@ -153,6 +154,17 @@ class TwoLayer:
     def hash(self) -> str:
         """Short hash of the weights."""
         return spec_hash(self.first, self.second)
+
+    def _card(self) -> Card:
+        rows = [(name, " × ".join(map(str, getattr(self, name).shape))) for name in ("first", "second")]
+        return Card.of(self, facts([*rows, ("imbalance", f"{self.imbalance_share:.3g}")]))
+
+    def _picture(self) -> Picture:
+        import xarray as xr
+
+        return Picture.of(
+            "matrix", xr.DataArray(self.function, dims=("output", "input")), title="Network function $W_2 W_1$"
+        )
 
     def __repr__(self) -> str:
         return (

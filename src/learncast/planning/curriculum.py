@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from learncast.assumptions import Assumption, Trust, worst
+from learncast.card import Card, Picture, Shown, Table, shown
 from learncast.dynamics.solution import LearningTime, Solution, checked_times, worst_status
 from learncast.errors import InvalidSpec
 from learncast.planning.batches import BatchSteps, in_batches
 from learncast.planning.grounds.choice import ground_for
 from learncast.planning.grounds.ground import Ground, ReplicaSteps, State
-from learncast.planning.wording import Explanation, explain
+from learncast.planning.wording import Explanation, descended, explain
 from learncast.practice.stage import Stage
 from learncast.responses.bootstrap import interval
 from learncast.responses.trials import seed_of
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     import xarray as xr
 
 Interval = tuple[float, float]
+
+#: Share of direct training that is not worth another task: what a batch, a seed or a learning rate that is a little off
+#: changes by as much.
+NEGLIGIBLE = 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +63,7 @@ class StageOutcome:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Curriculum:
+class Curriculum(Shown):
     """A forecast of training on several tasks in sequence; the last one is the target.
 
     Attributes
@@ -173,6 +178,26 @@ class Curriculum:
         names = {a.name for a in own.assumptions}
         begun = ([a for a in course.assumptions if a.name in names] for course in self.courses)
         return Trust(worst([own.assumptions, *begun]), own.promise)
+
+    @property
+    def table(self) -> Table:
+        """What every stage takes, and all of them together."""
+        rows = [
+            (o.stage.task.name, f"{o.accuracy:.4g}", o.descent_steps, o.flow_steps, o.status) for o in self.outcomes
+        ]
+        rows.append(("total", "", self.descent_steps, self.flow_steps, self.status))
+        columns = ("stage", "stop at accuracy", "descent steps", "flow steps", "status")
+        cells = [(name, at, descended(n, status), shown(t), status.name) for name, at, n, t, status in rows]
+        return Table("Stages", columns, cells)
+
+    def _card(self) -> Card:
+        lead = f"{descended(self.descent_steps, self.status)} steps in all"
+        if self.direct is not None:
+            lead += f"; {self.outcomes[-1].stage.task.name} alone takes {descended(self._alone[1], self.direct.status)}"
+        return Card("Curriculum", f"{lead}.", [self.table], self.trust.standing, self.trust.table)
+
+    def _picture(self) -> Picture:
+        return Picture.of("forgetting_curves", self.curves(points=80), title="Loss over training")
 
     @property
     def forecast_class(self) -> str:
@@ -323,8 +348,8 @@ class Curriculum:
 
         g, times, values, stage, begun = self.ground, [], [], [], 0.0
         for k, (course, outcome) in enumerate(zip(self.courses, self.outcomes, strict=True)):
-            shown = None if horizon is None else np.broadcast_to(horizon, len(self.courses))[k]
-            span = outcome.flow_steps if math.isfinite(outcome.flow_steps) else (shown or settling(course))
+            asked = None if horizon is None else np.broadcast_to(horizon, len(self.courses))[k]
+            span = outcome.flow_steps if math.isfinite(outcome.flow_steps) else (asked or settling(course))
             local = np.linspace(0.0, span, points)
             values.append([[g.loss(place, s) for place in self.places] for s in g.along(course, local)])
             times.append(begun + local)
@@ -545,6 +570,11 @@ def ends_of(estimate: float, replicas: FloatArray, *, signed: bool = False) -> I
 def difference(direct: float, total: float) -> float:
     """Steps saved; unknown when both are infinite."""
     return math.nan if math.isinf(direct) and math.isinf(total) else direct - total
+
+
+def hardly_pays(direct: float, total: float) -> bool:
+    """Whether what is saved is too little to be worth another task: less than `NEGLIGIBLE` of direct training."""
+    return 0.0 < difference(direct, total) < NEGLIGIBLE * direct < math.inf
 
 
 def ratio(direct: float, total: float) -> float:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from learncast.card import whole
+from learncast.trajectory import Status
 from learncast.validation import FloatArray, one_of
 
 if TYPE_CHECKING:
@@ -56,6 +58,11 @@ def steps(number: float) -> str:
     return "1 step" if whole == 1 else f"{whole:,} steps"
 
 
+def descended(number: float, status: Status) -> str:
+    """Descent steps for people; a descent that diverges is not the same as one that never arrives."""
+    return "diverges" if status is Status.diverged and math.isinf(number) else whole(number)
+
+
 def fraction(part: float, whole: float) -> str:
     """A share in words where one fits, else a percentage."""
     share = part / whole if whole > 0 else math.nan
@@ -97,24 +104,43 @@ def _recommendation(plan: Plan) -> str:
     if not plan.pretrains:
         alone = f"Do not pretrain: train {target} directly, {steps(plan.direct_steps)}{_unit(plan)}{flow}."
         return f"{alone} No candidate pays at any stop."
-    said = []
-    counts = plan.stage_steps()
-    for k, (o, n) in enumerate(zip(best.outcomes[:-1], counts, strict=False)):
-        verb = "Pretrain on" if k == 0 else "then on"
+    if not plan.worthwhile:
+        return (
+            f"Train {target} directly, {steps(plan.direct_steps)}{_unit(plan)}{flow}: pretraining hardly pays. At best "
+            f"it saves {_saved(plan)}: {_stages(plan)}."
+        )
+    # The amount the share is of must be the plan's whole, which one stage alone already tells.
+    already = round(plan.stage_steps()[-1]) == 0
+    if not math.isfinite(plan.direct_total):
+        return f"{_capital(_stages(plan))}: directly {target} is never learned."
+    told = already and len(best.outcomes) == 2 and not plan.terms.priced
+    whole = "" if told else f" {_amount(plan, plan.total)} in all,"
+    share = fraction(plan.total, plan.direct_total)
+    unit = (
+        f"the cost of {plan.direct_total:,.4g}" if plan.terms.priced else f"the {steps(plan.direct_total)}{_unit(plan)}"
+    )
+    return f"{_capital(_stages(plan))}:{whole} {share} of {unit} of direct training{flow}."
+
+
+def _saved(plan: Plan) -> str:
+    return f"a cost of {plan.saving:,.3g}" if plan.terms.priced else steps(plan.saving)
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _stages(plan: Plan) -> str:
+    """What to train on and until when, stage by stage."""
+    target, counts, said = plan.target.name, plan.stage_steps(), []
+    for k, (o, n) in enumerate(zip(plan.best.outcomes[:-1], counts, strict=False)):
+        verb = "pretrain on" if k == 0 else "then on"
         # So early that no accuracy tells when, steps do.
         stop = f"until {percent(o.accuracy)} ({steps(n)})" if o.accuracy >= 0.01 else f"for {steps(n)}"
         said.append(f"{verb} {o.stage.task.name} {stop}")
     already = round(counts[-1]) == 0
     end = f" and {target} is already learned" if already else f", then train {target} for {steps(counts[-1])}"
-    if not math.isfinite(plan.direct_total):
-        return ", ".join(said) + end + f": directly {target} is never learned."
-    # The amount the share is of must be the plan's whole, which one stage alone already tells.
-    whole = "" if already and len(said) == 1 and not plan.terms.priced else f" {_amount(plan, plan.total)} in all,"
-    share = fraction(plan.total, plan.direct_total)
-    unit = (
-        f"the cost of {plan.direct_total:,.4g}" if plan.terms.priced else f"the {steps(plan.direct_total)}{_unit(plan)}"
-    )
-    return ", ".join(said) + end + f":{whole} {share} of {unit} of direct training{flow}."
+    return ", ".join(said) + end
 
 
 def _flow(total: float) -> str:
@@ -147,7 +173,7 @@ def _interval(plan: Plan) -> str:
 
 def _alternative(plan: Plan) -> str:
     """What learning the first task in full would cost more."""
-    if not plan.pretrains:
+    if not plan.worthwhile:
         return ""
     first = plan.best.outcomes[0].stage.task
     full = next(
@@ -162,7 +188,7 @@ def _alternative(plan: Plan) -> str:
 
 
 def _sensitivity(plan: Plan) -> str:
-    found = plan.fragile if plan.pretrains else None
+    found = plan.fragile if plan.worthwhile else None
     if found is None or not all(math.isfinite(s.extra) for s in found):
         return ""
     early, late = (s.extra for s in found)

@@ -13,16 +13,20 @@ from typing import Any, ParamSpec, Self
 
 import numpy as np
 
+from learncast.card import Card, Picture, Shown, facts
 from learncast.errors import InvalidSpec, suggestion
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled
 from learncast.tasks.recorded.estimation import Estimate, estimate
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import Trials
-from learncast.trajectory import spec_hash
+from learncast.trajectory import described, spec_hash
 from learncast.validation import FloatArray, count, frozen, real_array
 
 #: Relative size of a negative eigenvalue that counts as round-off (statistics often pass through float32).
 ROUND_OFF = 1e-7
+
+#: Steps of a trial in a picture.
+MOST_SHOWN = 60
 
 #: Share of a variance below which it counts as round-off of an exactly predictable quantity.
 NEGLIGIBLE = 1e-12
@@ -42,7 +46,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Task:
+class Task(Shown):
     """What is to be learned: how inputs co-vary over time, and how they co-vary with the target.
 
     Parameters
@@ -252,6 +256,31 @@ class Task:
         for covariance in (self.input_covariance, self.cross_covariance, self.target_covariance):
             parts.extend([] if covariance is None else covariance.__dict__.values())
         return spec_hash(*parts)
+
+    def _card(self) -> Card:
+        asked = {} if self.recipe is None else self.recipe.parameters
+        rows = [("steps", f"{self.steps}"), ("inputs", f"{self.inputs}"), ("outputs", f"{self.outputs}")]
+        rows += [("mean squared target", "" if math.isnan(self.target_power) else f"{self.target_power:.4g}")]
+        rows += [("trials", f"{self.trials:,}" if self.trials else "")]
+        rows += [(key.replace("_", " "), f"{value:g}") for key, value in asked.items() if isinstance(value, float)]
+        return Card.of(self, facts(rows))
+
+    def _picture(self) -> Picture:
+        """How much the input of every step says of the target; of a single step, input by input."""
+        import xarray as xr
+
+        cross, title = self.cross_covariance, "What the inputs say of the target"
+        steps = np.unique(np.linspace(0, self.steps - 1, MOST_SHOWN).round().astype(int))
+        kernels = (np.arange(self.steps)[:, None] == steps[:, None, None]) * np.ones(cross.shape[2])
+        said = np.array([cross.contracted(kernel) for kernel in kernels])
+        if self.steps == 1:
+            return Picture.of("matrix", xr.DataArray(said[0].T, dims=("output", "input")), title=title)
+        size = said[:, 0, 0] if said[0].size == 1 else np.sqrt((said**2).sum(axis=(1, 2)))
+        named = described(
+            "covariance with the target" if said[0].size == 1 else "size of it over channels", "input × target"
+        )
+        profile = xr.DataArray(size, dims="step", coords={"step": steps}, attrs=named)
+        return Picture.of("step_profile", profile, title=title)
 
     def __repr__(self) -> str:
         when = "at the end" if self.targets == "end" else "at every step"

@@ -374,3 +374,18 @@ def test_axis_labels_carry_units():
 
 def test_colours_differ():
     assert len(set(COLOURS)) == len(COLOURS) >= 6
+
+
+def test_a_plan_s_words_cross_no_line_and_no_title():
+    task = lc.tasks.integration(steps=50)
+    pool = [task.varied(target_strength=s).renamed(f"strength {s:g}") for s in (1.5, 3.0, 0.5)]
+    found = lc.plan(task, pool, lc.LinearRNN.aligned(hidden_size=2), learning_rate=1e-3)
+    figure, (paths, ranked) = figures.page(1, 2)
+    found.plot(paths)
+    figures.ranking(found.dataset, ranked)
+    figure.canvas.draw()
+    direct = ranked.transData.transform((float(found.dataset["direct_steps"]), 0))[0]
+    for text in ranked.texts:
+        assert text.get_window_extent().x0 > direct
+    named = next(t for t in paths.texts if t.get_text() == "first task's optimum")
+    assert named.get_window_extent().y1 < paths.get_window_extent().y1

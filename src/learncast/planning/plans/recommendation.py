@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast.assumptions import Assumption
+from learncast.assumptions import Assumption, Trust
+from learncast.card import Card, Picture, Shown
 from learncast.dynamics.solution import LearningTime
 from learncast.planning import wording
-from learncast.planning.curriculum import Curriculum, Interval, difference, followed, ratio
+from learncast.planning.curriculum import Curriculum, Interval, difference, followed, hardly_pays, ratio
 from learncast.planning.grounds.ground import Ground
 from learncast.planning.plans.route import Candidate, Route, Walker
+from learncast.planning.plans.tables import ranking_table, stages_table
 from learncast.planning.schedules.certified import Searched
 from learncast.planning.schedules.pareto import Front, forgetting_front
 from learncast.planning.terms import PoolTerms
@@ -84,7 +86,7 @@ class Shift:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan:
+class Plan(Shown):
     """Which intermediate tasks to train first and when to stop them, ranked against training directly.
 
     Attributes
@@ -171,7 +173,7 @@ class Plan:
         return self.trust.assumptions
 
     @cached_property
-    def trust(self) -> Any:
+    def trust(self) -> Trust:
         """How far the recommended stages can be trusted."""
         return self.ground.trust_of(self.best.places)
 
@@ -191,12 +193,17 @@ class Plan:
     @property
     def forecast_class(self) -> str:
         """What may be promised."""
-        return str(self.trust.forecast_class)
+        return self.trust.forecast_class
 
     @property
     def pretrains(self) -> bool:
         """Whether anything is trained before the target."""
         return len(self.best.outcomes) > 1
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether pretraining saves enough to be recommended: 2% of direct training at least."""
+        return self.pretrains and not hardly_pays(self.direct_total, self.total)
 
     @property
     def saving(self) -> float:
@@ -413,6 +420,29 @@ class Plan:
         """Read back the ranking that `save` wrote."""
         return load_dataset(path, kind="plan")[0]
 
+    def _card(self) -> Card:
+        tables = [stages_table(self), ranking_table(self)]
+        return Card(f"Plan for {self.target.name}", self.summary, tables, self.trust.standing, self.trust.table)
+
+    def _picture(self) -> Picture:
+        """The slowest mode under the plan and directly; the loss where modes are not learned one by one."""
+        best, direct, modes = self.best, self.direct, self.best.modes
+        spans = [s for s in (direct.flow_steps, best.flow_steps) if math.isfinite(s)]
+        apart = bool(modes) and len(direct.mode_flow_steps) == len(modes[-1])
+        times = np.linspace(0.0, 1.25 * max(spans, default=1000.0) or 1.0, 500 if apart else 120)
+        paths = [way.at(times).dataset for way in (best, self.follow([best.outcomes[-1].stage]))]
+        ends = np.cumsum([o.flow_steps for o in best.outcomes])[:-1]
+        switches, eps = [float(t) for t in ends if math.isfinite(t)], 1.0 - self.terms.accuracy
+        if not apart:
+            goal = eps**2 * self.ground.whole(self.ground.target)
+            title = f"Learning {self.target.name}"
+            return Picture.of("loss_paths", *paths, goal=goal, switches=switches, title=title)
+        mode = int(np.argmax(direct.mode_flow_steps))
+        optima = [float(m.optimum[mode]) for m in (modes[-1], modes[0])]
+        known = {"optimum": optima[0], "first_optimum": optima[1] if self.pretrains else None}
+        look = {"tolerance": eps, "switch": switches, "mode": mode, "title": f"Slowest mode of {self.target.name}"}
+        return Picture.of("curriculum_paths", *paths, **known, **look)
+
     def __repr__(self) -> str:
         unit = "steps" if self.counted else "flow steps"
         steps = " -> ".join(
@@ -421,7 +451,8 @@ class Plan:
         )
         return (
             f"<Plan for {self.target.name!r}: {steps}; saves {self.saving:.6g} of {self.direct_total:.6g}"
-            f"{' in cost' if self.terms.priced else ' ' + unit}; {self.forecast_class}>"
+            f"{' in cost' if self.terms.priced else ' ' + unit}"
+            f"{', which hardly pays' if self.pretrains and not self.worthwhile else ''}; {self.forecast_class}>"
         )
 
 

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from learncast.answers.answer import shown, whole, within
+from learncast.card import shown, whole, within
 from learncast.dynamics.modes import Modes, modes_of
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.curriculum import Curriculum, difference
+from learncast.planning.curriculum import Curriculum, difference, hardly_pays
 from learncast.planning.curriculum import followed as follow_stages
 from learncast.planning.grounds.choice import mode_ground
 from learncast.planning.grounds.modal import ModeGround
@@ -521,6 +521,9 @@ def _pin_answer(state: CurriculumState, pair: Curriculum) -> str:
     flow = f" (flow: {shown(pair.flow_steps, 0)} instead of {shown(pair.direct.flow_steps, 0)})"
     if total >= direct:
         return f"Do not pretrain on {words} until {stop:.0%}: {whole(total)} steps in all {instead}{flow}."
+    if hardly_pays(direct, total):
+        spared = f"{whole(total)} steps in all {instead}"
+        return f"Train the target directly: pretraining on {words} until {stop:.0%} hardly pays, {spared}{flow}."
     then = "" if last == 0 else f", then on the target for {whole(last)}"
     return f"Pretrain on {words} for {whole(first)} steps{then}: {whole(total)} {instead} in all{flow}."
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from learncast.answers.answer import shown, whole, within
+from learncast.card import shown, whole, within
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.plans.planner import plan

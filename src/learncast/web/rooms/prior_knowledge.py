@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from learncast.answers.answer import shown, whole
+from learncast.card import shown, whole
 from learncast.dynamics.solution import Solution
 from learncast.errors import InvalidSpec
 from learncast.networks.two_layer import TwoLayer

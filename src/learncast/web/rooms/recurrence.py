@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import AfterValidator, Field
 
-from learncast.answers.answer import shown, whole
 from learncast.assumptions import Assumption, stable_learning_rate
+from learncast.card import shown, whole
 from learncast.dynamics.descent import descend
 from learncast.dynamics.recurrent_mode import ModeTrajectory, mode_trajectory
 from learncast.networks.linear_rnn import LinearRNN
