@@ -1,43 +1,49 @@
 """Mutants of the core numerics, and whether fast tests notice: python -m benchmarks.mutants [--number 300] [--seed 0].
 
-One operator, comparison, constant or word of a module is changed at a time, in a copy of the sources, and the tests
-that cover the module are run on it until one fails. What survives is printed with its line.
+One operator, comparison, constant or word of a module is changed at a time, and the fast tests that run the changed
+line are run on it until one fails, each mutant in a process forked from one that has everything else imported. Which
+tests run which lines is traced once (`--trace`), and kept in a file. What survives is printed with its line.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import importlib
+import json
+import operator
 import os
 import random
-import shutil
-import subprocess
+import resource
+import signal
 import sys
-import tempfile
-from collections.abc import Iterator
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.abc import SourceLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
 from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
-#: What is changed, and the fast tests that cover it, the quickest first.
-MODULES = {
-    "dynamics/balanced": [
-        "unit/dynamics/test_two_layer.py", "reference/test_balanced_flow.py", "reference/test_two_layer.py",
-    ],
-    "dynamics/steps": ["reference/test_strides.py", "reference/test_descent.py"],
-    "dynamics/descent.py": ["reference/test_descent.py", "reference/test_statistics.py"],
-    "dynamics/gradient_flow.py": ["reference/test_descent.py", "reference/test_one_ground.py"],
-    "dynamics/learning_problem.py": ["reference/test_curvature.py", "reference/test_descent.py"],
-    "dynamics/mode_equation.py": ["reference/test_mode_equation.py", "reference/test_curriculum_golden.py"],
-    "dynamics/modes.py": [
-        "reference/test_aligned_start.py", "contract/test_solution.py", "reference/test_curriculum_golden.py",
-    ],
-    "dynamics/pooled.py": ["contract/test_solution.py", "reference/test_descent.py", "reference/test_two_layer.py"],
-    "dynamics/recurrent_mode.py": ["reference/test_recurrent_mode.py"],
-    "dynamics/solution.py": ["contract/test_solution.py", "contract/test_many_times.py", "contract/test_trajectory.py"],
-    "dynamics/statistics.py": ["reference/test_statistics.py"],
-    "planning/grounds": ["unit/planning", "reference/test_one_ground.py", "reference/test_plan.py"],
-}  # fmt: skip
+PACKAGE = ROOT / "src" / "learncast"
+#: What is changed.
+ROOMS = ("dynamics", "planning/grounds")
+#: The fast tests that may notice: those of the numerics, in this process.
+TESTS = (
+    "contract", "reference", "properties/test_balanced_flow.py", "properties/test_curriculum.py",
+    "properties/test_descent.py", "unit/dynamics", "unit/networks", "unit/planning", "unit/recurrence",
+    "unit/responses", "unit/study/test_study.py", "unit/test_trajectory.py",
+)  # fmt: skip
+#: Loaded once, before all forks.
+HEAVY = ("numpy", "scipy.integrate", "scipy.optimize", "scipy.linalg", "xarray", "pandas", "hypothesis", "torch",
+         "matplotlib.pyplot", "h5netcdf", "mpmath", "typer.testing", "sklearn.datasets")  # fmt: skip
+OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=no", "-W", "default")
 OPERATORS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult, ast.FloorDiv: ast.Div,
     ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.Lt: ast.GtE, ast.LtE: ast.Lt, ast.Gt: ast.LtE, ast.GtE: ast.Gt,
@@ -47,12 +53,24 @@ OPERATORS = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one file."""
+    """One change of one file: the so many-th that can be made, inside of a function or run when the file is loaded."""
 
     path: Path
-    line: int
+    number: int
+    lines: range
     change: str
-    text: str
+    called: bool
+
+    @property
+    def place(self) -> str:
+        return f"{self.path.relative_to(PACKAGE).as_posix()}:{self.lines.start}"
+
+    @property
+    def text(self) -> str:
+        tree = ast.parse(self.path.read_text(encoding="utf-8"))
+        node, _, field, new = list(changes(tree))[self.number]
+        setattr(node, field, new)
+        return ast.unparse(tree)
 
 
 def of_node(node: ast.AST) -> Iterator[tuple[str, str, object]]:
@@ -85,56 +103,184 @@ def _running(tree: ast.Module) -> Iterator[ast.AST]:
             waiting += [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, ast.AST)]
 
 
+def changes(tree: ast.Module) -> Iterator[tuple[Any, str, str, object]]:
+    """Every node that can be changed, what that is in words, and a field of it with its new value."""
+    return ((node, *change) for node in _running(tree) for change in of_node(node))
+
+
 def mutants(path: Path) -> list[Mutant]:
     """Every change of one file."""
-    text = path.read_text(encoding="utf-8")
-    tree, found = ast.parse(text), []
-    for node in _running(tree):
-        for words, field, new in of_node(node):
-            old = getattr(node, field)
-            setattr(node, field, new)
-            found.append(Mutant(path, getattr(node, "lineno", 0), words, ast.unparse(tree)))
-            setattr(node, field, old)
-    return found
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.Lambda)]
+    called = {node for one in functions for part in ast.iter_child_nodes(one) for node in ast.walk(part)}
+    called -= {node for one in functions for node in ast.walk(one.args)}
+    return [
+        Mutant(path, k, range(node.lineno, node.end_lineno + 1), words, node in called)
+        for k, (node, words, *_) in enumerate(changes(tree))
+    ]
+
+
+def sources() -> list[Path]:
+    """The files that are changed."""
+    return sorted(path for room in ROOMS for path in (PACKAGE / room).rglob("*.py"))
 
 
 def drawn(number: int, seed: int) -> list[Mutant]:
     """So many changes, over all files alike."""
-    rooms = [ROOT / "src" / "learncast" / name for name in MODULES]
-    paths = sorted({path for room in rooms for path in (room.rglob("*.py") if room.is_dir() else [room])})
-    every = [one for path in paths for one in mutants(path)]
+    every = [one for path in sources() for one in mutants(path)]
     return random.Random(seed).sample(every, min(number, len(every)))
 
 
-def killed(mutant: Mutant, sources: Path, seconds: float) -> str:
-    """The first test that fails on it, or nothing; one that never ends is noticed too."""
-    place = mutant.path.relative_to(ROOT / "src" / "learncast").as_posix()
-    tests = next(given for name, given in MODULES.items() if place == name or place.startswith(f"{name}/"))
-    target = sources / mutant.path.relative_to(ROOT / "src")
-    kept = target.read_text(encoding="utf-8")
-    target.write_text(mutant.text, encoding="utf-8")
-    try:
-        return failing(tests, sources, seconds)
-    finally:
-        target.write_text(kept, encoding="utf-8")
+class Tracer:
+    """Which lines of the sources each test runs, and what it costs, as a plugin of pytest."""
+
+    def __init__(self) -> None:
+        self.names = {str(path): path.relative_to(PACKAGE).as_posix() for path in sources()}
+        self.seen: set[tuple[CodeType, int]] = set()
+        self.tests: dict[str, dict[str, Any]] = {}
+
+    def _line(self, frame: FrameType, event: str, _: object) -> Any:
+        self.seen.add((frame.f_code, frame.f_lineno))
+        return self._line
+
+    def _call(self, frame: FrameType, event: str, _: object) -> Any:
+        return self._line(frame, event, _) if frame.f_code.co_filename in self.names else None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
+        self.seen, begun = set(), time.process_time()
+        sys.settrace(self._call)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            lines = defaultdict(set)
+            for code, line in self.seen:
+                lines[self.names[code.co_filename]].add(line)
+            seconds = time.process_time() - begun
+            if lines:
+                self.tests[item.nodeid] = {"seconds": seconds, "lines": {k: sorted(v) for k, v in lines.items()}}
 
 
-def failing(tests: list[str], sources: Path, seconds: float) -> str:
-    """The first test that fails on these sources, or nothing."""
-    environment = {**os.environ, "PYTHONPATH": str(sources), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no", "-W", "default"]
-    try:
-        for test in tests:
-            command = [sys.executable, "-m", "pytest", *options, str(ROOT / "tests" / test)]
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment, timeout=seconds
-            )
-            if done.returncode:
-                said = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-                return said[0].partition(" ")[2].partition(" - ")[0] if said else test
-        return ""
-    except subprocess.TimeoutExpired:
-        return f"no end within {seconds:.0f} s"
+def trace(path: Path) -> None:
+    """Run all tests once, which must pass, and keep what they ran."""
+    tracer = Tracer()
+    if code := pytest.main([*OPTIONS, *(str(ROOT / "tests" / test) for test in TESTS)], plugins=[tracer]):
+        raise SystemExit(f"a test fails on the sources as they are (pytest says {code}): mutants would be killed by it")
+    path.write_text(json.dumps(tracer.tests), encoding="utf-8")
+
+
+def noticing(mutant: Mutant, traced: dict[str, Any]) -> list[tuple[str, float]]:
+    """The tests that run the changed line, with their seconds, cheap ones first; other cases of one test come last.
+
+    What is run when the module is loaded may be noticed by every test of it.
+    """
+    name = mutant.path.relative_to(PACKAGE).as_posix()
+    of_file = {test: row for test, row in traced.items() if name in row["lines"]}
+    found = {test: row for test, row in of_file.items() if not set(mutant.lines).isdisjoint(row["lines"][name])}
+    costs = {test: row["seconds"] for test, row in (found if mutant.called else of_file).items()}
+    ordered, functions = [], set()
+    for test in sorted(costs, key=costs.__getitem__):
+        function = test.partition("[")[0]
+        ordered.append((function in functions, test))
+        functions.add(function)
+    return [(test, costs[test]) for _, test in sorted(ordered, key=operator.itemgetter(0))]
+
+
+class Changed(SourceFileLoader):
+    """Loads the text of a mutant in the place of its file."""
+
+    def __init__(self, name: str, mutant: Mutant) -> None:
+        super().__init__(name, str(mutant.path))
+        self.mutant = mutant
+
+    def get_code(self, fullname: str) -> CodeType:
+        return SourceLoader.source_to_code(self, self.mutant.text.encode(), str(self.mutant.path))
+
+
+class Finder:
+    """Finds the mutant when its module is imported."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.mutant = mutant
+        parts = mutant.path.relative_to(PACKAGE.parent).with_suffix("").parts
+        self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != self.name:
+            return None
+        return spec_from_file_location(name, self.mutant.path, loader=Changed(name, self.mutant))
+
+
+class Chosen:
+    """Runs these tests alone, in this order, and remembers the first that failed, as a plugin of pytest."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self.order = {test: k for k, test in enumerate(tests)}
+        self.failed = ""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted((one for one in items if one.nodeid in self.order), key=lambda one: self.order[one.nodeid])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+
+def failing(mutant: Mutant, tests: list[tuple[str, float]]) -> str:
+    """The first of these tests that fails on a mutant, or nothing; one that never ends is noticed too."""
+    seconds = int(20 + 5 * sum(cost for _, cost in tests))
+    answer, told = os.pipe()
+    if not (child := os.fork()):
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1), os.dup2(quiet, 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        sys.meta_path.insert(0, Finder(mutant))
+        chosen = Chosen([test for test, _ in tests])
+        files = dict.fromkeys(str(ROOT / test.partition("::")[0]) for test, _ in tests)
+        try:
+            code = pytest.main([*OPTIONS, *files], plugins=[chosen])
+            known = (
+                pytest.ExitCode.OK,
+                pytest.ExitCode.NO_TESTS_COLLECTED,
+            )  # none where the map is older than the tests
+            os.write(told, (chosen.failed or ("" if code in known else f"pytest says {code}")).encode())
+        finally:
+            os._exit(0)
+    os.close(told)
+    with os.fdopen(answer) as said:
+        found = said.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return f"no end within {seconds} s" if os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL) else "it crashes"
+    return found
+
+
+def killed(mutant: Mutant, traced: dict[str, Any], seconds: float) -> tuple[str, bool]:
+    """The first test that notices, or nothing, and whether all were tried: a few seconds' worth, then more."""
+    tests, spent, batch, most = noticing(mutant, traced), 0.0, [], min(4.0, seconds)
+    for k, (test, cost) in enumerate(tests):
+        if spent + cost > seconds:
+            return (failing(mutant, batch) if batch else ""), False
+        batch.append((test, cost))
+        spent += cost
+        if spent > most or k + 1 == len(tests):
+            if found := failing(mutant, batch):
+                return found, True
+            batch, most = [], 4 * most
+    return "", True
+
+
+def table(rows: list[tuple[Mutant, str]]) -> Iterator[str]:
+    """How many were killed, module by module."""
+    names = [mutant.path.relative_to(PACKAGE).as_posix() for mutant, _ in rows]
+    drawn_of, killed_of = Counter(names), Counter(name for name, (_, by) in zip(names, rows, strict=True) if by)
+    yield f"{'module':<44} {'mutants':>8} {'killed':>8}"
+    for name in sorted(drawn_of):
+        yield f"{name:<44} {drawn_of[name]:>8} {killed_of[name]:>8}"
+    number = sum(killed_of.values())
+    yield f"{number} of {len(rows)} mutants killed ({number / max(len(rows), 1):.1%})"
 
 
 def main() -> None:
@@ -143,22 +289,31 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="leave out so many of those that are drawn")
-    parser.add_argument("--seconds", type=float, default=600.0, help="for one file of tests")
-    parser.add_argument("--no-baseline", dest="baseline", action="store_false", help="trust that all tests pass now")
+    parser.add_argument("--last", type=int, help="and all from this one on")
+    parser.add_argument("--only", help="mutants of places that begin so, such as dynamics/pooled.py:3")
+    parser.add_argument("--seconds", type=float, default=600.0, help="of tests for one mutant")
+    parser.add_argument("--map", type=Path, default=ROOT / ".mutants.json", help="which tests run which lines")
+    parser.add_argument("--trace", action="store_true", help="make the map anew")
     asked = parser.parse_args()
-    noticed = tried = 0
-    with tempfile.TemporaryDirectory() as folder:
-        sources = Path(folder) / "src"
-        shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__"))
-        every = sorted({test for tests in MODULES.values() for test in tests})
-        if asked.baseline and (found := failing(every, sources, asked.seconds)):
-            raise SystemExit(f"{found} fails on the sources as they are: mutants would be killed by that")
-        for mutant in drawn(asked.number, asked.seed)[asked.first :]:
-            by = killed(mutant, sources, asked.seconds)
-            tried, noticed = tried + 1, noticed + bool(by)
-            place = f"{mutant.path.relative_to(ROOT / 'src' / 'learncast')}:{mutant.line}"
-            print(f"{'killed' if by else 'SURVIVED':<9} {place:<44} {mutant.change:<20} {by}", flush=True)
-    print(f"{noticed} of {tried} mutants killed ({noticed / max(tried, 1):.0%})")
+    if asked.trace or not asked.map.exists():
+        # In a process of its own: what it loads must not be loaded before a mutant is.
+        if not (child := os.fork()):
+            trace(asked.map)
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            raise SystemExit("no map was made")
+    traced = json.loads(asked.map.read_text(encoding="utf-8"))
+    for name in HEAVY:
+        importlib.import_module(name)
+    rows = []
+    for mutant in drawn(asked.number, asked.seed)[asked.first : asked.last]:
+        if asked.only and not mutant.place.startswith(asked.only):
+            continue
+        by, all_tried = killed(mutant, traced, asked.seconds)
+        rows.append((mutant, by))
+        verdict = "killed" if by else "SURVIVED" if all_tried else "SO FAR"
+        print(f"{verdict:<9} {mutant.place:<44} {mutant.change:<20} {by}", flush=True)
+    print("\n".join(table(rows)))
 
 
 if __name__ == "__main__":
