@@ -1,0 +1,79 @@
+"""Steps in every resampling, counted together, are those of each resampling trained alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import learncast as lc
+from learncast.tasks.recorded.resampling import resampled
+
+RATE, DECAY, SHOWN = 0.01, 0.6, 4
+
+
+def trials(name: str, slope: float, seed: int) -> lc.Task:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(80, 3, 2)) @ np.array([[1.0, 0.3], [0.0, 0.8]])
+    y = slope * x.sum(axis=1) @ np.array([[1.0, -0.4], [0.2, 0.7]]) + 0.3 * rng.normal(size=(80, 2))
+    return lc.Task.from_samples(x, y, name=name)
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    rng = np.random.default_rng(5)
+    network = lc.LinearRNN(0.4 * rng.normal(size=(3, 2)), DECAY * np.eye(3), 0.4 * rng.normal(size=(2, 3)))
+    pool = [trials("first", 1.5, 1), trials("goal", 1.0, 2)]
+    ground = lc.planning.ground_for(pool, network, learning_rate=RATE, by="pooled")
+    return ground, [draws(task) for task in pool], network
+
+
+def draws(task: lc.Task) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Input power and cross-covariance of the pooled trials in the first resamplings."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(SHOWN):
+        one = resampled(task, rng)
+        weights = DECAY ** np.arange(one.steps)[::-1]
+        inputs, cross = one.input_covariance.dense(), one.cross_covariance.dense()[:, :, 0, :]
+        found.append((np.einsum("s,siuj,u->ij", weights, inputs, weights), np.einsum("s,sio->oi", weights, cross)))
+    return found
+
+
+def descended(statistics, maps, steps=None, accuracy=None):
+    """Plain descent for so many steps, or until so accurate; how many, and where it ends."""
+    (power, cross), (first, second), taken = statistics, maps, 0
+    best = cross @ np.linalg.inv(power)
+    goal = None if accuracy is None else (1 - accuracy) ** 2 * np.trace(best @ power @ best.T) / 2
+
+    def excess():
+        gap = second @ first - best
+        return np.trace(gap @ power @ gap.T) / 2
+
+    while taken < steps if steps is not None else excess() > goal:
+        error = second @ first @ power - cross
+        first, second, taken = first - RATE * second.T @ error, second - RATE * error @ first.T, taken + 1
+    return taken, (first, second)
+
+
+@pytest.mark.parametrize("rule", [(0.5, None), (None, 6.5)], ids=["until an accuracy", "for some steps"])
+def test_every_resampling_takes_the_steps_of_plain_descent(recorded, rule):
+    ground, drawn, network = recorded
+    found = ground.replicated([0, 1], [rule, (0.8, None)])
+    assert found.descent.shape == (2, 100)
+    for k in range(SHOWN):
+        steps = None if rule[1] is None else 7  # begun steps are taken whole
+        first, maps = descended(drawn[0][k], network.maps, steps, rule[0])
+        assert found.descent[0, k] == first
+        assert found.descent[1, k] == descended(drawn[1][k], maps, accuracy=0.8)[0]
+        assert found.direct_descent[k] == descended(drawn[1][k], network.maps, accuracy=0.8)[0]
+    assert len(set(found.descent[1])) > 10  # resamplings differ
+
+
+def test_stops_are_compared_on_the_same_resamplings(recorded):
+    ground, drawn, network = recorded
+    found = ground.replica_steps([0], [[3], [12]], 0.8)
+    assert found.shape == (2, 2, 24)
+    for row, steps in enumerate((3, 12)):
+        assert (found[row, 0] == steps).all()
+        for k in range(SHOWN):
+            _, maps = descended(drawn[0][k], network.maps, steps)
+            assert found[row, 1, k] == descended(drawn[1][k], maps, accuracy=0.8)[0]
