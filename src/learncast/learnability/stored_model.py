@@ -318,7 +318,10 @@ def _check_pickled(path: Path) -> None:
                 found = {arg for plan in plans for code, arg, _ in pickletools.genops(plan) if code.name == "GLOBAL"}
         else:
             found = set()
-            with path.open("rb") as file, suppress(ValueError):  # torch's older files: five, then the numbers
+            # torch's older files: five pickles, then the numbers
+            with path.open("rb") as file, suppress(ValueError):
+                if file.peek(2)[:2] == b"PK":
+                    raise zipfile.BadZipFile("it is cut off")
                 for code, arg, _ in chain.from_iterable(pickletools.genops(file) for _ in range(5)):
                     found |= {arg} if code.name == "GLOBAL" else set()
     for module, _, name in sorted(str(one).partition(" ") for one in found):

@@ -353,6 +353,12 @@ def test_weights_that_are_not_the_model_s(own, tmp_path, change, words):
     assert words in refused(*call(own[0])[:2], "--weights", tmp_path / "bent.pt", "--data", own[0] / "data.npz")
 
 
+def test_weights_that_were_cut_off_are_no_code(own, tmp_path):
+    (tmp_path / "cut.pt").write_bytes((own[0] / "net.pt").read_bytes()[:500])
+    words = refused(*call(own[0])[:2], "--weights", tmp_path / "cut.pt", "--data", own[0] / "data.npz")
+    assert "cut.pt must be readable, but got BadZipFile: it is cut off" in words
+
+
 def group(stored, **settings):
     stored["param_groups"][0].update(settings)
     return stored
