@@ -39,6 +39,18 @@ def noted(spec):
         time.sleep(0.01)
     rng = spec.rng()
     return xr.Dataset({"mean": rng.normal(spec["centre"]), "path": ("time", rng.normal(size=7))})
+
+def forecasts(spec):
+    """Forecast for real how long one network learns at each of many learning rates."""
+    import learncast as lc
+    task = lc.tasks.integration(steps=6)
+    network = lc.LinearRNN.aligned(recurrence=spec["recurrence"], initial=0.05, hidden_size=4, task=task)
+    rates = np.geomspace(1e-3, 1e-2, spec["rates"])
+    found = [lc.time_to_learn(lc.solve(task, network, learning_rate=rate), 0.9) for rate in rates]
+    return xr.Dataset(
+        {"flow": ("rate", [one.flow_steps for one in found]), "steps": ("rate", [one.descent_steps for one in found])},
+        {"rate": rates},
+    )
 '''
 
 DRIVER = """

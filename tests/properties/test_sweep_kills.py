@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
+import time
 
+import numpy as np
 import psutil
 import pytest
 
@@ -72,3 +75,52 @@ def test_killed_workers_cost_nothing_but_time(witness):
 def test_a_thousand_tasks_and_a_hundred_killed_workers(witness, tasks, number, batch):
     # One task is given up only if five of the kills fall on it, which has a chance below 1e-6.
     survive_worker_kills(witness, tasks=tasks, number=number, batch=batch, seed=1)
+
+
+#: Forecasts that are made under fire; each of so many to a task, for a file of every one would time the disk.
+SOAK, TOGETHER = int(os.environ.get("SWEEP_SOAK", "100000")), 50
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_forecasts_on_two_workers_with_kills(witness):
+    """None is lost or made twice into the store, and neither the driver nor its workers grow; fewer with SWEEP_SOAK."""
+    import swept_functions
+
+    tasks, rng, begun, sizes = max(SOAK // TOGETHER, 20), random.Random(4), time.monotonic(), {}
+    grid, base = {"recurrence": np.linspace(0.5, 0.99, tasks).tolist()}, {"rates": TOGETHER}
+    assassin = Assassin(sorted(rng.sample(range(1, tasks - 10), max(tasks // 100, 2))), rng)
+
+    def watch(summary: sweep.Summary) -> None:
+        assassin(summary)
+        if summary.computed not in sizes:
+            sizes[summary.computed] = max(map(_bytes, [psutil.Process(), *psutil.Process().children()]))
+
+    store, again = witness.folder / "store", witness.folder / "again"
+    made = sweep.run(swept_functions.forecasts, grid, base=base, store=store, workers=2, watcher=watch)
+    assassin.rest()
+    assert (made.total, made.done, made.computed, made.failed) == (tasks, tasks, tasks, 0)
+    assert sweep.verify(store) == []
+    assert assassin.kills > 0
+    early, late = (max(size for k, size in sizes.items() if (k > tasks // 2) is half) for half in (False, True))
+    print(
+        f"{tasks * TOGETHER} forecasts in {tasks} tasks, {assassin.kills} workers killed, "
+        f"{time.monotonic() - begun:.0f} s, largest process {early / 2**20:.0f} MiB, later {late / 2**20:.0f} MiB"
+    )
+    # What a process loads and keeps is there in the first half; a leak would go on.
+    assert late < 1.1 * early
+    # The same numbers without workers or kills, to the last byte; flows at other rates are the same but for the clock.
+    few = {**grid, "recurrence": grid["recurrence"][:: tasks // 10]}
+    sweep.run(swept_functions.forecasts, few, base=base, store=again, executor="in-process")
+    assert witness.results(again).items() <= witness.results(store).items()
+    found = sweep.gather(store)
+    assert found.sizes == {"recurrence": tasks, "rate": TOGETHER}
+    clock = (found.flow * found.rate).to_numpy()
+    np.testing.assert_allclose(clock, np.broadcast_to(clock[:, :1], clock.shape), rtol=1e-9)
+    assert (np.diff(clock[:, 0]) < 0).all()  # longer memories sum more input, and are learned sooner
+
+
+def _bytes(process: psutil.Process) -> int:
+    try:
+        return process.memory_info().rss
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return 0
