@@ -27,14 +27,15 @@ def loaded(code: str) -> set[str]:
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
-def command(*words: str, code: int = 0) -> set[str]:
-    """Modules that are loaded when a command has ended with this exit code."""
+def command(*calls: list[str], code: int = 0) -> set[str]:
+    """Modules that are loaded when commands have ended, one after the other, with this exit code."""
     return loaded(
         f"""
 from typer.testing import CliRunner
 from learncast.cli import app
-result = CliRunner().invoke(app, {list(words)})
-assert result.exit_code == {code}, (result.output, result.exception)
+for words in {list(calls)}:
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == {code}, (result.output, result.exception)
 """
     )
 
@@ -45,31 +46,30 @@ def test_importing_loads_nothing_but_itself():
     assert not found & {*HEAVY, "numpy", "pydantic", "typer", "rich"}
 
 
-@pytest.mark.parametrize("name", ["plan", "solve", "time_to_learn", "follow", "tasks", "Task", "LinearRNN", "TwoLayer"])
-def test_a_name_costs_no_more_than_numpy_and_xarray(name):
+def test_names_cost_no_more_than_numpy_and_xarray():
+    names = ["plan", "solve", "time_to_learn", "follow", "tasks", "Task", "LinearRNN", "TwoLayer"]
     alone = loaded("import numpy, xarray")
-    found = loaded(f"import learncast; learncast.{name}")
+    found = loaded("import learncast\n" + "\n".join(f"learncast.{name}" for name in names))
     assert not found & {*HEAVY, "pydantic", "typer", "rich"}
     assert len(found) < len(alone)
 
 
 def test_help_loads_no_numbers():
-    assert not command("--help") & {*HEAVY, "numpy", "pydantic"}
+    assert not command(["--help"]) & {*HEAVY, "numpy", "pydantic"}
 
 
 @pytest.mark.parametrize("asked", ["forecast", "plan", "forget", "check", "window"])
-@pytest.mark.parametrize("text", [None, "[training]\nlearning_rat = 1e-3\n", "no toml"])
-def test_a_slip_in_a_study_is_told_before_anything_heavy_loads(tmp_path, asked, text):
-    path = tmp_path / "study.toml"
-    if text is not None:
-        path.write_text(text)
-    found = command(asked, str(path), code=2)
+def test_a_slip_in_a_study_is_told_before_anything_heavy_loads(tmp_path, asked):
+    (tmp_path / "misspelt.toml").write_text("[training]\nlearning_rat = 1e-3\n")
+    (tmp_path / "other.toml").write_text("no toml")
+    paths = [str(tmp_path / f"{name}.toml") for name in ("none", "misspelt", "other")]
+    found = command(*([asked, path] for path in paths), code=2)
     assert not found & {*HEAVY, "numpy"}
     assert not {name for name in found if name.startswith("learncast.") and name.split(".")[1] in ("tasks", "dynamics")}
 
 
 def test_a_plan_by_modes_loads_what_it_uses():
-    found = command("plan", str(EXAMPLES / "two_integration_tasks.toml"), "--json")
+    found = command(["plan", str(EXAMPLES / "two_integration_tasks.toml"), "--json"])
     assert not found & HEAVY
     assert len(found) < len(loaded("import numpy, xarray"))
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from learncast.dynamics.balanced.flow import BalancedFlow
 
-run = settings(derandomize=True, deadline=None, max_examples=60)
+run = settings(derandomize=True, deadline=None, max_examples=60 * settings().max_examples // 300)
 
 # Starts are random in direction, so their distance from any separatrix they are not exactly on is of order 1/size or,
 # rarely, 1e-3; round-off of some 1e-15 is then amplified to 1e-12.

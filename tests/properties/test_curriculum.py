@@ -16,8 +16,8 @@ from learncast.dynamics.modes import modes as modes_of_one
 def every(examples, *, shrink=True):
     """Fixed examples (the suite gives the same answer every day), no deadline (the machine may be busy)."""
     phases = [Phase.explicit, Phase.generate, *([Phase.shrink] if shrink else [])]
-    quiet = [HealthCheck.too_slow]
-    return settings(derandomize=True, deadline=None, max_examples=examples, phases=phases, suppress_health_check=quiet)
+    quiet, few = [HealthCheck.too_slow], examples * settings().max_examples // 300
+    return settings(derandomize=True, deadline=None, max_examples=few, phases=phases, suppress_health_check=quiet)
 
 
 def numbers(low, high):

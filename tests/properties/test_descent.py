@@ -12,8 +12,8 @@ import learncast as lc
 from learncast.dynamics.gradient_flow import gradient_flow
 from learncast.dynamics.learning_problem import LearningProblem
 
-run = settings(derandomize=True, deadline=None, max_examples=60)
-few = settings(derandomize=True, deadline=None, max_examples=12)
+run = settings(derandomize=True, deadline=None, max_examples=60 * settings().max_examples // 300)
+few = settings(derandomize=True, deadline=None, max_examples=12 * settings().max_examples // 300)
 
 RECURRENT, LAYERS = ("input", "recurrent", "output"), ("first", "second")
 # Products of at most six matrices of order 1 in different orders, over a few steps.

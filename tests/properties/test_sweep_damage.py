@@ -75,7 +75,7 @@ DAMAGE = st.dictionaries(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12 * settings().max_examples // 300, deadline=None)
 @given(damage=DAMAGE)
 def test_damage_is_found_set_apart_and_mended(shared, damage):
     store, whole = shared

@@ -445,6 +445,7 @@ def test_stiff_and_late(case):
     assert got == pytest.approx(exact, rel=1e-12)
 
 
+@pytest.mark.slow_cases(*(f"{distance}-{gap}-4-7" for distance in (0.1, 1e-3, 1e-6) for gap in (1.0, 1e-2, 1e-6)))
 @pytest.mark.parametrize(("size", "seed"), [(3, 1), (4, 7)])
 @pytest.mark.parametrize("gap", [1.0, 1e-2, 1e-6, 0.0])
 @pytest.mark.parametrize("distance", [1e-1, 1e-3, 1e-6, 1e-10])

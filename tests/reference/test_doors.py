@@ -89,14 +89,13 @@ def same_everywhere(kind: str, seed: int, folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_commands_and_python_give_one_number(kind, tmp_path):
-    for seed in range(2):
-        same_everywhere(kind, seed, tmp_path)
+    same_everywhere(kind, 0, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_commands_and_python_give_one_number_for_two_hundred_pools(kind, tmp_path):
-    for seed in range(2, 38):
+    for seed in range(1, 38):
         same_everywhere(kind, seed, tmp_path)
 
 
@@ -115,12 +114,13 @@ def test_the_command_line_prints_that_number(kind, tmp_path):
     assert f"in {steps:,} gradient steps" in " ".join(text.split())
 
 
-def test_the_explorer_shows_that_number():
+@pytest.mark.parametrize("seed", [3, *(pytest.param(k, marks=pytest.mark.slow) for k in range(4, 8))])
+def test_the_explorer_shows_that_number(seed):
     pytest.importorskip("fastapi")
     from learncast.web.rooms.curriculum import ROOM, CurriculumState
 
-    rng = np.random.default_rng(3)
-    for _ in range(8):
+    rng = np.random.default_rng(seed)
+    for _ in range(2):
         state = CurriculumState(
             steps=int(rng.integers(5, 40)),
             target_strength=round(float(rng.uniform(0.5, 2.0)), 2),

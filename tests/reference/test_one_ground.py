@@ -148,10 +148,10 @@ def rectified(rng: np.random.Generator) -> Question:
 
 
 KINDS: dict[str, tuple[Callable[[np.random.Generator], Question], int, int]] = {
-    "one mode": (one_mode, 2, 40),
-    "common modes": (common_modes, 4, 40),
-    "rotated": (rotated, 2, 40),
-    "two layers": (two_layers, 2, 40),
+    "one mode": (one_mode, 1, 40),
+    "common modes": (common_modes, 2, 40),
+    "rotated": (rotated, 1, 40),
+    "two layers": (two_layers, 1, 40),
     "recorded": (recorded, 1, 30),
     "any recurrence": (any_recurrence, 1, 8),
     "learned recurrence": (learned_recurrence, 1, 8),

@@ -177,7 +177,7 @@ def ruled_gain(seed: int) -> float:
     return 1 - best / cost if cost else 0.0
 
 
-@pytest.mark.slow_cases("2", "3")
+@pytest.mark.slow_cases("1", "2", "3")
 @pytest.mark.parametrize("block", range(4))
 def test_one_mode_is_never_beaten(block: int) -> None:
     assert max(one_mode_gain(seed) for seed in range(10 * block, 10 * block + 10)) <= NEVER_BEATEN

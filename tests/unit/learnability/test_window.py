@@ -478,7 +478,7 @@ def test_the_hash_knows_what_was_asked():
     assert len(hashes) == 7
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12 * settings().max_examples // 300, deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     steps=st.integers(2, 9),

@@ -601,15 +601,16 @@ def test_no_stop_on_a_fine_grid_beats_the_best_stop(modes, seed):
     assert reached.min() - 1e-9 * direct <= best <= direct * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("points", [17, pytest.param(101, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("strengths", [[1.0], [1.0, 2.0]])
-def test_the_plan_uses_the_best_stop(strengths):
+def test_the_plan_uses_the_best_stop(strengths, points):
     goal = tasks.integration(target_strength=strengths)
     first = tasks.integration(target_strength=[3.0] * len(strengths), name="first")
     network = LinearRNN.aligned(task=goal, hidden_size=3)
     [candidate] = plan(goal, [first], network, learning_rate=RATE).candidates
     trials = [
         follow([Stage(first, steps=steps), Stage(goal, accuracy=0.99)], network, learning_rate=RATE).flow_steps
-        for steps in np.linspace(0.5, 1.5, 101) * candidate.flow.durations[0]
+        for steps in np.linspace(0.5, 1.5, points) * candidate.flow.durations[0]
     ]
     assert candidate.flow_steps <= min(trials) * (1 + 1e-9)
 

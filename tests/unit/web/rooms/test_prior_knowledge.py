@@ -307,7 +307,7 @@ def test_any_state_gives_a_view(values):
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40 * settings().max_examples // 300, deadline=None, derandomize=True)
 @given(STATES)
 def test_any_of_many_states_gives_a_view(values):
     check_state(values)
