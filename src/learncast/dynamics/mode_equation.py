@@ -141,13 +141,16 @@ def time_to_band(start: Any, imbalance: Any, cross: Any, power: Any, tolerance: 
         scale = band_scale(best)
         room = eps * scale
         inside = np.abs(gap) <= room + _ROUNDING * scale  # a start computed to be on the edge is on it
-        room = np.copysign(room, gap)  # signed distance from the edge to the optimum
+        if not (gap >= 0).all():
+            room = np.copysign(room, gap)  # signed distance from the edge to the optimum
         edge = best - room
         time = _passage(u0, edge, best, room, gap - room, lam, beta, B)
-    time, end = np.where(inside, 0.0, time), np.where(inside, u0, edge)
     unknown = np.isnan(best)
     if unknown.any():  # beta = 0 = B: the mode cannot influence the loss, so there is nothing to wait for
-        time, end = np.where(unknown, 0.0, time), np.where(unknown, u0, end)
+        inside = inside | unknown
+    end = edge
+    if inside.any() or not time.shape == edge.shape == inside.shape:
+        time, end = np.where(inside, 0.0, time), np.where(inside, u0, edge)
     return time, sign * end if mirrored else end
 
 
@@ -212,7 +215,8 @@ def _balanced_passage(
 
     Strengths below 0 rise to 0 from below: there the logarithm is negative and time its size.
     """
-    return np.abs(np.log1p(best * path / (u0 * room))) / (2 * beta)
+    time = np.log1p(best * path / (u0 * room))
+    return (time if (time >= 0).all() else np.abs(time)) / (2 * beta)
 
 
 def _size(imbalance: FloatArray) -> FloatArray:
@@ -429,10 +433,14 @@ class Problem:
 
     def _descents(self, weights: FloatArray, arrived: Arrived, learning_rate: float) -> Descents:
         """Modes that descend side by side: a <- a + eta c (beta - u B), c <- c + eta a (beta - u B)."""
+        seen: list[Any] = [None]
 
         def slope(states: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
+            if rows is not seen[0]:  # thousands of steps are taken by the same rows
+                seen[:] = rows, _rows(self.cross, rows), _rows(self.power, rows)
+            _, cross, power = seen
             # The pull on a mode is that on both its weights.
-            pull = _rows(self.cross, rows) - _rows(self.power, rows) * (states[:, 0] * states[:, 1])
+            pull = cross - power * (states[:, 0] * states[:, 1])
             return np.asarray(states[:, ::-1] * pull[:, None])
 
         a, c = weights[:, 0], weights[:, 1]

@@ -207,9 +207,16 @@ class PortraitTimes:
     @property
     def _promising(self) -> NDArray[np.intp]:
         """Points that save most by the flow."""
-        known = np.where(np.isnan(self.speedup), -np.inf, self.speedup).ravel()
+        known = self.speedup
+        if np.isnan(known).any():
+            known = np.where(np.isnan(known), -np.inf, known)
         most = min(BEST_COUNTED, known.size)
-        return np.argsort(-known, kind="stable")[:most] if most == known.size else np.argpartition(-known, most)[:most]
+        if most == known.size:
+            return np.argsort(-known, axis=None, kind="stable")
+        # As many points as there are rows reach the best of a row: what is below all of these is not looked at.
+        rows = known.max(axis=1)
+        near = np.flatnonzero(known >= np.partition(rows, -most)[-most]) if len(rows) >= most else np.arange(known.size)
+        return near[np.argpartition(-known.ravel()[near], most - 1)[:most]]
 
     def counted(self, flat: NDArray[np.intp]) -> FloatArray:
         """Descent steps of both stages at some points of the grid, by their place in the flattened grid."""
@@ -242,8 +249,8 @@ class PortraitTimes:
         one = len(self.own) == 1
         singular = singular_accuracy(optimum[:, 0], self.own.optimum[0]) if one else np.full(len(self.values), np.nan)
         portrait = _labelled(
-            self.vary, self.values, self.stops, (self.first_stage, self.second_stage), self.direct,
-            self.total_descent, self.direct_descent,
+            self.vary, self.values, self.stops, (self.first_stage, self.second_stage), (self.total, self.speedup),
+            self.direct, self.total_descent, self.direct_descent,
         )  # fmt: skip
         portrait = portrait.assign(
             {
@@ -485,7 +492,10 @@ def _followed(
     except OutOfTime:
         pass  # what is missing stays unknown, and is said
     one, two, counted = steps
-    portrait = _labelled(vary, values, stops, (one, two), alone.flow_steps, counted, alone.descent_steps)
+    total = one + two
+    with np.errstate(invalid="ignore"):
+        both = total, alone.flow_steps - total
+    portrait = _labelled(vary, values, stops, (one, two), both, alone.flow_steps, counted, alone.descent_steps)
     if done < len(values):
         portrait.attrs["given_up"] = f"only {done} of {len(values)} values were followed in the time given"
     return _stamped(portrait, ground, vary, values, accuracy, trust)
@@ -512,15 +522,16 @@ def _labelled(
     values: Any,
     stops: FloatArray,
     stages: tuple[FloatArray, FloatArray],
+    both: tuple[FloatArray, FloatArray],
     direct: float,
     counted: FloatArray,
     direct_counted: float,
 ) -> xr.Dataset:
-    one, two = stages
-    total = one + two
+    (one, two), (total, speedup) = stages, both
     with np.errstate(invalid="ignore", divide="ignore"):
-        speedup, saved = direct - total, direct_counted - counted
-        ratio = np.where((total == 0) & (direct == 0), 1.0, direct / total)
+        saved, ratio = direct_counted - counted, direct / total
+    if direct == 0:
+        ratio[total == 0] = 1.0
     over = (vary, "accuracy")
     return xr.Dataset(
         {

@@ -50,8 +50,10 @@ def weighted_variants(
     for length in np.unique(steps):
         count("steps", length, why="a trial has so many steps")
         here = steps == length
-        keywords = {key: np.broadcast_to(changes.get(key, recipe.parameters[key]), (number,))[here] for key in channels}
-        cross[here], power[here] = _profiled(target, own, int(length), keywords)
+        # What the variants share is worked out once.
+        shared = {key: np.atleast_1d(recipe.parameters[key]) for key in channels}
+        keywords = shared | {key: value[here] for key, value in changes.items() if key in channels}
+        cross[here], power[here] = _profiled(target, own, int(length), keywords, int(np.count_nonzero(here)))
     if not (np.isfinite(cross).all() and np.isfinite(power).all()):
         raise InvalidSpec(
             required=f"every value of {', '.join(changes)} must give finite statistics",
@@ -72,13 +74,12 @@ def share_geometry(target: Task, changes: Mapping[str, Any]) -> bool:
 
 
 def _profiled(
-    target: Task, own: Modes, steps: int, keywords: Mapping[str, FloatArray]
+    target: Task, own: Modes, steps: int, keywords: Mapping[str, FloatArray], number: int
 ) -> tuple[FloatArray, FloatArray]:
     """Weighted strengths of variants of one length."""
     assert target.recipe is not None
     family = FAMILIES[target.recipe.name]
     checked = {key: checked_channels(key, value) for key, value in keywords.items()}
-    number = len(next(iter(checked.values())))
     with np.errstate(over="ignore", invalid="ignore"):
         profile = family.profile(steps=steps, targets=target.targets, **checked)
         # One time pattern means one channel pattern, the mixing matrix; in the frame it is diagonal.
