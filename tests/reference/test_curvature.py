@@ -7,7 +7,8 @@ import pytest
 
 import learncast as lc
 from learncast.dynamics.gradient_flow import gradient_flow
-from learncast.dynamics.learning_problem import LearningProblem, curvature
+from learncast.dynamics.learning_problem import LearningProblem, curvature, sharpest_curvature
+from learncast.dynamics.pooled import PooledProblem
 
 torch = pytest.importorskip("torch")
 
@@ -134,3 +135,16 @@ def test_it_takes_milliseconds():
     for _ in range(5):
         curvature(problem)
     assert (time.perf_counter() - begun) / 5 < 0.1  # a few milliseconds on an idle machine
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 2.0])  # the end is sharpest, either may be, the start is
+def test_the_sharpest_of_several_places_is_the_largest_of_all(scale):
+    rng = np.random.default_rng(3)
+    task, net = lc.tasks.static(rng.normal(size=(3, 4))), lc.TwoLayer.balanced(4, 5, 3, scale=scale, rng=rng)
+    problem = PooledProblem.of(task, net)
+    halfway = lc.solve(task, net, learning_rate=1e-3).network_at(500)
+    places = [net.maps, halfway.maps, (0 * net.first, 0 * net.second)]
+    each = [curvature(LearningProblem.of(task, lc.TwoLayer(*maps), None)) for maps in places]
+    assert sharpest_curvature(problem.cross, problem.power, places) == pytest.approx(max(each), rel=1e-9)
+    gone = (np.full_like(net.first, np.nan), net.second)
+    assert np.isnan(sharpest_curvature(problem.cross, problem.power, [gone, *places]))

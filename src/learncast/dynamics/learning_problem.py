@@ -193,8 +193,12 @@ def pooled_curvature(
 ) -> float:
     """The same of two layers, A (hidden, inputs) and C (outputs, hidden), on E[y z^T] and E[z z^T].
 
-    The hidden space is that of [A, C^T] and one direction beyond it: all others are alike.
+    The hidden space is that of [A, C^T] and one direction beyond it: all others are alike. Where no error is left, or
+    one layer alone learns, the Hessian has a closed form.
     """
+    straight, error = _straight_curvature(cross, power, first, second, learn)
+    if error <= _PRECISION**2 * straight:
+        return straight
     S, R, n = power, cross, first.shape[1]
     layers = np.concatenate([first, second.T], axis=1)
     if len(layers) > layers.shape[1]:
@@ -211,6 +215,43 @@ def pooled_curvature(
         return np.concatenate([part.ravel() for part, moves in zip(parts, learn, strict=True) if moves])
 
     return _largest(bent, split + (C.size if learn[1] else 0))
+
+
+def sharpest_curvature(cross: FloatArray, power: FloatArray, places: Sequence[tuple[FloatArray, FloatArray]]) -> float:
+    """The largest curvature of two layers at any of several places.
+
+    It is no larger than its part without the error, which has a closed form, and the error's largest singular value:
+    places that cannot be the sharpest are not iterated on.
+    """
+    bounds = [_straight_curvature(cross, power, *layers) for layers in places]
+    found = 0.0
+    for k in sorted(range(len(places)), key=lambda k: bounds[k][1] - bounds[k][0]):
+        if not sum(bounds[k]) <= found:
+            found = float(np.maximum(found, pooled_curvature(cross, power, *places[k])))
+    return found
+
+
+def _straight_curvature(
+    cross: FloatArray, power: FloatArray, first: FloatArray, second: FloatArray, learn: tuple[bool, ...] = (True, True)
+) -> tuple[float, float]:
+    """The largest eigenvalue of the Hessian without the error that is left, and what that error can change in it.
+
+    Without it the Hessian is that of D = C dA + dC A in tr(D S D^T): eigenvalues of S^1/2 (|C|^2 + A^T A) S^1/2.
+    """
+    if not all(np.isfinite(part).all() for part in (cross, power, first, second)):
+        return np.nan, np.nan
+    inner = _norm(second) ** 2 * np.eye(len(power)) if learn[0] else np.zeros_like(power)
+    if learn[1]:
+        inner += first.T @ first
+    values, vectors = np.linalg.eigh(inner)
+    root = vectors * np.sqrt(np.clip(values, 0.0, None))
+    straight = max(0.0, float(np.linalg.eigvalsh(root.T @ power @ root)[-1]))
+    return straight, _norm(second @ first @ power - cross) if all(learn) else 0.0
+
+
+def _norm(matrix: FloatArray) -> float:
+    """The largest singular value."""
+    return float(np.linalg.svd(matrix, compute_uv=False).max(initial=0.0))
 
 
 def _differenced(problem: LearningProblem, weights: Weights) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
 from learncast.dynamics import mode_equation
-from learncast.dynamics.learning_problem import LearningProblem, curvature
+from learncast.dynamics.learning_problem import LearningProblem, curvature, sharpest_curvature
 from learncast.dynamics.mode_equation import BALANCED, Problem
 from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
 from learncast.errors import UnsupportedModel
@@ -276,13 +276,12 @@ class ModeSolution(Solution):
 
     def network_at(self, time: float) -> LinearRNN:
         """Return the network as it is after `time` gradient steps of the flow."""
-        a, c = self._weights(self._strengths(np.array([checked_time(time)]))[0])
+        return self.network.with_maps(*self._maps_at(checked_time(time)))
+
+    def _maps_at(self, time: float) -> tuple[FloatArray, FloatArray]:
+        a, c = self._weights(self._strengths(np.array([time]))[0])
         alignment, frame = self.modes.alignment, self.modes.frame
-        first, second = (
-            (alignment.directions * a) @ frame.mode_inputs.T,
-            (frame.mode_outputs * c) @ alignment.directions.T,
-        )
-        return self.network.with_maps(first, second)
+        return (alignment.directions * a) @ frame.mode_inputs.T, (frame.mode_outputs * c) @ alignment.directions.T
 
     @property
     def optimum(self) -> FloatArray:
@@ -318,11 +317,16 @@ class ModeSolution(Solution):
 
     @cached_property
     def curvatures(self) -> FloatArray:
-        """Curvature of the whole loss at the start and at the end; a mode's growth between them adds nothing to it.
+        """Curvature of the whole loss at the start and at the end, or the larger of them; growth in between adds none.
 
         Recurrent weights that are a matrix are taken as they act on the modes' hidden directions.
         """
-        m, networks = self.modes, [self.network, self.network_at(math.inf)]
+        m = self.modes
+        pooled = LearningProblem.of(m.task, self.network, ("input", "output")).pooled_recurrence
+        if pooled is not None:
+            cross, power = pooled_statistics(m.task, pooled)
+            return np.array([sharpest_curvature(cross.T, power, [self.network.maps, self._maps_at(math.inf)])])
+        networks = [self.network, self.network_at(math.inf)]
         if self.network.scalar_recurrence is None:
             to, b = m.alignment.directions, np.diag(m.recurrence)
             networks = [LinearRNN(to.T @ n.input_weights, b, n.output_weights @ to) for n in networks]

@@ -12,7 +12,7 @@ import numpy as np
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
 from learncast.dynamics.balanced.flow import BalancedFlow
-from learncast.dynamics.learning_problem import pooled_curvature
+from learncast.dynamics.learning_problem import sharpest_curvature
 from learncast.dynamics.pooled import PooledProblem
 from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
 from learncast.errors import InvalidSpec
@@ -185,7 +185,7 @@ class TwoLayerSolution(Solution):
     def sharpness(self) -> float:
         """Largest curvature of the loss that descent meets, at the start or at the end."""
         ends = [(self.problem.first, self.problem.second), self.flow.weights(np.inf)]
-        return max(pooled_curvature(self.problem.cross, self.problem.power, *layers) for layers in ends)
+        return sharpest_curvature(self.problem.cross, self.problem.power, ends)
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -373,12 +373,25 @@ class TwoLayerGround(PooledGround):
         return self.course(self.target, self.start).provenance.citations
 
     def course(self, task: int, state: State) -> TwoLayerSolution:
+        if state is self.start and task in self._from_start:
+            return self._from_start[task]
         first, second = state.maps
         problem = replace(self.pooled[task], first=first, second=second)
-        return TwoLayerSolution(problem, state, self.learning_rate, None)
+        found = TwoLayerSolution(problem, state, self.learning_rate, None)
+        if state is self.start:
+            self._from_start[task] = found
+        return found
+
+    @cached_property
+    def _from_start(self) -> dict[int, TwoLayerSolution]:
+        """Solutions from the start, whose factorisation every question shares."""
+        return {}
 
     def solution(self, *, tolerance: float, separatrix_tolerance: float | None) -> Solution:
-        return replace(self.course(self.target, self.start), separatrix_tolerance=separatrix_tolerance)
+        found = self.course(self.target, self.start)
+        if separatrix_tolerance is None:
+            return found
+        return replace(found, separatrix_tolerance=separatrix_tolerance)
 
     def conditions(self, task: int) -> tuple[Assumption, ...]:
         return self.course(task, self.start).assumptions
