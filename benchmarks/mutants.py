@@ -84,7 +84,8 @@ def of_node(node: ast.AST) -> Iterator[tuple[str, str, object]]:
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         yield "minus to plus", "op", ast.UAdd()
     elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        yield f"{node.value} to {node.value + 1}", "value", node.value + 1
+        new = node.value + 1 if node.value + 1 != node.value else 2 * node.value
+        yield f"{node.value} to {new}", "value", new
     elif isinstance(node, ast.Constant) and type(node.value) is bool:
         yield f"{node.value} to {not node.value}", "value", not node.value
 

@@ -290,3 +290,21 @@ def test_a_stride_is_of_fourth_order(steps: int) -> None:
     reaches = np.array([0.4, 0.2, 0.1])
     order = np.polyfit(np.log(reaches), np.log([error(r) for r in reaches]), 1)[0]
     assert 4.5 < order < 6.5
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("plain", [0, 5, 256])
+@pytest.mark.parametrize("most", [1, 8, 17, 100, 640])
+def test_strides_make_up_the_steps_that_are_asked_for(most, plain, begun):
+    """Whatever is asked for: so many one by one, then strides that grow, none beyond the longest or below the least."""
+    for steps in (0, 1, 7, 8, 255, 256, 300, 1000, 5003):
+        found = strides._cut(steps, most, plain, begun=begun)
+        assert sum(found) == steps
+        assert found[:plain] == [1] * min(steps, plain)
+        assert all(one == 1 or strides.LEAST <= one <= most for one in found)
+        if steps >= plain + 4 * most and most >= strides.LEAST:
+            assert found.count(most) >= (steps - plain) // most - 2  # few are shorter
+        if begun and not plain:
+            assert [one for one in found if one > 1][: steps // most] == [most] * (steps // most if most > 1 else 0)
+        elif most >= 8 * strides.LEAST and steps >= plain + 2 * most:
+            assert found[plain] == most // 8

@@ -507,6 +507,8 @@ def test_orientation_is_told_but_not_required():
     assert (orientation.measured, orientation.holds, turned.holds) == (1.0, False, True)
     assert turned.orientation_margin == 0.0
     assert solved().orientation_margin == pytest.approx(1.0)
+    # there is nothing to be turned against
+    assert solved(lc.tasks.static(np.zeros((2, 2)), np.eye(2))).orientation_margin == 1.0
 
 
 def test_a_solution_shows_its_shape():

@@ -77,3 +77,15 @@ def test_stops_are_compared_on_the_same_resamplings(recorded):
         for k in range(SHOWN):
             _, maps = descended(drawn[0][k], network.maps, steps)
             assert found[row, 1, k] == descended(drawn[1][k], maps, accuracy=0.8)[0]
+
+
+def test_stops_of_several_stages_may_be_left_out(recorded):
+    ground, drawn, network = recorded
+    lengths = [[0, 4], [1, 0], [2, 3]]
+    found = ground.replica_steps([0, 0], lengths, 0.8)
+    assert found.shape == (3, 3, 100)
+    for row, steps in enumerate(lengths):
+        assert (found[row, :2] == np.array(steps)[:, None]).all()
+        for k in range(SHOWN):
+            _, maps = descended(drawn[0][k], network.maps, sum(steps))
+            assert found[row, 2, k] == descended(drawn[1][k], maps, accuracy=0.8)[0]
