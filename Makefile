@@ -64,6 +64,8 @@ check: $(VENV)/.dev ## ruff, mypy and the layer rules
 
 docs: $(VENV)/.docs ## build the documentation into docs/_build/html, without any network
 	$(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going -q -j 2 -b html -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python docs/_ext/check_site.py docs/_build/html
+	$(BIN)/codespell --config docs/_ext/spelling.cfg docs src README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md
 
 audit: $(VENV)/.dev ## ask the advisory databases about every pinned package (needs the network)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit

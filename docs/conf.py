@@ -28,6 +28,8 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "mathml",
     "docstrings",
+    "drawn",
+    "room_map",
     "generated_pages",
 ]
 templates_path = ["_templates"]

@@ -44,7 +44,8 @@ EXITS = [
 
 def _section(name: str, one: Any) -> str:
     level = "#" * (name.count(" ") + 1)
-    parts = [f"{level} {name}", (one.help or "").strip()]
+    label = "-".join(name.split()[1:])
+    parts = [f"(command-{label})=\n{level} {name}", (one.help or "").strip()]
     if hasattr(one, "commands"):
         return "\n\n".join([*parts, "Commands: " + ", ".join(f"`{name} {key}`" for key in one.commands) + "."])
     given = [p for p in one.params if p.param_type_name == "argument"]

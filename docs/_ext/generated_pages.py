@@ -10,6 +10,7 @@ import error_page
 import key_page
 import name_pages
 import result_page
+import skill_page
 from sphinx.application import Sphinx
 
 Pages = dict[str, Callable[[], str]]
@@ -22,6 +23,7 @@ def pages() -> Pages:
         "reference/study-files.md": key_page.page,
         "reference/results.md": result_page.page,
         "reference/errors.md": error_page.page,
+        "project/skill.md": skill_page.page,
         **{
             f"reference/{'errors-room' if name == 'errors' else name}.md": make
             for name, make in name_pages.pages().items()

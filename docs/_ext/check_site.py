@@ -1,0 +1,114 @@
+"""Look through the built site: every link within it leads somewhere, no page asks another host for anything, one can search.
+
+Run by `make docs` after the build: `python docs/_ext/check_site.py docs/_build/html`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+#: Tags whose attribute makes the browser fetch something.
+FETCHED = {
+    "script": "src", "img": "src", "source": "src", "iframe": "src", "video": "src", "audio": "src", "embed": "src",
+    "object": "data", "use": "href",
+}  # fmt: skip
+#: Kinds of <link> that are fetched; others only say something.
+LINKS = {
+    "stylesheet",
+    "icon",
+    "preload",
+    "modulepreload",
+    "shortcut",
+    "manifest",
+    "prefetch",
+    "preconnect",
+    "dns-prefetch",
+}
+
+
+class Page(HTMLParser):
+    """What a page links to, what it fetches, and which places in it can be linked to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.fetches: list[str] = []
+        self.places: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note what the tag does."""
+        told = {key: value or "" for key, value in attrs}
+        self.places |= {told[key] for key in ("id", "name") if told.get(key)}
+        if tag == "a" and "href" in told:
+            self.links.append(told["href"])
+        elif tag == "link" and LINKS & set(told.get("rel", "").split()):
+            self.fetches.append(told.get("href", ""))
+        elif tag in FETCHED and told.get(FETCHED[tag]):
+            self.fetches.append(told[FETCHED[tag]])
+        for candidate in told.get("srcset", "").split(","):
+            if candidate.strip():
+                self.fetches.append(candidate.split()[0])
+
+
+@cache
+def page(path: Path) -> Page:
+    """A page, read once."""
+    return Page(path)
+
+
+def is_elsewhere(address: str) -> bool:
+    """Whether an address is of another host."""
+    return bool(urlsplit(address).netloc) or address.startswith("//")
+
+
+def faults(site: Path) -> Iterator[str]:
+    """One sentence for each fault."""
+    for path in sorted(site.rglob("*.html")):
+        if "_static" in path.relative_to(site).parts:
+            continue
+        for address in page(path).fetches:
+            if is_elsewhere(address):
+                yield f"{path.relative_to(site)} fetches {address} from another host"
+            elif not address.startswith("data:") and not _target(path, address).exists():
+                yield f"{path.relative_to(site)} fetches {address}, which is not there"
+        for address in page(path).links:
+            yield from _broken(site, path, address)
+    for sheet in sorted(site.rglob("*.css")):
+        for address in re.findall(
+            r"(?:url\(|@import\s+)['\"]?((?:https?:)?//[^'\")]+)", sheet.read_text(encoding="utf-8")
+        ):
+            yield f"{sheet.relative_to(site)} fetches {address} from another host"
+    if not (site / "searchindex.js").exists():
+        yield "there is no search index"
+
+
+def _broken(site: Path, path: Path, address: str) -> Iterator[str]:
+    split = urlsplit(address)
+    if split.scheme or split.netloc:
+        return
+    target = _target(path, address) if split.path else path
+    if target.is_dir():
+        target /= "index.html"
+    if not target.exists():
+        yield f"{path.relative_to(site)} links to {address}, which is not there"
+    elif split.fragment and target.suffix == ".html" and unquote(split.fragment) not in page(target).places:
+        yield f"{path.relative_to(site)} links to {address}, which has no such place"
+
+
+def _target(path: Path, address: str) -> Path:
+    return (path.parent / unquote(urlsplit(address).path)).resolve()
+
+
+if __name__ == "__main__":
+    found = list(faults(Path(sys.argv[1]).resolve()))
+    print(*found, sep="\n", file=sys.stderr)
+    pages = len(list(Path(sys.argv[1]).rglob("*.html")))
+    print(f"{pages} pages looked through, {len(found)} faults", file=sys.stderr)
+    sys.exit(bool(found))

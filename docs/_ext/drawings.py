@@ -1,0 +1,219 @@
+"""Pictures of the theory pages, each drawn from the functions that the page is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import learncast as lc
+from learncast.dynamics import mode_equation
+from learncast.dynamics.recurrent_mode import mode_trajectory
+
+
+def _sized(width: float = 4.6, height: float = 2.9, columns: int = 1) -> Callable[[Any], Any]:
+    """Say how large a picture is, in inches, and how many axes it has beside each other."""
+
+    def mark(draw: Any) -> Any:
+        draw.size = (width * columns, height), columns
+        return draw
+
+    return mark
+
+
+def sizes(draw: Any) -> tuple[tuple[float, float], int]:
+    """Width and height of a picture, and its number of axes."""
+    return draw.size
+
+
+@_sized()
+def mode_course(ax: Any) -> None:
+    """Strength of one mode by the closed form, from four starts: small and balanced, unbalanced, above, and of the wrong sign."""
+    times = np.linspace(0, 8, 300)
+    starts = {
+        "balanced": (0.01, 0.0),
+        "unbalanced": (0.01, 1.0),
+        "from above": (1.8, 0.0),
+        "wrong sign, unbalanced": (-0.4, 0.3),
+    }
+    for name, (start, imbalance) in starts.items():
+        ax.plot(times, mode_equation.strength(times, start, imbalance, 1.0, 1.0), label=name)
+    ax.axhspan(0.9, 1.1, alpha=0.15, color="C2", lw=0)
+    ax.set(xlabel="time × $\\beta_{yx}/\\gamma$", ylabel="strength $u / u^*$")
+    ax.legend(frameon=False)
+
+
+@_sized()
+def printed_time(ax: Any) -> None:
+    """Time to come within 10% of the optimum against the start: the first entry into the band, and eq. (12) to the letter."""
+    starts = np.linspace(0.01, 2.0, 500)
+    right, _ = mode_equation.time_to_band(starts, 0.0, 1.0, 1.0, 0.1)
+    ax.plot(starts, right, label="first entry")
+    ax.plot(starts, mode_equation.printed_time(starts, 1.0, 1.0, 0.1), "--", label="as printed")
+    ax.axhline(0, color="0.6", lw=0.8)
+    ax.set(xlabel="start $u_0 / u^*$", ylabel="time × $\\beta_{yx}/\\gamma$", ylim=(-1, 3))
+    ax.legend(frameon=False)
+
+
+@_sized()
+def best_stop(ax: Any) -> None:
+    """Steps of both stages against where the first one stops: the best stop is the edge of the target's band, not its optimum."""
+    target = lc.tasks.integration(steps=50)
+    network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128)
+    stops = np.linspace(0.05, 0.98, 187)
+    found = lc.phase_portrait(
+        target, network, vary="target_strength", values=[1.5], accuracies=stops, learning_rate=1e-3
+    ).squeeze()
+    ax.plot(stops, found["total_steps"], label="both stages")
+    ax.plot(stops, found["first_stage_steps"], label="first stage")
+    ax.plot(stops, found["second_stage_steps"], label="second stage")
+    ax.axvline(0.99 / 1.5, color="0.6", ls=":", lw=1)
+    ax.set(xlabel="accuracy at which the first task stops", ylabel="steps", ylim=(0, None))
+    ax.legend(frameon=False)
+
+
+@_sized()
+def two_layer_course(ax: Any) -> None:
+    """Loss of a two-layer network from a regular start, and from one whose determinant has the other sign and ends on a saddle."""
+    task = lc.tasks.static(np.diag([2.0, 1.0]))
+    for name, sign in {"same sign of the determinants": 1.0, "opposite sign": -1.0}.items():
+        weights = 0.1 * np.diag([1.0, sign])
+        network = lc.TwoLayer(np.abs(weights), weights)
+        course = lc.solve(task, network, learning_rate=1e-2).at(np.linspace(0, 800, 200))
+        ax.plot(course.time, course["excess_loss"], label=name)
+    ax.axhline(0.5, color="0.6", ls=":", lw=1)
+    ax.annotate("$s_2^2/2$", (700, 0.55))
+    ax.set(xlabel="gradient steps", ylabel="loss above the least")
+    ax.legend(frameon=False)
+
+
+@_sized()
+def forgetting_course(ax: Any) -> None:
+    """Losses of two tasks that are learned one after the other: while B is learned, A rises to half the squared distance of both."""
+    rng = np.random.default_rng(1)
+    tasks = [lc.tasks.static(rng.standard_normal((2, 3)), name=name) for name in "AB"]
+    network = lc.TwoLayer.balanced(3, 8, 2, scale=0.2, rng=rng)
+    found = lc.planning.in_sequence(tasks, network, learning_rate=1e-2, steps=600).curves(points=200)
+    for name in "AB":
+        ax.plot(
+            found["time"], found["loss"].sel(task=name) - found["loss"].sel(task=name).min(), label=f"loss of {name}"
+        )
+    first, second = (task.cross_covariance.dense()[0, :, 0, :] for task in tasks)
+    ax.axhline(0.5 * ((first - second) ** 2).sum(), color="0.6", ls=":", lw=1)
+    ax.axvline(600, color="0.6", lw=0.8)
+    ax.set(xlabel="gradient steps", ylabel="loss above the least")
+    ax.legend(frameon=False)
+
+
+@_sized(columns=2, width=3.9)
+def recurrence_course(axes: Any) -> None:
+    """One mode that must weigh its inputs by a factor of 0.8 per step: recurrence b and product a·c while everything learns, from three starts."""
+    cross = 0.8 ** np.arange(10)
+    times = np.linspace(0, 100, 400)
+    for start in (0.3, 0.6, 0.9):
+        found = mode_trajectory(times, 0.3, start, 0.3, cross, learning_rate=0.1)
+        axes[0].plot(times, found.recurrence, label=f"$b_0$ = {start}")
+        axes[1].plot(times, found.input * found.output)
+    axes[0].set(xlabel="gradient steps", ylabel="recurrence $b$")
+    axes[1].set(xlabel="gradient steps", ylabel="strength $u = a c$")
+    axes[0].legend(frameon=False)
+
+
+@_sized()
+def relu_course(ax: Any) -> None:
+    """Strength of a ReLU network through its measured response, beside that of the linear network with the same weights."""
+    task = lc.tasks.integration(steps=20)
+    network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.02, hidden_size=64)
+    times = np.linspace(0, 1500, 200)
+    for name, one in {"linear": network, "ReLU": lc.Activated(network, "relu")}.items():
+        course = lc.solve(task, one, learning_rate=1e-3).at(times)
+        ax.plot(times, course["excess_loss"] / course["excess_loss"][0], label=name)
+    ax.set(xlabel="gradient steps", ylabel="share of the loss that is left", ylim=(0, None))
+    ax.legend(frameon=False)
+
+
+@_sized()
+def surrogate_filters(ax: Any) -> None:
+    """What the linear surrogate of an untrained cell keeps of an input, lag by lag: size of the filter, relative to the newest input."""
+    from learncast.advice.surrogate import linear_surrogate
+
+    for kind in ("rnn", "gru", "lstm"):
+        surrogate = linear_surrogate(lc.simulate.gated_module(kind, hidden_size=32, seed=0))
+        filters = surrogate.system(surrogate.stacked(1)).filters(12).detach().numpy()[0, 0, :, 0]
+        size = np.abs(filters)
+        ax.semilogy(range(12), size / size[0], "o-", ms=3, label=kind.upper())
+    ax.set(xlabel="lag (time steps)", ylabel="$|K_k| / |K_0|$")
+    ax.legend(frameon=False)
+
+
+@_sized()
+def transport_factors(ax: Any) -> None:
+    """Factors by which blame is carried back, with retention 0.9 and mixing 0.3: of the gates alone, and with one visit to the recurrent weights, which rise first."""
+    lags = np.arange(1, 25)
+    ax.plot(lags, 0.9**lags, "o-", ms=3, label="gates alone (order 0)")
+    ax.plot(lags, 0.9**lags + lags * 0.3 * 0.9 ** (lags - 1), "s-", ms=3, label="one visit (order 1)")
+    ax.axhline(1, color="0.6", lw=0.8)
+    ax.set(xlabel="lag (time steps)", ylabel="transport factor")
+    ax.legend(frameon=False)
+
+
+@_sized()
+def information_bound(ax: Any) -> None:
+    """Information of two normals of variance 1 about which of them spoke, and a quarter of their divergence: the printed lower bound lies above."""
+    apart = np.linspace(0.01, 3, 100)
+    x = np.linspace(-12, 12, 4001)
+
+    def density(centre: float) -> Any:
+        return np.exp(-0.5 * (x - centre) ** 2) / np.sqrt(2 * np.pi)
+
+    told = []
+    for d in apart:
+        one, other = density(-d / 2), density(d / 2)
+        terms = [0.5 * p * np.log(p / (0.5 * (one + other))) for p in (one, other)]
+        told.append(np.trapezoid(sum(terms), x))
+    ax.plot(apart, told, label="information")
+    ax.plot(apart, apart**2 / 8, "--", label="a quarter of the divergence")
+    ax.axhline(np.log(2), color="0.6", ls=":", lw=1)
+    ax.set(xlabel="distance (standard deviations)", ylabel="nats", ylim=(0, 1))
+    ax.legend(frameon=False)
+
+
+@_sized(columns=2, width=3.9)
+def skill_bars(axes: Any) -> None:
+    """Real steps of the chosen plan over those of the best one, on pools that nothing was tuned on: to a loss (left), and to a goal of decisions (right)."""
+    import sys
+    from pathlib import Path
+
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from benchmarks import bench_decisions, bench_skill
+
+    lines = bench_skill.rows(from_file=True), bench_decisions.rows()
+    for ax, found, column, title in zip(axes, lines, (3, 0), ("to a loss", "to decisions"), strict=True):
+        told = _held_out(list(found), column)
+        ax.barh(
+            range(len(told))[::-1],
+            [value - 1 for value in told.values()],
+            left=1,
+            color=["C0", *["0.6"] * (len(told) - 1)],
+        )
+        ax.set_yticks(
+            range(len(told))[::-1], [name.split(":")[0] if ":" in name else name for name in told], fontsize=7
+        )
+        ax.set(xlabel="regret", title=title)
+
+
+def _held_out(rows: list[Any], column: int) -> dict[str, float]:
+    """Regret of every forecast in the first block of held-out pools."""
+    found: dict[str, float] = {}
+    inside = False
+    for label, value, _ in rows:
+        if label.startswith("held-out pools"):
+            inside = True
+        elif inside and not label.startswith("  "):
+            break
+        elif inside:
+            cells = str(value).split()
+            if len(cells) > column and cells[column] != "-":
+                found[label.strip()] = float(cells[column])
+    return found

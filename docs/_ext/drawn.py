@@ -1,0 +1,93 @@
+"""The directive `drawn`: a small picture that code draws when the site is built, in a light and a dark version.
+
+`{drawn} name` calls the function of that name in `drawings.py` with one axes; its docstring is the caption, and its source can
+be opened below it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from pathlib import Path
+from typing import Any, ClassVar
+
+import drawings
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+FOLDER = Path("generated/drawn")
+#: Colours of text and lines on a light and on a dark page.
+INK = {"light": "#333333", "dark": "#d6d6d6"}
+
+
+class Drawn(SphinxDirective):
+    """Draw, unless the code is as it was when the picture was made."""
+
+    required_arguments = 1
+    option_spec: ClassVar[dict[str, Any]] = {"width": directives.positive_int}
+
+    def run(self) -> list[nodes.Node]:
+        """A figure with both versions, its caption and its code."""
+        draw = getattr(drawings, self.arguments[0])
+        source = inspect.getsource(draw)
+        stamp = hashlib.sha256((source + inspect.getsource(drawings._sized)).encode()).hexdigest()[:12]
+        figure = nodes.figure(classes=["drawn"])
+        for look in INK:
+            path = FOLDER / f"{self.arguments[0]}-{stamp}-{look}.svg"
+            if not (Path(self.env.srcdir) / path).exists():
+                save(draw, Path(self.env.srcdir) / path, look)
+            figure += nodes.image(
+                uri=f"/{path.as_posix()}",
+                alt=_caption(draw),
+                classes=[f"only-{look}"],
+                width=f"{self.options.get('width', 460)}px",
+            )
+        caption = nodes.caption()
+        told, _ = (
+            self.state.inline_text(_caption(draw), self.lineno) if hasattr(self.state, "inline_text") else ([], [])
+        )
+        caption += told or [nodes.Text(_caption(draw))]
+        figure += caption
+        self.env.note_dependency(str(Path(drawings.__file__)))
+        return [figure, _code(source)]
+
+
+def _caption(draw: Any) -> str:
+    return inspect.getdoc(draw).replace("\n", " ")
+
+
+def _code(source: str) -> nodes.Node:
+    opened = nodes.container(classes=["drawn-code"])
+    opened += nodes.raw("", "<details><summary>how it is drawn</summary>", format="html")
+    opened += nodes.literal_block(source, source, language="python")
+    opened += nodes.raw("", "</details>", format="html")
+    return opened
+
+
+def save(draw: Any, path: Path, look: str) -> None:
+    """One version of a picture."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    from learncast.figures import style
+
+    ink = INK[look]
+    colours = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink)
+    size, columns = drawings.sizes(draw)
+    with style(), mpl.rc_context({**colours, "font.size": 10, "svg.fonttype": "path", "svg.hashsalt": "learncast"}):
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(1, columns)
+        draw(axes)
+        for ax in figure.axes:
+            if (legend := ax.get_legend()) is not None:
+                legend.get_frame().set_alpha(0)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, transparent=True, metadata={"Date": None})
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
+    app.add_directive("drawn", Drawn)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
