@@ -1,0 +1,126 @@
+"""The documentation in a real browser: it asks no other host, draws formulas, finds words and stays in its window."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "docs" / "_build" / "html"
+#: One page of each kind.
+PAGES = [
+    "index", "start/index", "tutorials/index", "how-to/recordings", "reference/index", "generated/reference/commands",
+    "generated/reference/study-files", "generated/reference/errors", "generated/reference/names/learncast.plan",
+    "theory/curriculum2025", "theory/misprints", "theory/glossary", "generated/gallery/index",
+    "generated/project/skill", "project/contributing",
+]  # fmt: skip
+
+pytestmark = pytest.mark.skipif(
+    not (SITE / "index.html").exists(), reason="the site is not built: run `make docs` first"
+)
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *words: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(SITE)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def opened(browser: Any, address: str) -> Iterator[Any]:
+    """Opens pages with every other host shut off; what was asked of one, or complained about, is a fault."""
+    contexts, told = [], []
+
+    def route(one: Any) -> None:
+        if one.request.url.startswith(address):
+            one.continue_()
+        else:
+            told.append(f"asked {one.request.url}")
+            one.abort()
+
+    def open_page(page: str, width: int = 1280, look: str = "light") -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=look)
+        contexts.append(context)
+        context.route("**/*", route)
+        shown = context.new_page()
+        shown.on("pageerror", lambda error: told.append(f"{page}: {error}"))
+        shown.on("response", lambda got: told.append(f"{got.url} is {got.status}") if got.status >= 400 else None)
+        shown.goto(f"{address}/{page}.html")
+        return shown
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not told
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_pages_ask_nobody_else_and_stay_within_the_window(opened, width, look):
+    for name in PAGES:
+        page = opened(name, width, look)
+        assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, name
+        assert page.evaluate("document.documentElement.dataset.theme") == look
+        for picture in page.locator("main img:visible").all():
+            assert picture.evaluate("one => one.complete && one.naturalWidth > 0"), name
+
+
+def test_formulas_are_drawn_in_the_font_of_the_site(opened):
+    page = opened("theory/curriculum2025")
+    page.wait_for_function("() => document.fonts.status === 'loaded'")
+    assert page.evaluate("document.fonts.check('16px \"STIX Two Math\"')")
+    assert page.evaluate("[...document.fonts].some(one => one.family.includes('STIX') && one.status === 'loaded')")
+    fraction = page.locator("math mfrac").first.bounding_box()
+    assert fraction["height"] > 25  # a numerator above a denominator
+    assert not re.search(r"\$[^$]*\\|\\frac|\\beta", page.locator("main").inner_text())
+
+
+def test_search_finds_a_function_and_a_word_of_the_theory(opened):
+    for word, expected in (("phase_portrait", "learncast.phase_portrait"), ("saddle", "braun2022")):
+        page = opened("search")
+        page.goto(f"{page.url}?q={word}")
+        page.wait_for_selector("ul.search li a")
+        found = [one.get_attribute("href") for one in page.locator("ul.search li a").all()]
+        assert any(expected in one for one in found), word
+
+
+def test_every_question_is_two_clicks_away(opened):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\|[^|]+\| `learncast (\w+)`", readme, flags=re.M)
+    assert len(commands) == 10
+    for command in commands:
+        page = opened("index")
+        page.locator(".questions").get_by_role("link", name=f"learncast {command}", exact=True).first.click()
+        page.wait_for_load_state()
+        assert page.url.endswith(f"#command-{command}")
+        assert page.locator(f"#command-{command}").count()
+        assert f"learncast {command}" in page.locator("main").inner_text()
+
+
+def test_the_page_of_a_function_shows_its_parameters(opened):
+    text = opened("generated/reference/names/learncast.plan").locator("main").inner_text()
+    for word in ("Parameters", "target", "candidates", "learning_rate"):
+        assert word in text
+
+
+def test_a_picture_shows_its_version_for_light_and_dark(opened):
+    for look, other in (("light", "dark"), ("dark", "light")):
+        page = opened("theory/curriculum2025", look=look)
+        assert page.locator(f"figure.drawn img.only-{look}").first.is_visible()
+        assert not page.locator(f"figure.drawn img.only-{other}").first.is_visible()
+        assert page.locator("figure.drawn figcaption").first.is_visible()
