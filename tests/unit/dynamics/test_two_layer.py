@@ -1000,3 +1000,14 @@ def test_what_a_refusal_advises_can_be_done():
         lc.forgetting(tasks, start, learning_rate=0.5)
     slow = lc.forgetting(tasks, start, learning_rate=1e-4)
     np.testing.assert_allclose(lc.forgetting(tasks, start, learning_rate=0.5, strict=False), slow, rtol=1e-9)
+
+
+def test_the_unit_of_the_inputs_is_free():
+    """Inputs a million million times weaker are learned as fast at a larger rate: no power is small in itself."""
+    cross, power, unit = np.array([[1.0, 0.2], [0.3, 0.5]]), np.array([[1.0, 0.3], [0.3, 0.6]]), 1e-24
+    usual = shallow(lc.tasks.static(cross, power), np.zeros((2, 2)), [0.0, 7.0, np.inf], learning_rate=RATE)
+    faint = lc.tasks.static(np.sqrt(unit) * cross, unit * power)
+    found = shallow(faint, np.zeros((2, 2)), [0.0, 7.0, np.inf], learning_rate=RATE / unit)
+    np.testing.assert_allclose(
+        np.sqrt(unit) * found["network_function"], usual["network_function"], rtol=1e-9, atol=1e-12
+    )

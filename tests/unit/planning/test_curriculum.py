@@ -11,7 +11,7 @@ import xarray as xr
 import learncast as lc
 from learncast import Stage, Status, follow, phase_portrait, plan, solve, tasks, time_to_learn
 from learncast.dynamics.mode_equation import Problem
-from learncast.dynamics.modes import modes_of
+from learncast.dynamics.modes import modes, modes_of
 from learncast.errors import AssumptionViolated, InvalidSpec, NotLearned, UnsupportedModel
 from learncast.networks import LinearRNN
 from learncast.planning.schedules.stopping import best_stop
@@ -909,3 +909,13 @@ def test_the_fastest_path_climbs_the_highest_line():
     assert "must list the same tasks" in refused(
         lambda: lc.planning.fastest_path([1.0, 2.0], [1.0], start=0.1, end=0.5, learning_rate=RATE)
     )
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 3.0])
+def test_the_largest_rate_does_not_depend_on_the_one_in_use(share):
+    """Twice the inverse of the curvature at the balanced optimum, which is 2 beta."""
+    task = tasks.integration(steps=6)
+    network = LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=3)
+    curvature = 2 * float(modes(task, network).weighted_cross[0])
+    ground = lc.planning.ground_for([task], network, learning_rate=share / curvature, by="modes")
+    assert ground.largest_rate(0) == pytest.approx(2.0 / curvature, rel=1e-9)
