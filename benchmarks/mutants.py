@@ -2,7 +2,8 @@
 
 One operator, comparison, constant or word of a module is changed at a time, and the fast tests that run the changed
 line are run on it until one fails, each mutant in a process forked from one that has everything else imported. Which
-tests run which lines is traced once (`--trace`), and kept in a file. What survives is printed with its line.
+tests run which lines is traced once (`--trace`), and kept in a file. What survives is printed with its line, and with
+the reason where `mutants.toml` has one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import resource
 import signal
 import sys
 import time
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -64,6 +66,14 @@ class Mutant:
     @property
     def place(self) -> str:
         return f"{self.path.relative_to(PACKAGE).as_posix()}:{self.lines.start}"
+
+    @property
+    def reason(self) -> str:
+        """Why no test can notice, where that was looked into."""
+        lines = self.path.read_text(encoding="utf-8").splitlines()[self.lines.start - 1 : self.lines.stop - 1]
+        known = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["survives"]
+        found = (one["why"] for one in known if self.place.startswith(one["file"]) and one["line"] in "".join(lines))
+        return next(found, "")
 
     @property
     def text(self) -> str:
@@ -280,8 +290,8 @@ def table(rows: list[tuple[Mutant, str]]) -> Iterator[str]:
     yield f"{'module':<44} {'mutants':>8} {'killed':>8}"
     for name in sorted(drawn_of):
         yield f"{name:<44} {drawn_of[name]:>8} {killed_of[name]:>8}"
-    number = sum(killed_of.values())
-    yield f"{number} of {len(rows)} mutants killed ({number / max(len(rows), 1):.1%})"
+    number, reasons = sum(killed_of.values()), sum(not by and bool(mutant.reason) for mutant, by in rows)
+    yield f"{number} of {len(rows)} mutants killed ({number / max(len(rows), 1):.1%}); {reasons} live for a reason"
 
 
 def main() -> None:
@@ -313,7 +323,7 @@ def main() -> None:
         by, all_tried = killed(mutant, traced, asked.seconds)
         rows.append((mutant, by))
         verdict = "killed" if by else "SURVIVED" if all_tried else "SO FAR"
-        print(f"{verdict:<9} {mutant.place:<44} {mutant.change:<20} {by}", flush=True)
+        print(f"{verdict:<9} {mutant.place:<44} {mutant.change:<20} {by or mutant.reason}", flush=True)
     print("\n".join(table(rows)))
 
 
