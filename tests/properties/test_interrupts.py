@@ -18,19 +18,39 @@ import learncast as lc
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: Moments at which each command is stopped by each signal.
-MOMENTS = 20
+MOMENTS = int(os.environ.get("MOMENTS", "20"))
 
 
 def command(*words: str | Path) -> list[str]:
     return [sys.executable, "-m", "learncast", *map(str, words)]
 
 
-def studies(folder: Path) -> tuple[Path, Path]:
+#: A study of a window that is soon measured.
+WINDOW = """
+[model]
+kind = "diag-gate"
+hidden_size = 4
+[training]
+steps = 3
+batch = 8
+[task]
+steps = 16
+inputs = 2
+lags = [2]
+coefficients = [1.0]
+sequences = 16
+[window]
+lags = [1, 2, 4]
+sequences = 128
+nulls = 19
+"""
+
+
+def studies(folder: Path, text: str, key: str, values: tuple[str, str]) -> tuple[Path, Path]:
     """Two versions of one study, whose files can be told apart by what they say."""
-    text = (EXAMPLES / "two_integration_tasks.toml").read_text(encoding="utf-8")
     found = folder / "old.toml", folder / "new.toml"
-    for path, accuracy in zip(found, ("0.9", "0.95"), strict=True):
-        lines = [f"accuracy = {accuracy}" if line.startswith("accuracy") else line for line in text.splitlines()]
+    for path, value in zip(found, values, strict=True):
+        lines = [f"{key} = {value}" if line.startswith(f"{key} =") else line for line in text.splitlines()]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return found
 
@@ -65,10 +85,11 @@ def stopped(call: list[str], number: signal.Signals, after: float) -> tuple[int,
     return process.returncode, errors
 
 
-def whole_or_old(folder: Path, ask: Callable[[Path], list[str]], *, moments: int) -> None:
+def whole_or_old(folder: Path, ask: Callable[[Path], list[str]], *, window: bool = False, moments: int) -> None:
     """Stop a question whose answer replaces another one's, at random moments of all that it takes."""
-    old, new = studies(folder)
-    out = folder / "out"
+    example = (EXAMPLES / "two_integration_tasks.toml").read_text(encoding="utf-8")
+    changed = (WINDOW, "hidden_size", ("4", "5")) if window else (example, "accuracy", ("0.9", "0.95"))
+    (old, new), out = studies(folder, *changed), folder / "out"
     subprocess.run([*ask(old), "--out", out], check=True, capture_output=True)
     before = content(out)
     begun = time.monotonic()
@@ -101,7 +122,12 @@ def test_answers_are_replaced_whole(tmp_path, name):
 
 @pytest.mark.slow
 def test_checked_answers_are_replaced_whole(tmp_path):
-    whole_or_old(tmp_path, lambda study: command("check", study, "--seeds", "3"), moments=MOMENTS // 2)
+    whole_or_old(tmp_path, lambda study: command("check", study, "--seeds", "3"), moments=max(MOMENTS // 2, 1))
+
+
+@pytest.mark.slow
+def test_windows_are_replaced_whole(tmp_path):
+    whole_or_old(tmp_path, lambda study: command("window", study), window=True, moments=MOMENTS)
 
 
 @pytest.mark.slow
