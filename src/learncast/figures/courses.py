@@ -22,6 +22,7 @@ from learncast.figures.page import (
     axis_label,
     key,
     label,
+    logarithmic,
     name_line,
     name_moment,
     shortened,
@@ -163,8 +164,8 @@ def learning_curves(
         ax.axvline(moment, color="grey", linewidth=0.7)
         name_moment(ax, moment, "switch")
     if legend and not names:
-        # Above the axes' right end, where no curve can be.
-        key(ax, loc="lower right", bbox_to_anchor=(1.02, 0.97), ncols=2, borderpad=0.2, columnspacing=0.8)
+        # Below the axes, where neither curves nor the heading can be.
+        key(ax, below=True, ncols=2)
     elif legend:
         key(ax)
     return label(ax, x=axis_label(curves["time"]), y=axis_label(curves), title=title)
@@ -200,7 +201,7 @@ def decoupling(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, title: str
         name_moment(ax, peak, "predicted peak", colour=COLOURS[2], high=0.3)
     if legend:
         handles = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
-        key(ax, list(handles.values()), list(handles), loc="center right", bbox_to_anchor=(1.0, 0.52))
+        key(ax, list(handles.values()), list(handles), below=True, ncols=2)
     return label(ax, x=axis_label(within["time"]), y=r"entries of $A^\top A$", title=title)
 
 
@@ -225,7 +226,7 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
         ax.loglog(rates, gap, **(seen if k < marked else plain))
     middle = float(np.median(gaps.isel(learning_rate=0)))
     ax.loglog(rates, 4 * middle * rates / float(rates[0]), **THEORY, label="slope 1")
-    key(ax)
+    key(ax, below=True, ncols=4)
     return label(ax, x=axis_label(rates), y=axis_label(gaps), title=title)
 
 
@@ -269,7 +270,7 @@ def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], legend: 
         )
     ax.margins(0.3, 0.1)
     if legend:
-        key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=3, columnspacing=0.9)
+        key(ax, below=True, ncols=3)
     first, second = (f"scaled {points.attrs['long_name']}, axis {k} ({points.attrs['units']})" for k in (1, 2))
     return label(ax, x=first, y=second, title=title)
 
@@ -360,11 +361,13 @@ def curriculum_paths(
     title : str
     """
     ax.axhspan((1 - tolerance) * optimum, (1 + tolerance) * optimum, color=BAND, alpha=0.6, linewidth=0)
-    ax.axhline(optimum, color="grey", linewidth=0.7)
+    ax.axhline(optimum, color="grey", linewidth=0.7, label=None if legend else "target's optimum")
     if legend:
         name_line(ax, optimum, "target's optimum")
     if first_optimum is not None and np.isfinite(first_optimum):
-        ax.axhline(first_optimum, color=STAGED, linewidth=0.7, linestyle="--")
+        ax.axhline(
+            first_optimum, color=STAGED, linewidth=0.7, linestyle="--", label=None if legend else "first task's optimum"
+        )
         if legend and abs(first_optimum - optimum) > 0.1 * max(abs(first_optimum), abs(optimum)):
             # Under the highest line, over which the title stands.
             name_line(ax, first_optimum, "first task's optimum", up=-8 if first_optimum > optimum else 2)
@@ -379,9 +382,7 @@ def curriculum_paths(
         series = dataset["strength"].isel(mode=mode)
         ax.plot(series["time"], series, **style)
     for k, moment in enumerate([] if switch is None else np.atleast_1d(switch).tolist()):
-        ax.axvline(moment, color=STAGED, linewidth=0.9, linestyle=":")
-        if legend:
-            name_moment(ax, moment, "switch", colour=STAGED, high=0.72 - 0.09 * (k % 4))
+        ax.axvline(moment, color=STAGED, linewidth=0.9, linestyle=":", label=None if k else "switch")
     if legend:
         key(ax, loc="lower right")
     return label(ax, x="training time (gradient steps)", y="strength $u$", title=title)
@@ -472,7 +473,7 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
     ax.set_yticks(rows, [shortened(name, 24) for name in shown["candidate"].values])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.32 * max(direct if np.isfinite(direct) else 0.0, float(total.max(initial=0.0))) or 1.0)
-    key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3)
+    key(ax, below=True, ncols=3)
     for row, value in zip(rows, shown["saving"].values, strict=True):
         text = "never learned" if not np.isfinite(direct) else "no gain" if not value > 0 else f"saves {value:.0f}"
         # Beyond the line of direct training, which it would cross beside a shorter bar.
@@ -603,8 +604,10 @@ def predicted_and_measured(dataset: xr.Dataset, ax: Axes, *, title: str = "") ->
     ax.plot(dataset["predicted_descent_steps"], rows, "D", **hollow, label="predicted")
     ax.set_yticks(rows, [shortened(name, 26) for name in dataset["plan"].values])
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_xlim(left=0.0)  # a few steps of thousands must look like a few
-    key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
+    ends = [dataset[name].values for name in ("measured_steps", "predicted_descent_steps")]
+    last = max(float(np.nanmax(np.where(np.isfinite(values), values, 0.0))) for values in ends)
+    ax.set_xlim(0.0, 1.08 * last or 1.0)  # a few steps of thousands must look like a few
+    key(ax, below=True, ncols=3)
     return label(ax, x="gradient steps to the target's accuracy", y="", title=title)
 
 
@@ -635,7 +638,7 @@ def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", legend: b
     ax.plot([], [], color="black", **dotted, label="theory, in the same colour")
     ax.set_ylim(0, None)
     if legend:
-        key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        key(ax, below=True, ncols=2)
     return label(ax, x="accuracy at which the first task stops", y="total gradient steps", title=title)
 
 
@@ -653,11 +656,11 @@ def predictions(dataset: xr.Dataset, ax: Axes, *, theory: str, title: str = "") 
     """
     ends = [float(f(dataset[key])) for f in (np.min, np.max) for key in ("measured", theory)]
     span = np.array([0.85 * min(ends), 1.15 * max(ends)])
-    ax.plot(span, span, **{**THEORY, "linewidth": 1.2})
+    ax.plot(span, span, **{**THEORY, "linewidth": 1.2}, label="equal")
     for k, pool in enumerate(dict.fromkeys(dataset["pool"].values.tolist())):
         one = dataset.isel(curriculum=np.flatnonzero(dataset["pool"].values == pool))
         ax.plot(one[theory], one["measured"], "o", color=COLOURS[k], markersize=3, alpha=0.75, label=str(pool))
-    ax.set_xscale("log")
-    ax.set_yscale("log")
+    for along in "xy":
+        logarithmic(ax, along)
     key(ax, title="first task varies as in")
     return label(ax, x="predicted gradient steps", y="measured gradient steps", title=title)

@@ -9,9 +9,9 @@ import numpy as np
 import xarray as xr
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
-from learncast.figures.page import COLOURS, GREY, THEORY, axis_label, key, label, name_line
+from learncast.figures.page import COLOURS, GREY, THEORY, axis_label, key, label, logarithmic, name_line
 from learncast.validation import FloatArray
 
 _FIT = {**THEORY, "linewidth": 1.0}
@@ -20,8 +20,6 @@ _ENVELOPE = "envelope $f(\\ell)$ (change per gradient)"
 _LAG = r"lag $\ell$ (steps)"
 #: Cells keep their colours whichever of them are shown.
 CELLS = ("ConstGate", "SharedGate", "DiagGate", "GRU", "LSTM")
-#: Leading digits of labelled ticks, the fewest first.
-_DIGITS = ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10)))
 
 
 def envelope(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -69,7 +67,7 @@ def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
                 xytext=(-3, 0), textcoords="offset points", rotation=90, ha="right", va="top", color=GREY)  # fmt: skip
     ax.set_xscale("log")
     ax.set_ylim(bottom=-0.02 * max(1.0, float(layer["lag"][-1])))
-    below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
+    below: dict[str, Any] = {"below": True, "ncols": 2}
     return _labelled(ax, "sequences $N$", "longest learnable lag (steps)", title, **below)
 
 
@@ -87,7 +85,7 @@ def time_scale_survival(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
     ax.step(finite, share, where="pre", color=COLOURS[2], linewidth=1.3)
     if endless:
         _remark(ax, f"{endless} of {len(finite) + endless} units do not decay")
-    _logarithmic(ax)
+    logarithmic(ax)
     ax.set_ylim(0, 1.03)
     return label(ax, x=r"time scale $\tau$ (steps)", y="share of units at least as slow", title=title)
 
@@ -123,7 +121,7 @@ def envelopes_by_cell(
         values = dataset["envelope"].mean("seed").values
         ax.set_ylim(0.5 * values[values > 0].min(), 3 * values.max())
     if axis == "log-log":
-        _logarithmic(ax)
+        logarithmic(ax)
     return _labelled(ax, _LAG, _ENVELOPE, title)
 
 
@@ -161,14 +159,14 @@ def windows_by_cell(
             ax.plot(sizes, one[null].median("seed"), "--", **line)
     if null is not None:
         ax.plot([], [], "--", color="0.4", label="no signal (95%)")
-    _logarithmic(ax)
+    logarithmic(ax)
     last, longest = float(dataset["lag"][-1]), dataset.attrs.get("longest_task_lag")
     if longest is not None:
         ax.axhline(float(longest), color="grey", linewidth=0.8, linestyle=":")
         name_line(ax, float(longest), "task's longest lag")
     ax.set_ylim(-0.03 * last, 1.05 * last)
     if legend:
-        key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, columnspacing=0.8)
+        key(ax, below=True, ncols=2, columnspacing=0.8)
     return label(ax, x="sequences $N$", y=r"longest learnable lag $\mathcal{H}_N$ (steps)", title=title)
 
 
@@ -188,7 +186,7 @@ def survivals_by_cell(dataset: xr.Dataset, ax: Axes, *, scale: str = "semilog", 
         finite, share, endless = _survival(one["time_scale"].values)
         name = f"{cell}, {100 * endless / (len(finite) + endless):.0f}% do not decay" if endless else cell
         ax.step(finite, share, where="pre", color=colour, linewidth=1.3, label=name)
-    _logarithmic(ax)
+    logarithmic(ax)
     if scale == "log-log":
         ax.set_yscale("log")
     else:
@@ -227,7 +225,7 @@ def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     name_line(ax, 2.0, "finite variance", x=0.0)
     ax.set_xticks(range(len(cells)), [str(cell) for cell in cells])
     ax.set_xlim(-0.5, len(cells) - 0.5)
-    below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.11), "ncols": 2, "columnspacing": 0.9}
+    below: dict[str, Any] = {"below": True, "ncols": 2, "columnspacing": 0.9}
     return _labelled(ax, "", r"tail index $\hat\alpha$ (one point per lag)", title, **below)
 
 
@@ -273,7 +271,7 @@ def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title:
     endless = int(np.isinf(values).sum())
     if endless:
         _remark(ax, f"{endless} do not decay")
-    _logarithmic(ax)
+    logarithmic(ax)
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     return label(ax, x=r"time scale $\tau$ (steps)", y="number of units", title=title)
 
@@ -415,7 +413,7 @@ def time_scale_spectra(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         shown = {0, len(steps) // 2, len(steps) - 1}
         text = f"{layer['step'].attrs['long_name']} {steps[k]:,}{more}" if k in shown else None
         ax.step(finite, share, where="pre", color=colour, linewidth=1.2, label=text)
-    _logarithmic(ax)
+    logarithmic(ax)
     ax.set_ylim(0, 1.03)
     return _labelled(ax, r"time scale $\tau$ (steps)", "share of units at least as slow", title)
 
@@ -455,7 +453,7 @@ def window_course(layer: xr.Dataset, name: str, ax: Axes, *, title: str = "") ->
         ax.plot(steps, layer["contiguous_reach"], "--", color=COLOURS[1], label="without gaps")
         ax.set_ylim(bottom=0)
     if len(steps) > 2 and steps[0] > 0 and steps[-1] > 20 * steps[0]:
-        _logarithmic(ax)
+        logarithmic(ax)
     elif len(steps) < 8:
         ax.set_xticks(steps)
     if ax.get_legend_handles_labels()[0]:
@@ -506,21 +504,3 @@ def _remark(ax: Axes, text: str) -> None:
 def _labelled(ax: Axes, x: str, y: str, title: str, **legend: Any) -> Axes:
     key(ax, **legend)
     return label(ax, x=x, y=y, title=title)
-
-
-def _logarithmic(ax: Axes) -> None:
-    """A logarithmic horizontal axis with a few plain numbers."""
-    ax.set_xscale("log")
-    low, high = ax.get_xlim()
-    powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
-    for digits in _DIGITS:
-        ticks = np.outer(powers, digits).ravel()
-        ticks = ticks[(ticks >= low) & (ticks <= high)]
-        if len(ticks) >= 3:
-            ticks = ticks[:: -(-len(ticks) // 6)]  # no more than fit beside each other
-            break
-    else:
-        ticks = np.array([float(f"{tick:.2g}") for tick in np.linspace(low, high, 5)[1:-1]])
-    ax.xaxis.set_major_locator(FixedLocator(ticks.tolist()))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.xaxis.set_minor_locator(NullLocator())

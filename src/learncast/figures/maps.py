@@ -72,7 +72,7 @@ def portrait(
     if lines:
         # The sheet is grey so that cyan on white can be seen.
         box: dict[str, Any] = {"frameon": True, "facecolor": "#DDDDDD", "framealpha": 1.0, "edgecolor": "none"}
-        key(ax, handles=lines, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, columnspacing=0.9, **box)
+        key(ax, handles=lines, below=True, ncols=2, **box)
     beyond = [bool(known.size and known.min() < -bottom), bool(known.size and known.max() > top)]
     ends = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}
     words = "steps saved (two scales)" if bottom > 1.01 * top else "steps saved"
@@ -142,5 +142,5 @@ def basin_map(dataset: xr.Dataset, ax: Axes, *, better_beyond: float | None = No
         ax.axvline(better_beyond, color="grey", linestyle="--", linewidth=0.8)
         name_moment(ax, better_beyond, "recurrent is\nbetter beyond")
     ax.set(xlim=(float(r.min()), float(r.max())), ylim=(0.0, 1.0))
-    key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
+    key(ax, below=True, ncols=2)
     return label(ax, x=axis_label(dataset["strength"]), y=axis_label(ends["network_start"]), title=title)

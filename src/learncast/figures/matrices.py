@@ -21,6 +21,7 @@ from learncast.figures.page import (
     colour_bar,
     key,
     label,
+    lettered,
     name_line,
     shortened,
 )
@@ -78,7 +79,9 @@ def matrix(
     if bar:
         clipped = float(np.abs(shown).max()) > 1.000001 * (top or 1.0)
         words = "share of ±" if blocks else ""
-        colour_bar(ax, image, words, shrink=0.8, extend="both" if clipped else "neither")
+        # Beside the square that the matrix is, not beside the space that it was given.
+        beside = ax.inset_axes((1.06, 0.08, 0.07, 0.84))
+        colour_bar(ax, image, words, cax=beside, extend="both" if clipped else "neither")
     return label(ax, x="", y="", title=title)
 
 
@@ -387,7 +390,7 @@ def networks_on_lines(
     if lines is not None:
         for k, name in enumerate(names):
             look: dict[str, Any] = {"color": colours[k % len(colours)], "linestyle": styles[k % len(styles)]}
-            ax.plot(lines[x], lines.isel(series=k), **look, label=name)
+            ax.plot(lines[x], lines.isel(series=k), **look, label=lettered(str(name)))
     if networks is not None:
         across = str(networks.dims[1])
         for name in networks["series"].values:

@@ -15,6 +15,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 #: Okabe and Ito's colours, told apart by every kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -129,8 +131,15 @@ def _one_page(rows: Sequence[tuple[list[int], float]], sizes: Sequence[tuple[flo
 def stamped(figure: Figure, words: str) -> Figure:
     """Write into the upper right corner what a picture must not be taken for."""
     look: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 6, "color": "#B00000", "alpha": 0.8}
+    engine: Any = figure.get_layout_engine()
+    if engine is not None:  # a line of its own: headings reach up to the edge
+        engine.set(rect=(0, 0, 1, 1 - 0.11 / figure.get_figheight()))
     figure.text(0.998, 0.998, words, **look)
     return figure
+
+
+#: Points from the lower end of axes to below their numbers and words.
+BELOW = 25
 
 
 def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
@@ -144,19 +153,29 @@ def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
     return ax
 
 
-def key(ax: Axes, *args: Any, **options: Any) -> Any:
-    """Name the lines, in the sheet's own letters."""
+def key(ax: Axes, *args: Any, below: bool = False, **options: Any) -> Any:
+    """Name the lines, in the sheet's own letters; `below` the axes and what is written there, where no line can be."""
     with style():
+        if below:
+            # In points, not in shares of the axes: numbers and words are as high in a small panel as in a large one.
+            down = ScaledTranslation(0, -BELOW / 72, ax.figure.dpi_scale_trans)
+            place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "columnspacing": 0.9}
+            options = place | {"bbox_transform": ax.transAxes + down} | options
         return ax.legend(*args, **options)
 
 
 def axis_label(variable: Any) -> str:
     """Write "long name (units)" of a labelled array."""
-    name = str(variable.attrs.get("long_name", variable.name)).replace("_", " ")
-    for plain, letter in _LETTERS.items():
-        name = letter.join(re.split(plain, name))
+    name = lettered(str(variable.attrs.get("long_name", variable.name)).replace("_", " "))
     units = variable.attrs.get("units", "1")
     return name if units == "1" else f"{name} ({_raised(str(units))})"
+
+
+def lettered(text: str) -> str:
+    """Letters of a text as they are printed."""
+    for plain, letter in _LETTERS.items():
+        text = letter.join(re.split(plain, text))
+    return text
 
 
 #: Letters that data are named by, as they are printed.
@@ -169,6 +188,12 @@ _LETTERS = {
     r"\bstrength r\b": "strength $r$",
     r"\bsolution rho\b": r"solution $\rho$",
     r"\bfunction W\b": "function $W$",
+    r"^T = ": "$T$ = ",
+    r"-u P$": "$-uP$",
+    r"u² Q / 2$": "$u^2Q/2$",
+    r"\bW2 W1\b": "$W_2W_1$",
+    r"\bW1\^T W1\b": r"$W_1^\top W_1$",
+    r"\bW2 W2\^T": r"$W_2W_2^\top$",
 }
 
 
@@ -186,16 +211,40 @@ def name_line(ax: Axes, height: float, text: str, *, x: float = 0.01, up: float 
 def name_moment(ax: Axes, moment: float, text: str, *, colour: str = GREY, high: float = 0.98) -> None:
     """Write beside a vertical line what it is."""
     place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+    place["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
     ax.annotate(text, (moment, high), xytext=(2, 0), fontsize=6.5, color=colour, va="top", **place)
 
 
 def colour_bar(ax: Axes, drawn: Any, text: str, **options: Any) -> Any:
     """Draw the scale of the colours and write what it is."""
     with style():
-        bar = ax.figure.colorbar(drawn, ax=ax, **options)
+        bar = ax.figure.colorbar(drawn, ax=None if "cax" in options else ax, **options)
         bar.set_label(text)
         bar.ax.tick_params(labelsize=6.5)
     return bar
+
+
+#: Leading digits of labelled ticks, the fewest first.
+_DIGITS = ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10)))
+
+
+def logarithmic(ax: Axes, along: str = "x") -> None:
+    """A logarithmic axis with a few plain numbers; the horizontal one, or along "y"."""
+    getattr(ax, f"set_{along}scale")("log")
+    axis = ax.xaxis if along == "x" else ax.yaxis
+    low, high = sorted(axis.get_view_interval())
+    powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    for digits in _DIGITS:
+        ticks = np.outer(powers, digits).ravel()
+        ticks = ticks[(ticks >= low) & (ticks <= high)]
+        if len(ticks) >= 3:
+            ticks = ticks[:: -(-len(ticks) // 6)]  # no more than fit beside each other
+            break
+    else:
+        ticks = np.array([float(f"{tick:.2g}") for tick in np.linspace(low, high, 5)[1:-1]])
+    axis.set_major_locator(FixedLocator(ticks.tolist()))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def shortened(name: object, most: int) -> str:

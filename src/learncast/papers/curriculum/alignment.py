@@ -96,7 +96,7 @@ def draw_two_ways(dataset: xr.Dataset) -> figures.Figure:
         ax.axvline(float(dataset["direct"]), color="black", linestyle="--", linewidth=0.8)
         ax.set_yticks(rows, names)
         ax.invert_yaxis()
-        figures.key(ax, loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2)
+        figures.key(ax, below=True, ncols=2)
         figures.label(ax, x="training time (gradient steps)", y="", title="1A  directly, or by a curriculum")
 
     return figures.sheet(draw, width=3.5, height=1.9)

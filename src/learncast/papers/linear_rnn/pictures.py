@@ -194,7 +194,7 @@ def draw_late_pulses(dataset: xr.Dataset) -> Figure:
     for marker, start, ends in zip("v^", dataset["start"].values, dataset["networks"].values, strict=True):
         name = f"$T$ = 20, networks from $b_0$ = {start:g}"
         left.plot(dataset["network_background"], ends, marker, color=COLOURS[1], linestyle="none", label=name)
-    key(left, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    key(left, below=True, ncols=2)
     names = [rf"$\epsilon$ = {eps:.3f}" for eps in dataset["shown"].values]
     curves = dataset["unexplained"].rename(shown="series").assign_coords(series=names)
     networks_on_lines(curves, right, title="$T$ = 50: below, at and above the jump", styles=("-", "--", "-."))

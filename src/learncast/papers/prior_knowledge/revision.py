@@ -244,7 +244,7 @@ def draw_revision(panel: str, name: str, dataset: xr.Dataset) -> figures.Figure:
                 ring: dict[str, Any] = {"markerfacecolor": "none", "markersize": 8, "markeredgewidth": 1.3}
                 ax.plot(escape, height, "o", color=COLOURS[2], **ring, linestyle="none", label="leaves the saddle")
         if k == 0:
-            figures.key(ax, loc="center right" if name == "loss_in_training" else "lower left")
+            figures.key(ax, below=name == "loss_in_training", ncols=2 if name == "loss_in_training" else 1)
 
     return figures.sheet(partial(draw, 0), partial(draw, 1), width=3.55, height=2.2)
 
