@@ -919,3 +919,34 @@ def test_the_largest_rate_does_not_depend_on_the_one_in_use(share):
     curvature = 2 * float(modes(task, network).weighted_cross[0])
     ground = lc.planning.ground_for([task], network, learning_rate=share / curvature, by="modes")
     assert ground.largest_rate(0) == pytest.approx(2.0 / curvature, rel=1e-9)
+
+
+@pytest.mark.parametrize("weight", [3.0, 4.8, 6.0, 7.0, 12.0])
+def test_a_start_that_is_too_sharp_is_told_only_where_descent_runs_away_from_it(weight):
+    """Beyond 2 / curvature of the start, plain descent may still leave for a flatter place and settle."""
+    rate, first, second = 0.1, weight, 0.3
+    start = lc.TwoLayer([[first]], [[second]])
+    for _ in range(100):
+        error = rate * (first * second - 1.0)
+        first, second = first - second * error, second - first * error
+        if abs(first) > 1e12:
+            break
+    settles = abs(first * second - 1.0) < 1e-6
+    ground = lc.planning.ground_for([tasks.static([[1.0]], [[1.0]])], start, learning_rate=rate, by="pooled")
+    assert all(condition.holds for condition in ground.conditions(0)) is settles
+
+
+def test_modes_are_counted_to_the_goal_of_a_loss():
+    goal, rate = tasks.integration(steps=5, target_strength=[1.0, 0.6]), 0.02
+    network = LinearRNN.aligned(task=goal, recurrence=[0.7, 0.5], initial=[0.2, 0.3], hidden_size=2)
+    ground = lc.planning.ground_for([goal], network, learning_rate=rate, by="modes", goal="loss")
+    own = modes(goal, network)
+    beta, power, weights = own.weighted_cross, own.weighted_input, np.array([[0.2, 0.3]] * 2)
+
+    def excess(strength):
+        return 0.5 * float(power @ (strength - beta / power) ** 2)
+
+    steps, whole = 0, excess(np.zeros(2))
+    while excess(weights[0] * weights[1]) > 0.15**2 * whole:
+        weights, steps = weights + rate * weights[::-1] * (beta - power * weights[0] * weights[1]), steps + 1
+    assert ground.counted(0, [ground.start], 0.85)[0][0] == steps
