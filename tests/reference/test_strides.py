@@ -308,3 +308,9 @@ def test_strides_make_up_the_steps_that_are_asked_for(most, plain, begun):
             assert [one for one in found if one > 1][: steps // most] == [most] * (steps // most if most > 1 else 0)
         elif most >= 8 * strides.LEAST and steps >= plain + 2 * most:
             assert found[plain] == most // 8
+
+
+def test_what_is_left_is_one_stride_from_the_least_on():
+    assert strides._cut(108, 100, 0, begun=True) == [100, 8]
+    assert strides._cut(107, 100, 0, begun=True) == [100, *[1] * 7]
+    assert strides._cut(1000, 160, 0, begun=False) == [20, 20, 40, 40, 80, 80, 160, 160, 160, 160, 80]
