@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import partial, wraps
 from time import monotonic
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from learncast.errors import InvalidSpec, OutOfTime
 
@@ -22,9 +23,16 @@ PATIENCE = 2.0
 LONG = 5.0
 #: Seconds between two lines where there is no terminal.
 QUIET = 10.0
+#: Seconds between two states of a notebook's bar.
+BLINK = 0.2
+
+Call = ParamSpec("Call")
+Found = TypeVar("Found")
 
 #: The clock's reading at which work is given up.
 _end: ContextVar[float] = ContextVar("end", default=math.inf)
+#: Whether some work shows its progress already.
+_shown: ContextVar[bool] = ContextVar("shown", default=False)
 
 
 def now() -> float:
@@ -32,8 +40,18 @@ def now() -> float:
     return monotonic()
 
 
-def silent(share: float) -> None:
-    """Report nothing."""
+class Silence:
+    """What reports nothing; as a default it prints as a word."""
+
+    def __call__(self, share: Any) -> None:
+        """Hear it, and say nothing."""
+
+    def __repr__(self) -> str:
+        return "silent"
+
+
+#: Report nothing; in a notebook the functions that are `noticed` show a bar instead.
+silent = Silence()
 
 
 def within(progress: Progress, done: int, number: int) -> Progress:
@@ -107,12 +125,66 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def shown(what: str) -> Iterator[Progress]:
-    """Progress on stderr, for long work: a bar with the time left on a terminal, a line now and then elsewhere."""
-    show = _Bar(what) if sys.stderr.isatty() else _Lines(what)
+    """Progress of long work: a bar in a notebook or on a terminal, elsewhere a line on stderr now and then."""
+    show = _Display(what) if in_notebook() else _Bar(what) if sys.stderr.isatty() else _Lines(what)
+    token = _shown.set(True)
     try:
         yield show
     finally:
+        _shown.reset(token)
         show.close()
+
+
+def in_notebook() -> bool:
+    """Whether a notebook's kernel runs this."""
+    python = sys.modules.get("IPython")
+    return getattr(python and python.get_ipython(), "kernel", None) is not None
+
+
+def noticed(what: str) -> Callable[[Callable[Call, Found]], Callable[Call, Found]]:
+    """Let a function that takes `progress` show it by itself in a notebook, where nobody gave another."""
+
+    def told(run: Callable[Call, Found]) -> Callable[Call, Found]:
+        @wraps(run)
+        def called(*args: Call.args, **options: Call.kwargs) -> Found:
+            if "progress" in options or _shown.get() or not in_notebook():
+                return run(*args, **options)
+            with shown(what) as progress:
+                options["progress"] = progress
+                return run(*args, **options)
+
+        return called
+
+    return told
+
+
+class _Display:
+    """A bar in a notebook's output, which appears when work is long and goes when it is done."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.begun, self.last = what, now(), -math.inf
+        self.place: Any = None
+
+    def __call__(self, share: float) -> None:
+        here = now()
+        if here - self.begun < PATIENCE or not 0.0 < share < 1.0 or here - self.last < BLINK:
+            return
+        self.last = here
+        left = duration((here - self.begun) * (1 - share) / share)
+        self._show(f'<progress value="{share:.3f}"></progress> {html.escape(self.what)}: about {left} left')
+
+    def _show(self, text: str) -> None:
+        from IPython.display import HTML, display
+
+        if self.place is None:
+            self.place = display(HTML(text), display_id=True)
+        else:
+            self.place.update(HTML(text))
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self.place is not None:
+            self._show("")
 
 
 class _Lines:

@@ -1,7 +1,9 @@
 """Long work says so, and is given up in time with the best so far."""
 
 import math
+import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -10,7 +12,18 @@ import learncast as lc
 from learncast import progress, tasks
 from learncast.cli import main
 from learncast.errors import InvalidSpec, OutOfTime
-from learncast.progress import check_time, deadline, seconds_left, shown, time_is_up, time_limit, until
+from learncast.progress import (
+    check_time,
+    deadline,
+    in_notebook,
+    noticed,
+    seconds_left,
+    shown,
+    silent,
+    time_is_up,
+    time_limit,
+    until,
+)
 
 TARGET = tasks.integration(3, name="target")
 POOL = [tasks.integration(2, name="shorter"), tasks.integration(3, 1.0, 1.5, name="stronger")]
@@ -188,3 +201,66 @@ steps = 6
     assert stop.value.code == 2
     assert time.monotonic() - begun < 20
     assert "allow more seconds" in capsys.readouterr().err
+
+
+class Notebook:
+    """A stand-in for IPython's modules, which keeps what is displayed."""
+
+    def __init__(self, monkeypatch, kernel):
+        self.seen = []
+        running = types.SimpleNamespace(kernel=kernel)
+        display = types.SimpleNamespace(HTML=str, display=self.display)
+        found = types.SimpleNamespace(get_ipython=lambda: running, display=display)
+        monkeypatch.setitem(sys.modules, "IPython", found)
+        monkeypatch.setitem(sys.modules, "IPython.display", display)
+
+    def display(self, text, *, display_id):
+        assert display_id
+        self.seen.append(text)
+        return types.SimpleNamespace(update=self.seen.append)
+
+
+def test_a_notebook_shows_a_bar_and_takes_it_away(clock, monkeypatch, capsys):
+    notebook = Notebook(monkeypatch, kernel=object())
+    with shown("weighing <candidates>") as report:
+        for second in range(40):
+            clock.now = 100.0 + second
+            report(second / 40)
+    assert notebook.seen[0] == '<progress value="0.050"></progress> weighing &lt;candidates&gt;: about 38 s left'
+    assert len(notebook.seen) == 39
+    assert notebook.seen[-1] == ""
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_of_ipython_is_no_notebook(clock, monkeypatch):
+    Notebook(monkeypatch, kernel=None)
+    assert not in_notebook()
+
+
+@noticed("counting")
+def counted(number, *, progress=silent):
+    """Count, slowly."""
+    for k in range(number):
+        progress(k / number)
+    return progress
+
+
+def test_long_work_shows_itself_in_a_notebook_unless_it_is_told_otherwise(clock, monkeypatch):
+    assert counted(3) is silent
+    Notebook(monkeypatch, kernel=object())
+    assert counted(3) is not silent
+    mine = [].append
+    assert counted(3, progress=mine) is mine
+    with shown("the whole"):
+        assert counted(3) is silent, "one bar at a time"
+
+
+def test_a_plan_in_a_notebook_shows_its_progress(monkeypatch):
+    notebook = Notebook(monkeypatch, kernel=object())
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "BLINK", 0.0)
+    found = lc.plan(tasks.integration(5), [tasks.integration(5, target_strength=2.0, name="b")],
+                    lc.LinearRNN.aligned(hidden_size=2), learning_rate=1e-2)  # fmt: skip
+    assert found.pretrains
+    assert "weighing candidates" in notebook.seen[0]
+    assert notebook.seen[-1] == ""

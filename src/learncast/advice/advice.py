@@ -18,7 +18,7 @@ from learncast.progress import Progress, silent
 from learncast.simulate.run import TrainingRun
 from learncast.simulate.sources import Source
 from learncast.simulate.stopping import Rule
-from learncast.simulate.trainer import silent_log, train
+from learncast.simulate.trainer import train
 from learncast.trajectory import FORECAST_CLASSES, Result
 from learncast.validation import one_of
 
@@ -205,7 +205,7 @@ class Advice(Result, Shown):
         every: int = 10,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 1000,
-        log: Callable[[str], object] = silent_log,
+        log: Callable[[str], object] = silent,
         writer: Any = None,
         progress: Progress = silent,
     ) -> TrainingRun:

@@ -32,7 +32,7 @@ from learncast.advice.surrogate import (
     written_out,
 )
 from learncast.errors import InvalidSpec
-from learncast.progress import Progress, silent, within
+from learncast.progress import Progress, noticed, silent, within
 from learncast.simulate.borrowed import at_rest
 from learncast.simulate.goals import DecisionAccuracy, LossBelow, Measured
 from learncast.simulate.losses import Answered
@@ -56,6 +56,7 @@ SAMPLED = 4000
 WRITTEN = 2**26
 
 
+@noticed("weighing plans")
 def advise(
     model: nn.Module,
     target: Any,

@@ -20,7 +20,7 @@ from learncast.dynamics.steps.optimizer import Optimizer
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
-from learncast.progress import Progress, check_time, silent
+from learncast.progress import Progress, check_time, noticed, silent
 from learncast.tasks.covariance import check_room
 from learncast.tasks.task import Task
 from learncast.trajectory import Provenance, Status, Trajectory, spec_hash
@@ -183,6 +183,7 @@ class Descent(Solution):
         )
 
 
+@noticed("descending")
 def descend(
     task: Task,
     network: LinearRNN | TwoLayer,

@@ -23,7 +23,7 @@ from learncast.learnability.question import Batching, DetectionRule, Measurement
 from learncast.learnability.stored_model import load_checkpoint
 from learncast.learnability.transport.decay import power_of_lag
 from learncast.limits import readable
-from learncast.progress import Progress, silent, within
+from learncast.progress import Progress, noticed, silent, within
 from learncast.trajectory import STEPS, Provenance, Result, described, spec_hash
 
 #: What is followed from state to state.
@@ -38,6 +38,7 @@ COUNTERS = {"step": STEP, "iter": STEP, "update": STEP, "epoch": EPOCH}
 QUANTILES = (0.1, 0.5, 0.9)
 
 
+@noticed("diagnosing stored states")
 def evolution(
     model: nn.Module,
     checkpoints: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

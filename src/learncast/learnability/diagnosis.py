@@ -37,7 +37,7 @@ from learncast.learnability.transport.gathering import (
     mean_transport,
     pooled,
 )
-from learncast.progress import Progress, check_time, silent
+from learncast.progress import Progress, check_time, noticed, silent
 from learncast.trajectory import Provenance, Status, described, spec_hash
 from learncast.validation import FloatArray
 
@@ -49,6 +49,7 @@ PROBES = 16
 _COORDINATES = ("lag", "unit", "sample_size", "noise", "direction", "side")
 
 
+@noticed("diagnosing")
 def window(
     model: nn.Module,
     inputs: Any,

@@ -19,7 +19,7 @@ from learncast.files import write_file
 from learncast.packages import torch_package
 from learncast.papers.paper import FORMATS, Paper, PaperFigure
 from learncast.papers.runs import Compute, PaperRun, remembered
-from learncast.progress import Progress, silent, within
+from learncast.progress import Progress, noticed, silent, within
 from learncast.validation import FloatArray, between, one_of
 
 #: Name on the command line and the module that makes the paper.
@@ -61,6 +61,7 @@ def open_paper(name: str, **choices: Any) -> Paper:
     return make(**given)
 
 
+@noticed("reproducing figures")
 def reproduce(
     name: str,
     *,

@@ -22,7 +22,7 @@ from learncast.planning.grounds.ground import Ground
 from learncast.planning.grounds.modal import ModeGround
 from learncast.planning.variants import share_geometry, weighted_variants
 from learncast.planning.wording import singular_accuracy
-from learncast.progress import Progress, silent, time_limit
+from learncast.progress import Progress, noticed, silent, time_limit
 from learncast.responses.bootstrap import interval
 from learncast.responses.modes import ResponseModes, mode_of_response
 from learncast.responses.response import Response
@@ -43,6 +43,7 @@ BEST_COUNTED = 200
 MOST_FOLLOWED = 2_000
 
 
+@noticed("timing curricula")
 def phase_portrait(
     target: Task,
     network: Any,

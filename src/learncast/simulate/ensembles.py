@@ -15,7 +15,7 @@ import xarray as xr
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.two_layer import TwoLayer
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, noticed, silent
 from learncast.simulate.borrowed import own_threads
 from learncast.simulate.run import training_provenance
 from learncast.simulate.sources import Pair, Source
@@ -78,6 +78,7 @@ class EnsembleRun(Result):
         return f"<EnsembleRun of {len(self.steps)} networks: up to {max(self.steps)} steps; {tally}>"
 
 
+@noticed("training")
 def train_ensemble(
     trials: Any,
     networks: Sequence[Layered],

@@ -10,12 +10,12 @@ import numpy as np
 from torch import nn
 
 from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast.progress import silent
 from learncast.simulate.borrowed import at_rest
 from learncast.simulate.goals import Goal, LossBelow
 from learncast.simulate.losses import Loss
 from learncast.simulate.sources import Batch, Source
 from learncast.simulate.stopping import GoalWatch, Learned
-from learncast.simulate.trainer import silent_log
 from learncast.trajectory import Status, spec_hash
 from learncast.validation import count
 
@@ -65,7 +65,7 @@ class GoalLoop:
         most_steps: int = 20_000,
         evaluation: int = 500,
         seed: int = 0,
-        log: Callable[[str], object] = silent_log,
+        log: Callable[[str], object] = silent,
     ) -> None:
         self.legs = [(Source.of(trials), _checked(rule)) for trials, rule in stages]
         if not self.legs:

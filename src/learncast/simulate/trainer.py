@@ -20,7 +20,7 @@ from torch import nn
 from learncast.errors import InvalidSpec, OutOfTime, SchemaMismatch
 from learncast.files import draft_of
 from learncast.practice.stage import Stage
-from learncast.progress import Progress, check_time, seconds_left, silent, time_limit
+from learncast.progress import Progress, check_time, noticed, seconds_left, silent, time_limit
 from learncast.simulate.borrowed import own_threads
 from learncast.simulate.goals import Goal
 from learncast.simulate.learner import Judge, Learner
@@ -38,10 +38,7 @@ from learncast.validation import FloatArray, count, one_or_each
 REPORT = 64
 
 
-def silent_log(text: str) -> None:
-    """Say nothing."""
-
-
+@noticed("training")
 def train(
     source: Any,
     network: Network | nn.Module,
@@ -50,7 +47,7 @@ def train(
     optima: Sequence[Any] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 1000,
-    log: Callable[[str], object] = silent_log,
+    log: Callable[[str], object] = silent,
     writer: Any = None,
     progress: Progress = silent,
 ) -> TrainingRun:
@@ -196,7 +193,7 @@ class _Loop:
         path: str | os.PathLike[str] | None,
         every: int,
         progress: Progress,
-        log: Callable[[str], object] = silent_log,
+        log: Callable[[str], object] = silent,
         writer: Any = None,
     ) -> None:
         self.learner, self.legs, self.training = learner, legs, learner.training
@@ -496,6 +493,7 @@ def _refused(required: str, got: str) -> SchemaMismatch:
     )
 
 
+@noticed("training")
 def train_replicas(
     source: Any,
     network: Network | nn.Module,
@@ -525,6 +523,7 @@ def train_replicas(
     return tuple(train_all(jobs, processes=processes, progress=progress))
 
 
+@noticed("training")
 def train_all(jobs: Sequence[Any], *, processes: int | None = None, progress: Progress = silent) -> list[TrainingRun]:
     """Run (source, network, training, optima) jobs, several at a time, in the order given."""
     found = [run for run in trained_in_time(jobs, processes=processes, progress=progress) if run is not None]

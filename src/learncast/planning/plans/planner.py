@@ -22,7 +22,7 @@ from learncast.planning.plans.route import PRECISION, UNTRIED, Candidate, Route,
 from learncast.planning.schedules.certified import Searched, certified
 from learncast.planning.terms import PoolTerms, Terms, check_terms, checked_pool
 from learncast.practice.stage import Stage
-from learncast.progress import Progress, deadline, now, silent, time_is_up, time_limit, until
+from learncast.progress import Progress, deadline, noticed, now, silent, time_is_up, time_limit, until
 from learncast.responses.trials import seed_of
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray
@@ -34,6 +34,7 @@ SCALES = (0.0, 0.6, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5)
 FINE = (-0.06, -0.03, -0.015, 0.015, 0.03, 0.06)
 
 
+@noticed("weighing candidates")
 def plan(
     target: Task,
     candidates: Sequence[Task],

@@ -24,7 +24,7 @@ from learncast.planning.schedules.schedule import Saved
 from learncast.planning.schedules.stopping import TIE, best_stop
 from learncast.planning.variants import variant_of, weighted_variants
 from learncast.practice.stage import Stage
-from learncast.progress import Progress, silent, time_is_up, time_limit
+from learncast.progress import Progress, noticed, silent, time_is_up, time_limit
 from learncast.responses.trials import seed_of
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
@@ -80,6 +80,7 @@ class Design(Saved):
         return f"<Design {given}: cost {self.total:.6g}, direct {self.direct:.6g}, {self.status.name}>"
 
 
+@noticed("designing a task")
 def design(
     target: Task,
     network: LinearRNN | Activated,

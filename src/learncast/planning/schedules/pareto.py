@@ -16,7 +16,7 @@ from learncast.planning.schedules.branching import lattice_of, orders_of
 from learncast.planning.schedules.schedule import Schedule
 from learncast.planning.schedules.search import MOST_BOXES, Setting, setting_of, solved
 from learncast.planning.terms import Terms
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, noticed, silent
 from learncast.tasks.task import Task
 from learncast.trajectory import described
 from learncast.validation import FloatArray, count
@@ -92,6 +92,7 @@ class Front:
         )
 
 
+@noticed("weighing what is forgotten")
 def forgetting_front(
     target: Task,
     candidates: Sequence[Task],

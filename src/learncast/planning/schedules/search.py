@@ -18,7 +18,7 @@ from learncast.planning.schedules.branching import Found, explored, mode_path, s
 from learncast.planning.schedules.course import Course
 from learncast.planning.schedules.schedule import Schedule, ScheduledStage
 from learncast.planning.terms import PoolTerms, Terms, checked_pool
-from learncast.progress import Progress, silent
+from learncast.progress import Progress, noticed, silent
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
 from learncast.validation import count, positive
@@ -66,6 +66,7 @@ class Setting:
         return replace(self, course=replace(self.course, most_loss=limits))
 
 
+@noticed("searching schedules")
 def best_schedule(
     target: Task,
     candidates: Sequence[Task],
