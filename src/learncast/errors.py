@@ -19,6 +19,20 @@ class LearncastError(Exception):
         Why it matters.
     remedy : str
         What the caller can do about it.
+
+    See Also
+    --------
+    InvalidSpec, UnsupportedModel, SchemaMismatch, AssumptionViolated, NotLearned
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> try:
+    ...     lc.tasks.integration(steps=0)
+    ... except lc.LearncastError as error:
+    ...     print(error.required, "|", error.remedy)
+    ...
+    steps must be a whole number of at least 1 | choose a whole number for steps
     """
 
     def __init__(self, *, required: str, got: str, why: str, remedy: str) -> None:
@@ -32,19 +46,82 @@ class LearncastError(Exception):
 
 
 class InvalidSpec(LearncastError, ValueError):
-    """An input value that means nothing here."""
+    """An input value that means nothing here.
+
+    See Also
+    --------
+    LearncastError
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> try:
+    ...     lc.Stage(lc.tasks.integration(), accuracy=1.5)
+    ... except lc.InvalidSpec as error:
+    ...     print(error.got)
+    ...
+    1.5
+    """
 
 
 class UnsupportedModel(LearncastError, TypeError):
-    """A network or task of a kind this function has no theory for."""
+    """A network or task of a kind this function has no theory for.
+
+    See Also
+    --------
+    LearncastError
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> try:
+    ...     lc.Activated("my network", "relu")
+    ... except lc.UnsupportedModel as error:
+    ...     print(error.required)
+    ...
+    the weights must be those of a LinearRNN or a TwoLayer
+    """
 
 
 class SchemaMismatch(LearncastError, ValueError):
-    """A stored or foreign object whose layout is not ours."""
+    """A stored or foreign object whose layout is not ours.
+
+    See Also
+    --------
+    LearncastError, Trajectory
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> try:
+    ...     lc.Trajectory.load("no such file.nc")
+    ... except lc.SchemaMismatch as error:
+    ...     print(error.why)
+    ...
+    there is nothing to load
+    """
 
 
 class NotLearned(LearncastError):
-    """A task that is never learned, where an answer was required."""
+    """A task that is never learned, where an answer was required.
+
+    See Also
+    --------
+    LearncastError, time_to_learn
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> solution = lc.solve(task, lc.LinearRNN.aligned(recurrence=0.96, initial=0.0, hidden_size=4), learning_rate=1e-3)
+    >>> try:
+    ...     lc.time_to_learn(solution, strict=True)
+    ... except lc.NotLearned as error:
+    ...     print(error.required)
+    ...
+    every mode must reach accuracy 0.99
+    """
 
 
 class OutOfTime(LearncastError):
@@ -60,6 +137,22 @@ class AssumptionViolated(LearncastError):
         Name of the condition, a key of `learncast.assumptions.ASSUMPTIONS`.
     measured, allowed : float
         The measured number and the largest one under which the theory is exact.
+
+    See Also
+    --------
+    LearncastError, solve
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> try:
+    ...     lc.solve(task, network, learning_rate=10.0)
+    ... except lc.AssumptionViolated as error:
+    ...     print(error.assumption, error.allowed)
+    ...
+    stable_learning_rate 2.0
     """
 
     def __init__(self, *, assumption: str, measured: float, allowed: float, **parts: str) -> None:

@@ -30,7 +30,18 @@ STEPS = "gradient steps"
 
 
 class Status(enum.Enum):
-    """How one number came out; the value is the sentence a reader needs."""
+    """How one number came out; the value is the sentence a reader needs.
+
+    See Also
+    --------
+    time_to_learn, Curriculum
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.Status.not_learned.value
+    'never reaches the tolerance band, so its time is infinite'
+    """
 
     ok = "reached within the theory"
     not_learned = "never reaches the tolerance band, so its time is infinite"
@@ -180,6 +191,22 @@ class Trajectory(Result, Shown):
         subtraction.
     provenance : Provenance
         Where the numbers come from.
+
+    See Also
+    --------
+    solve, descend, agreement
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> flow = lc.solve(task, network, learning_rate=1e-3).at(range(0, 401, 100))
+    >>> flow["strength"].values[:, 0].round(3)
+    array([0.   , 0.008, 0.446, 1.672, 1.734])
+    >>> descent = lc.descend(task, network, learning_rate=1e-3, steps=400, learn=("input", "output"))
+    >>> float(abs(descent.at(range(0, 401, 100)) - flow)["strength"].max()) < 0.02
+    False
     """
 
     kind = "trajectory"

@@ -4,3 +4,7 @@ from learncast.advice.advice import Advice
 from learncast.advice.adviser import advise
 
 __all__ = ["Advice", "advise"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -131,6 +131,44 @@ def advise(
         Called with the share of the work done.
     echo : callable
         Called with the estimated cost before the work begins.
+
+    Returns
+    -------
+    Advice
+        Every plan with its score, a shortlist, the plan to carry out, and what it rests on.
+
+    Raises
+    ------
+    InvalidSpec
+        Where trials, goal or settings do not fit the model or each other.
+    UnsupportedModel
+        Where a loss is the goal and the model has no linear surrogate.
+
+    See Also
+    --------
+    plan, simulate.train, simulate.DecisionAccuracy
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> import torch
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((64, 6, 1)).astype("float32")
+    >>> class Reader(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.layer, self.readout = torch.nn.RNN(1, 4, batch_first=True), torch.nn.Linear(4, 1)
+    ...     def forward(self, inputs):
+    ...         return self.readout(self.layer(inputs)[0][:, -1])
+    ...
+    >>> target, easy = (inputs, inputs.sum(axis=1)), (inputs, inputs[:, -1])
+    >>> asked = {"learning_rate": 1e-2, "accuracy": 0.5, "batch": None, "echo": lambda text: None}
+    >>> found = lc.advise(Reader(), target, {"last input": easy}, **asked)
+    >>> found.forecast_class
+    'surrogate'
+    >>> sorted(found.shortlist)[0] in map(str, found.dataset["plan"].values)
+    True
     """
     ends = _checked_stops(stops, cap)
     count("most_steps", most_steps, why="it bounds the descent")

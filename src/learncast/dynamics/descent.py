@@ -232,6 +232,28 @@ def descend(
         Where a descent that should stop `until` an accuracy is given up.
     progress : callable
         Called with the share of steps done.
+
+    Returns
+    -------
+    Descent
+        Every step's strengths and loss, the weights at any step, and how it ended: a `Solution`.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    solve, simulate.train
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> lc.descend(task, network, learning_rate=1e-3, until=0.99, learn=("input", "output"))
+    <Descent of 'integration' by gd, learning input, output: 331 steps, loss 24.9978 to 6.13453, ok>
     """
     problem = LearningProblem.of(task, network, learn)
     rule = Optimizer(optimizer, learning_rate, momentum, betas, eps, weight_decay)

@@ -99,7 +99,25 @@ def worst_status(statuses: Iterable[Status]) -> Status:
 
 
 class Solution(Shown, ABC):
-    """A trajectory of learning as a function of time."""
+    """A trajectory of learning as a function of time.
+
+    See Also
+    --------
+    solve, time_to_learn, Trajectory
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> solution.at([0, 200, 400])["loss"].values.round(3)
+    array([24.998, 16.54 ,  6.133])
+    >>> solution.time_to(0.99)
+    <LearningTime to 0.99: 329.985 flow steps, 331 descent steps, ok>
+    >>> solution.network_at(331)
+    <LinearRNN: 1 inputs, 4 hidden, 1 outputs; spectral radius 0.96>
+    """
 
     learning_rate: float
 

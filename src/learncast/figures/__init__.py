@@ -3,6 +3,8 @@
 # What the room shows is imported under its own name; sorting would take each such import apart.
 # isort: skip_file
 
+from types import ModuleType as _Module
+
 from matplotlib.figure import Figure as Figure
 
 from learncast.figures.courses import (
@@ -77,3 +79,7 @@ from learncast.figures.page import (
     sheet as sheet,
     style as style,
 )
+
+
+def __dir__() -> list[str]:
+    return [name for name, one in globals().items() if not name.startswith("_") and not isinstance(one, _Module)]

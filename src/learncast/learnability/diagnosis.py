@@ -96,6 +96,33 @@ def window(
     chunk costs one forward pass, one replay by matrix products, ``directions`` products per lag, and one scan over
     time. A model in single precision is followed in single precision where no product of gates leaves its range. Mean
     transport is then right to about 1e-5; tail indices far below 1 need a model in double precision.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    learnability.WindowMonitor, learnability.evolution
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> _ = torch.manual_seed(0)
+    >>> class Reader(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.layer, self.readout = torch.nn.GRU(2, 4, batch_first=True), torch.nn.Linear(4, 1)
+    ...     def forward(self, inputs):
+    ...         return self.readout(self.layer(inputs)[0][:, -1])
+    ...
+    >>> inputs = torch.randn(120, 8, 2)
+    >>> measurement = lc.learnability.Measurement(lags=(1, 2, 3))
+    >>> found = lc.learnability.window(Reader(), inputs, inputs[:, -2, :1], measurement=measurement)
+    >>> found.sequences, sorted(found.windows())[-1] >= 120
+    (120, True)
     """
     refuse_loose(loose)
     measurement, rule, batching = measurement or Measurement(), rule or DetectionRule(), batching or Batching()

@@ -216,6 +216,16 @@ class LearnabilityWindow(Result, Shown):
         are in ``signal_by_direction`` and so on.
     provenance : Provenance
         Where the numbers come from.
+
+    See Also
+    --------
+    learnability.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.learnability.LearnabilityWindow.kind
+    'window'
     """
 
     kind = "window"

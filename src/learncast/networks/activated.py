@@ -29,6 +29,22 @@ class Activated(Shown):
     network : LinearRNN or TwoLayer
         The weights.
     activation : {"relu", "tanh"}
+
+    Raises
+    ------
+    UnsupportedModel
+        For weights of another kind of network.
+
+    See Also
+    --------
+    LinearRNN, TwoLayer, solve, follow, plan
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, hidden_size=4)
+    >>> lc.Activated(network, "relu")
+    <Activated by relu: <LinearRNN: 1 inputs, 4 hidden, 1 outputs; spectral radius 0.96>>
     """
 
     network: LinearRNN | TwoLayer

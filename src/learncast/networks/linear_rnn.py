@@ -28,6 +28,25 @@ class LinearRNN(Shown):
     input_weights : (hidden, inputs)
     recurrent_weights : (hidden, hidden)
     output_weights : (outputs, hidden)
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    TwoLayer, Activated, solve
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.LinearRNN([[0.1]], [[0.9]], [[0.1]])
+    <LinearRNN: 1 inputs, 1 hidden, 1 outputs; spectral radius 0.9>
+    >>> lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128)
+    <LinearRNN: 1 inputs, 128 hidden, 1 outputs; spectral radius 0.96>
+    >>> lc.LinearRNN.random(hidden_size=32, inputs=3, outputs=2, seed=0)
+    <LinearRNN: 3 inputs, 32 hidden, 2 outputs; spectral radius 0.96>
     """
 
     input_weights: FloatArray

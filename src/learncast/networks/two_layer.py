@@ -22,6 +22,24 @@ class TwoLayer(Shown):
     ----------
     first : (hidden, inputs)
     second : (outputs, hidden)
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    LinearRNN, Activated, solve
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> lc.TwoLayer([[0.1, 0.0], [0.0, 0.1]], [[0.1, 0.0]])
+    <TwoLayer: 2 inputs, 2 hidden, 1 outputs; largest singular values 0.1 and 0.1>
+    >>> lc.TwoLayer.balanced(4, 3, 2, scale=0.1, rng=np.random.default_rng(0)).imbalance_share < 1e-12
+    True
     """
 
     first: FloatArray

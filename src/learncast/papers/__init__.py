@@ -43,6 +43,28 @@ def open_paper(name: str, **choices: Any) -> Paper:
     **choices
         What the paper lets one choose: ``optimum`` of curriculum, ``seeds``, ``cells`` and ``device`` of learnability.
         None is the paper's own.
+
+    Returns
+    -------
+    Paper
+        Its figures and runs.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    reproduce
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> sorted(lc.papers.PAPERS)
+    ['curriculum', 'learnability', 'linear-rnn', 'prior-knowledge']
+    >>> type(lc.papers.open_paper("curriculum")).__name__
+    'Paper'
     """
     one_of("paper", name, tuple(PAPERS), why="these are the papers whose figures can be made")
     if name == "learnability":
@@ -69,7 +91,7 @@ def reproduce(
     preset: str = "smoke",
     out: str | Path = "reproduced",
     progress: Progress = silent,
-    compute: Compute = remembered,
+    compute: Compute | None = None,
     formats: Sequence[str] = FORMATS,
     **choices: Any,
 ) -> dict[str, Any]:
@@ -86,7 +108,7 @@ def reproduce(
         paper says.
     out : path
     progress : callable
-    compute : callable
+    compute : callable, optional
         Where the figures' runs are computed; by default here, one after another.
     formats : sequence of {"png", "pdf", "svg"}
         Of the pictures.
@@ -105,7 +127,9 @@ def reproduce(
     look: dict[str, Any] = {"preset": preset, "formats": formats}
     shown: dict[str, xr.Dataset] = {}
     for k, item in enumerate(chosen):
-        shown[item.name] = item.made(preset=preset, progress=within(progress, k, len(chosen)), compute=compute)
+        shown[item.name] = item.made(
+            preset=preset, progress=within(progress, k, len(chosen)), compute=compute or remembered
+        )
         made[item.name] = paper.write(item, shown[item.name], folder, **look)
         progress((k + 1) / len(chosen))
     pages = {
@@ -134,3 +158,7 @@ def printed_time(solution: Solution, accuracy: float = 0.99) -> FloatArray:
     m = solution.modes
     told = mode_equation.printed_time(m.start, m.weighted_cross, m.weighted_input, 1.0 - accuracy)
     return told / solution.learning_rate
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

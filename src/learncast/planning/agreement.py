@@ -57,6 +57,26 @@ def agreement(
         as a share of the theory's own largest value. ``predicted_steps``, ``predicted_descent_steps``,
         ``measured_steps`` (seed), their mean, standard deviation and interval, and ``steps_deviation``, the mean over
         prediction minus 1: of the descent steps where they are known.
+
+    Raises
+    ------
+    SchemaMismatch
+        Where the two share no times or modes.
+
+    See Also
+    --------
+    solve, simulate.train, planning.rehearse
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> theory = lc.solve(task, network, learning_rate=1e-3)
+    >>> run = lc.descend(task, network, learning_rate=1e-3, steps=400, learn=("input", "output"))
+    >>> found = lc.agreement(theory, run.at(range(401)))
+    >>> float(found["loss_largest"]) < 0.03
+    True
     """
     runs = list(simulation) if isinstance(simulation, Sequence) else [simulation]
     if not runs or not all(hasattr(run, "dataset") for run in runs):
@@ -194,6 +214,27 @@ def convergence_order(gap: Callable[[float], float], learning_rates: Any) -> Con
         The gap at a learning rate, at one flow time (steps times learning rate) for all of them.
     learning_rates : sequence of float
         At least three.
+
+    Returns
+    -------
+    ConvergenceOrder
+        The slope on logarithmic axes, and its error.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    agreement, rehearse
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> found = lc.planning.convergence_order(lambda rate: 3.0 * rate, [1e-3, 2e-3, 4e-3])
+    >>> round(found.order, 6)
+    1.0
     """
     rates = real_array("learning_rates", learning_rates, ndim=1)
     if len(rates) < 3 or (rates <= 0).any() or len(set(rates.tolist())) < len(rates):
@@ -248,6 +289,29 @@ def rehearse(
         Gradient flow integrated to tight tolerance, or exact gradient descent on the tasks' statistics.
     most_steps : int
         Where a stage is given up.
+
+    Returns
+    -------
+    Rehearsal
+        Steps of every stage, and the trajectory.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    follow, agreement
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> stages = [lc.Stage(task, accuracy=0.99)]
+    >>> lc.planning.rehearse(stages, network, learning_rate=1e-3, by="descent").steps
+    331.0
     """
     for stage in stages:
         stage.check_planned()

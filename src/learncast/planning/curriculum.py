@@ -77,6 +77,20 @@ class Curriculum(Shown):
         Each stage's task in the ground's pool.
     replicas : ReplicaSteps or None
         Where statistics were measured on trials: what intervals are made of.
+
+    See Also
+    --------
+    follow, plan, Stage
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> first = task.varied(target_strength=1.5).renamed("stronger targets")
+    >>> way = lc.follow([lc.Stage(first, accuracy=0.5), lc.Stage(task, accuracy=0.99)], network, learning_rate=1e-3)
+    >>> way.descent_steps, way.direct.descent_steps, way.forecast_class
+    (237.0, 331.0, 'exact')
     """
 
     outcomes: tuple[StageOutcome, ...]
@@ -465,6 +479,32 @@ def follow(
 
     Implements: curriculum2025 Eq. (13), for any number of stages
     Implements: curriculum2025 Eq. (15), the speedup as a difference
+
+    Returns
+    -------
+    Curriculum
+        Steps, accuracy and state of every stage, and direct training beside them.
+
+    Raises
+    ------
+    AssumptionViolated
+        Where a condition of the theory fails and `strict` is set.
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    plan, Stage, forgetting
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> first = task.varied(target_strength=1.5).renamed("stronger targets")
+    >>> lc.follow([lc.Stage(first, accuracy=0.5), lc.Stage(task, accuracy=0.99)], network, learning_rate=1e-3)
+    <Curriculum stronger targets (158) -> integration (79): 237 descent steps, 236.158 flow steps, speedup 93.8266,
+    exact>
     """
     if not stages:
         raise InvalidSpec(

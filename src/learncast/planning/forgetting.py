@@ -42,6 +42,34 @@ def in_sequence(
         Gradient steps of each stage; infinite (the default) trains to convergence.
     learn, by, strict, seed
         As for `follow`.
+
+    Returns
+    -------
+    Curriculum
+        Its `losses` and `forgetting` tell every task after every stage.
+
+    Raises
+    ------
+    AssumptionViolated
+        Where a condition of the theory fails and `strict` is set.
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    forgetting, follow
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> later = task.varied(target_strength=0.5).renamed("weaker targets")
+    >>> found = lc.planning.in_sequence([task, later], network, learning_rate=1e-3, steps=[400, 50])
+    >>> found.losses().values.round(2)
+    array([[25.  ,  6.25],
+           [ 6.13,  6.24],
+           [ 9.17,  1.72]])
     """
     if not len(tasks):
         raise InvalidSpec(
@@ -67,12 +95,47 @@ def forgetting(
 ) -> xr.DataArray:
     """Loss of every task after every stage of learning them in sequence, before any training.
 
-    Warns (`IrregularSwitch`) where a switch ends on a saddle. Parameters as for `in_sequence`.
+    Warns (`IrregularSwitch`) where a switch ends on a saddle.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        In the order they are learned.
+    network : LinearRNN, TwoLayer or Activated
+        The network before training.
+    learning_rate : float
+        Step size of gradient descent.
+    steps : float or one per task
+        Gradient steps of each stage; infinite (the default) trains to convergence.
+    learn, by, strict, seed
+        As for `follow`.
 
     Returns
     -------
     xarray.DataArray over (stage, task)
         Stage ``"start"`` first. Differences along ``stage`` are what is forgotten.
+
+    Raises
+    ------
+    AssumptionViolated
+        Where a condition of the theory fails and `strict` is set.
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    planning.in_sequence, follow, Curriculum.forgetting
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> later = task.varied(target_strength=0.5).renamed("weaker targets")
+    >>> lc.forgetting([task, later], network, learning_rate=1e-3, steps=[400, 50]).values.round(2)
+    array([[25.  ,  6.25],
+           [ 6.13,  6.24],
+           [ 9.17,  1.72]])
     """
     found = in_sequence(
         tasks, network, learning_rate=learning_rate, steps=steps, learn=learn, by=by, strict=strict, seed=seed

@@ -97,6 +97,29 @@ def phase_portrait(
         which its end is the target's optimum (one mode), and whether descent is ``stable``. Of an Activated network
         with one response also ``total_steps_low`` and ``total_steps_high``, ``speedup_steps_low`` and
         ``speedup_steps_high``, the ends of 95% confidence intervals.
+
+    Raises
+    ------
+    AssumptionViolated
+        Where a condition of the theory fails and `strict` is set.
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    plan, planning.stop_portrait, planning.design
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> found = lc.phase_portrait(
+    ...     task, network, vary="target_strength", values=[0.5, 1.5], accuracies=[0.3, 0.6], learning_rate=1e-3
+    ... )
+    >>> found["speedup_steps"].values.round()
+    array([[-193., -231.],
+           [  77.,  113.]])
     """
     seed = seed_of(seed)
     _check_values(vary, values)

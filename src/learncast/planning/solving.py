@@ -57,6 +57,33 @@ def solve(
         Of the trials on which responses are measured.
     trials : int, optional
         Activated networks: trials to draw; by default as many as `learncast.responses.response.response` draws.
+
+    Returns
+    -------
+    Solution
+        Learning as a function of time.
+
+    Raises
+    ------
+    AssumptionViolated
+        Where a condition of the theory fails and `strict` is set.
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    time_to_learn, descend, follow
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> solution
+    <ModeSolution of 'integration' at learning rate 0.001: 1 modes, exact>
+    >>> solution.time_to(0.99).descent_steps
+    331.0
     """
     ground = ground_for(
         [task], network, learning_rate=learning_rate, learn=learn, by=by, strict=strict, seed=seed, trials=trials
@@ -75,6 +102,28 @@ def time_to_learn(solution: Solution, accuracy: float = 0.99, *, strict: bool = 
         1 - eps. The band is |u - u*| <= eps |u*|, entered from below or above.
     strict : bool
         Raise on the first mode that is never learned instead of returning infinity with a status.
+
+    Returns
+    -------
+    LearningTime
+        Steps of the flow and of descent, and a status, for every mode and for all of them.
+
+    Raises
+    ------
+    NotLearned
+        Where `strict` is set and a mode is never learned.
+
+    See Also
+    --------
+    solve, Solution
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> lc.time_to_learn(lc.solve(task, network, learning_rate=1e-3), 0.99)
+    <LearningTime to 0.99: 329.985 flow steps, 331 descent steps, ok>
     """
     times = solution.time_to(accuracy)
     if strict and times.status is not Status.ok:

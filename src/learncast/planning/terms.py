@@ -41,6 +41,25 @@ class Terms:
         Accuracy on its own task at which a candidate's stage may stop; nan where it is free.
     most_excess_loss : float or (candidates,), optional
         Excess loss of each candidate allowed at the end: a limit on what is forgotten; nan where there is none.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    plan, planning.best_schedule
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> terms = lc.Terms(accuracy=0.95, max_stages=3, switch_cost=10.0)
+    >>> pool = [task.varied(target_strength=s).renamed(f"strength {s:g}") for s in (1.5, 2.0)]
+    >>> lc.plan(task, pool, network, learning_rate=1e-3, terms=terms).total
+    132.0
     """
 
     accuracy: float = 0.99

@@ -4,3 +4,7 @@ from learncast.practice.stage import Stage
 from learncast.practice.training_loop import CurriculumCallback, TrainingLoop
 
 __all__ = ["CurriculumCallback", "Stage", "TrainingLoop"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

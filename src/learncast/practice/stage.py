@@ -26,6 +26,24 @@ class Stage:
     until : rule, optional
         Or stop by a rule of `learncast.simulate`, such as DecisionAccuracy(0.85), which needs a network that is really
         trained: `simulate.train` takes it, a forecast does not. `task` may then be any trials.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    follow, planning.in_sequence, simulate.train
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> lc.Stage(task, accuracy=0.6).accuracy
+    0.6
+    >>> lc.Stage(task, steps=200).steps
+    200
     """
 
     task: Task

@@ -66,6 +66,31 @@ def time_to_align(solution: Solution, accuracy: float = 0.99) -> AlignmentTime:
         Of a TwoLayer network or a LinearRNN of scalar recurrence, as `learncast.solve` returns it: exact where the
         inputs are white and the start balanced, integrated elsewhere.
     accuracy : float
+
+    Returns
+    -------
+    AlignmentTime
+        Both times, and their error.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    misalignment, time_to_learn
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> found = lc.representation.time_to_align(solution)
+    >>> found.aligned <= found.learned
+    True
     """
     accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
     problem = _pooled(solution)
@@ -85,6 +110,30 @@ def misalignment(solution: Solution, times: Any) -> FloatArray:
     """Sine of the angle between the network's map and the best one, in the units of the loss, at gradient steps.
 
     It is 1 for a map that is 0, which points nowhere.
+
+    Returns
+    -------
+    (times,) array
+        Between 0 and 1.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    time_to_align
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> lc.representation.misalignment(solution, [2000]).round(3) + 0.0
+    array([0.])
     """
     return _sines(solution, _pooled(solution), times)
 

@@ -59,6 +59,26 @@ def richness(
         ``kernel_movement`` and ``kernel_misalignment`` of the tangent kernel from start to end (0 is lazy), and
         ``flow_steps`` to the accuracy, infinite for starts that end on a saddle; ``stable`` where descent at this
         learning rate can follow the flow.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    representation_distance
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> found = lc.representation.richness(
+    ...     task, hidden_size=2, scales=[0.01, 1.0], learning_rate=1e-2, rng=np.random.default_rng(0)
+    ... )
+    >>> dict(found.sizes)["scale"]
+    2
     """
     sizes = real_array("scales", scales, ndim=1)
     lambdas = real_array("imbalances", imbalances, ndim=1)

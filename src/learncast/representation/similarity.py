@@ -40,6 +40,25 @@ def hidden_similarity(solution: Solution, times: Any, inputs: Any, targets: Any)
     xarray.Dataset
         ``hidden_similarity_input`` X^T W1^T W1 X and ``hidden_similarity_output`` Y^T (W2 W2^T)^+ Y over (time, sample,
         sample_other). The two agree only once the task is learned.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    representation_distance, tangent_kernel
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> list(lc.representation.hidden_similarity(solution, [0, 500], np.eye(2), np.diag([3.0, 1.0])))
+    ['hidden_similarity_input', 'hidden_similarity_output']
     """
     exact = checked_two_layer(solution)
     X, Y = _samples(exact, inputs), real_array("targets", targets, ndim=2)
@@ -84,6 +103,30 @@ def tangent_kernel(
     inputs : (samples, inputs), or (samples, steps, inputs) of a recurrent network
     learn : tuple of str, optional
         Weights that learn; by default those of the solution, and all of a network.
+
+    Returns
+    -------
+    array
+        (outputs * samples, outputs * samples).
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tangent_kernel_summary
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> lc.representation.tangent_kernel(solution, 0.0, np.eye(2)).shape
+    (4, 4)
     """
     if not isinstance(learner, TwoLayerSolution) or learn is not None or np.ndim(inputs) == 3:
         return _kernel_between(*_network_of(learner, time, learn), inputs)
@@ -158,6 +201,25 @@ def tangent_kernel_summary(solution: Solution, times: Any, inputs: Any, *, eigen
     xarray.Dataset
         ``trace``, ``largest`` (time, rank), ``movement`` |K_t - K_0| / |K_0| and ``misalignment`` 1 - cos(K_t, K_0),
         in the Frobenius product.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tangent_kernel
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> sorted(map(str, lc.representation.tangent_kernel_summary(solution, [0, 500], np.eye(2)).data_vars))
+    ['largest', 'misalignment', 'movement', 'trace']
     """
     exact = checked_two_layer(solution)
     X = _samples(exact, inputs)
@@ -205,6 +267,25 @@ def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.D
     -------
     xarray.Dataset
         ``input_distance`` and ``output_distance``.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    richness
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> float(lc.representation.representation_distance(solution)["input_distance"].round(3))
+    0.0
     """
     exact = checked_two_layer(solution)
     end = exact.at([time])
@@ -226,6 +307,25 @@ def off_diagonal_strength(solution: Solution, times: Any) -> xr.Dataset:
     xarray.Dataset
         ``mode_map`` U^T W2 W1 V over (time, mode, mode_other); ``diagonal`` and ``off_diagonal``, the root-mean-square
         of its entries within and between modes.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    hidden_similarity
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> sorted(map(str, lc.representation.off_diagonal_strength(solution, [0, 500]).data_vars))
+    ['diagonal', 'mode_map', 'off_diagonal']
     """
     exact = checked_two_layer(solution)
     trajectory = exact.at(times)

@@ -53,3 +53,7 @@ def __getattr__(name: str) -> NoReturn:
     if name in _MOVED:
         raise ImportError(f"learncast.simulate.{name} is learncast.{_MOVED[name]} now")
     raise AttributeError(f"module 'learncast.simulate' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -38,6 +38,23 @@ def as_module(
         Whether a recurrent network answers at every step or at the end.
     dtype : torch dtype
         float64 unless told.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    simulate.train
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> sorted(name for name, _ in lc.simulate.as_module(network).named_parameters())
+    ['input_weights', 'output_weights', 'recurrent_weights']
     """
     weights, activation = (network.network, network.activation) if isinstance(network, Activated) else (network, None)
     if not isinstance(weights, LinearRNN | TwoLayer):

@@ -79,6 +79,25 @@ def train(
     -------
     TrainingRun
         The same for the same seed, versions and number of threads.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    follow, simulate.Training, agreement
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> training = lc.simulate.Training(learning_rate=1e-3, batch=200)
+    >>> run = lc.simulate.train([lc.Stage(task, accuracy=0.9)], network, training)
+    >>> run.status.name
+    'diverged'
     """
     if not isinstance(training, Training):
         raise InvalidSpec(

@@ -73,6 +73,21 @@ class Training:
         Whether a curriculum's next stage starts with a fresh optimiser or goes on with its moments.
     most_steps : int
         Where a stage that should stop by itself is given up.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    simulate.train
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.simulate.Training(learning_rate=1e-2, optimizer="adam").optimizer
+    'adam'
     """
 
     learning_rate: float

@@ -27,3 +27,7 @@ __all__ = [
     "status",
     "verify",
 ]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -28,3 +28,7 @@ __all__ = [
     "random_direction", "resampled", "reversed", "sensory", "similarity", "sinusoidal_delay",
     "sinusoidal_delay_trials", "standard_errors", "static", "summary", "whitened",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

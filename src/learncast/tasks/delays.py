@@ -25,7 +25,24 @@ SHORTER = "use shorter trials, or draw trials directly, without a Task"
 
 
 def random_direction(inputs: int, rng: np.random.Generator) -> FloatArray:
-    """A unit vector drawn evenly from the sphere."""
+    """A unit vector drawn evenly from the sphere.
+
+    Returns
+    -------
+    (inputs,) array
+        Of length 1.
+
+    See Also
+    --------
+    multi_lag
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> float(np.linalg.norm(lc.tasks.random_direction(4, np.random.default_rng(0))).round(12))
+    1.0
+    """
     size = count("inputs", inputs, why="a direction has at least one component")
     u = rng.standard_normal(size)
     return np.asarray(u / np.linalg.norm(u))
@@ -58,6 +75,27 @@ def multi_lag(
         Variance of the noise on each target, 0 or more.
     name : str
         What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    multi_lag_trials, sinusoidal_delay
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> lc.tasks.multi_lag(steps=16, direction=2, lags=(2, 4), coefficients=(0.6, 0.4))
+    <Task 'multi-lag sum': 16 steps, 2 inputs, 1 outputs at every step; multi_lag family>
     """
     T, u, ages, c, variance = _checked(steps, direction, lags, coefficients, noise_strength)
     check_room(T**2, "the time covariance", f"{T} steps", SHORTER)
@@ -86,6 +124,25 @@ def multi_lag_trials(
     -------
     inputs : (trials, steps, inputs)
     targets : (trials, steps, 1)
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    multi_lag
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> inputs, targets = lc.tasks.multi_lag_trials(
+    ...     10, np.random.default_rng(0), steps=16, direction=2, lags=(2, 4), coefficients=(0.6, 0.4)
+    ... )
+    >>> inputs.shape, targets.shape
+    ((10, 16, 2), (10, 16, 1))
     """
     number = count("trials", trials, why="a data set has at least one trial")
     T, u, ages, c, variance = _checked(steps, direction, lags, coefficients, noise_strength)
@@ -127,6 +184,26 @@ def sinusoidal_delay(
         Variance of the white noise on each input, 0 or more.
     name : str
         What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    sinusoidal_delay_trials, multi_lag
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.tasks.sinusoidal_delay(steps=24, delay=4)
+    <Task 'sinusoidal delay': 24 steps, 1 inputs, 1 outputs at every step; sinusoidal_delay family>
     """
     T, age, omega, w, variance = _checked_waves(steps, delay, periods, weights, noise_strength)
     check_room(len(w) * T**2, "the time covariance", f"{T} steps", SHORTER)
@@ -158,6 +235,23 @@ def sinusoidal_delay_trials(
     -------
     inputs : (trials, steps, inputs)
     targets : (trials, steps, 1)
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    sinusoidal_delay
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> inputs, targets = lc.tasks.sinusoidal_delay_trials(5, np.random.default_rng(0), steps=24, delay=4)
+    >>> inputs.shape, targets.shape
+    ((5, 24, 1), (5, 24, 1))
     """
     number = count("trials", trials, why="a data set has at least one trial")
     T, age, omega, w, variance = _checked_waves(steps, delay, periods, weights, noise_strength)

@@ -127,6 +127,26 @@ def integration(
         Whether the sum is asked for at the end or the running sum at every step.
     name : str
         What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    leaky_integration, Task.varied
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.tasks.integration(steps=50, target_strength=1.5)
+    <Task 'integration': 50 steps, 1 inputs, 1 outputs at the end; integration family>
     """
     channels = {"input_strength": input_strength, "target_strength": target_strength}
     return _build(integration_profile, steps, mixing, targets, name, channels)
@@ -160,6 +180,26 @@ def leaky_integration(
         Weight of the newest input in the target.
     mixing, targets, name
         As for `integration`.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    integration, multi_lag
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.tasks.leaky_integration(steps=50, timescale=10.0)
+    <Task 'leaky integration': 50 steps, 1 inputs, 1 outputs at the end; leaky_integration family>
     """
     channels = {"timescale": timescale, "correlation": correlation, "noise_strength": noise_strength, "gain": gain}
     return _build(leaky_profile, steps, mixing, targets, name, channels)

@@ -233,7 +233,24 @@ class TaskSimilarity:
 
 
 def similarity(first: Task, second: Task) -> TaskSimilarity:
-    """Measure how the geometry and the strengths of `second` differ from those of `first`."""
+    """Measure how the geometry and the strengths of `second` differ from those of `first`.
+
+    Returns
+    -------
+    TaskSimilarity
+        Angles between their modes, and ratios of their strengths.
+
+    See Also
+    --------
+    tasks.summary
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=10)
+    >>> lc.tasks.similarity(task, task.varied(target_strength=2.0))
+    <TaskSimilarity: largest angle 0.0 degrees, mismatch 0, cross ratio [2.], input ratio [1.]>
+    """
     if (first.inputs, first.outputs) != (second.inputs, second.outputs):
         raise InvalidSpec(
             required="two tasks must have the same inputs and outputs to be compared",

@@ -37,6 +37,27 @@ def static(
     target_correlation : (outputs, outputs), optional
         E[y y^T]; by default that of targets which the inputs determine, so that the best loss is 0.
     name : str
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    from_pairs, whitened, hierarchy
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> lc.tasks.static(np.diag([3.0, 1.0]), name="two modes")
+    <Task 'two modes': 1 steps, 2 inputs, 2 outputs at the end; given statistics>
     """
     cross = real_array("cross_correlation", cross_correlation, ndim=2)
     inputs = np.eye(cross.shape[1]) if input_correlation is None else input_correlation
@@ -58,13 +79,52 @@ def from_pairs(inputs: Any, targets: Any, *, name: str = "pairs", **options: Any
     name : str
     **options
         `centre`, `scale`, `mask` and `classes` of `Task.from_samples`; nothing is done to the pairs by default.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    static, Task.from_samples
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((100, 3))
+    >>> lc.tasks.from_pairs(x, x[:, :1], name="first input")
+    <Task 'first input': 1 steps, 3 inputs, 1 outputs at the end; estimated from 100 trials>
     """
     x = real_array("inputs", inputs, ndim=2)
     return Task.from_samples(x[:, None, :], targets, name=name, **options)
 
 
 def reversed(task: Task, *, name: str | None = None) -> Task:
-    """Ask for the opposite of every target."""
+    """Ask for the opposite of every target.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    See Also
+    --------
+    static, hierarchy
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> lc.tasks.reversed(lc.tasks.static(np.eye(2), name="signs"))
+    <Task 'signs, reversed': 1 steps, 2 inputs, 2 outputs at the end; given statistics>
+    """
     return Task.trusted(
         task.input_covariance,
         task.cross_covariance.rotated(np.eye(task.inputs), -np.eye(task.outputs)),
@@ -111,6 +171,29 @@ def whitened(task: Task) -> Whitened:
 
     The transform is the symmetric root of the inverse input correlation where that exists: the white coordinates are
     as close as possible to the original ones.
+
+    Returns
+    -------
+    Whitened
+        The task in white coordinates, and the way there.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    static
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> found = lc.tasks.whitened(lc.tasks.static([[1.0, 0.0]], np.diag([4.0, 1.0])))
+    >>> found.task.input_covariance.contracted(np.ones((1, 1))).round(12)
+    array([[1., 0.],
+           [0., 1.]])
     """
     if task.steps != 1:
         raise InvalidSpec(
@@ -248,6 +331,27 @@ def hierarchy(depth: int = 3, *, form: str = "signed", name: str = "hierarchy") 
     form : {"signed", "membership"}
         Features by branching (+1, -1, 0) or by node (1, 0).
     name : str
+
+    Returns
+    -------
+    Hierarchy
+        The tree, and the task of naming its items.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    static, reversed
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> tree = lc.tasks.hierarchy(3)
+    >>> tree
+    <Task 'hierarchy': 1 steps, 8 inputs, 8 outputs at the end; given statistics>
     """
     levels = count("depth", depth, why="a tree branches at least once")
     if levels > 12:

@@ -74,6 +74,26 @@ class Task(Shown):
     Notes
     -----
     The second moments are taken about zero, since a linear network without bias sees no mean.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tasks.integration, tasks.from_batches, tasks.from_table, tasks.static
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((200, 10, 2))
+    >>> lc.Task.from_samples(inputs, inputs.sum(axis=1), name="sums")
+    <Task 'sums': 10 steps, 2 inputs, 2 outputs at the end; estimated from 200 trials>
+    >>> lc.Task(np.ones((1, 1, 1, 1)), np.full((1, 1, 1), 0.5), name="halves")
+    <Task 'halves': 1 steps, 1 inputs, 1 outputs at the end; given statistics>
     """
 
     input_covariance: Covariance

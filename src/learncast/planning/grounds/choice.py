@@ -77,6 +77,31 @@ def ground_for(
         Of measured responses and of resampled statistics.
     trials : int, optional
         On which responses are measured; a number that is known to be enough by default.
+
+    Returns
+    -------
+    Ground
+        How these tasks are learned by this network when these weights learn.
+
+    Raises
+    ------
+    AssumptionViolated
+        Where a condition of the theory fails and `strict` is set.
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    solve, follow, plan
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> ground = lc.planning.ground_for([task], network, learning_rate=1e-3)
+    >>> ground.by, ground.trust_of([0]).forecast_class
+    ('modes', 'exact')
     """
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     one_of("by", by, WAYS, why="these are the ways in which learning is told")

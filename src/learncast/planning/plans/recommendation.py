@@ -109,6 +109,25 @@ class Plan(Shown):
         How good the recommendation is: a key of `learncast.planning.schedules.schedule.PROOFS`.
     counted : bool
         Whether steps are those of descent; where these could not be counted they are the flow's.
+
+    See Also
+    --------
+    plan, Curriculum, Terms
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> stronger = task.varied(target_strength=1.5).renamed("stronger targets")
+    >>> found = lc.plan(task, [stronger], network, learning_rate=1e-3)
+    >>> found.saving, found.direct_total, found.worthwhile
+    (163.0, 331.0, True)
+    >>> [(stage.task.name, round(stage.accuracy, 3)) for stage in found.stages]
+    [('stronger targets', 0.662), ('integration', 0.99)]
+    >>> print(found.summary.split(". ")[0])
+    Pretrain on stronger targets until 66% (168 steps) and integration is already learned: half of the 331 steps of
+    direct training
     """
 
     ground: Ground
@@ -468,6 +487,24 @@ def training_loop_of(curriculum: Curriculum, *, criterion: str | None = None, **
         the theory is exact, and loss for any other.
     **options
         ``most``, ``window`` and ``every`` of `TrainingLoop`.
+
+    Returns
+    -------
+    TrainingLoop
+        What leads a loop of one's own through the stages.
+
+    See Also
+    --------
+    Plan.training_loop, practice.TrainingLoop
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> way = lc.follow([lc.Stage(task, accuracy=0.99)], network, learning_rate=1e-3)
+    >>> lc.planning.training_loop_of(way)
+    <TrainingLoop by strength: integration (0 of 331)>
     """
     ground = curriculum.ground
     planned = []

@@ -31,6 +31,20 @@ def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
     Dataset
         ``saving_steps`` over (accuracy, stop), with the plan's own stop and accuracy as attributes; nan where the
         target is never learned that well.
+
+    See Also
+    --------
+    plan, phase_portrait
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> pool = [task.varied(target_strength=s).renamed(f"strength {s:g}") for s in (1.5, 2.0)]
+    >>> found = lc.plan(task, pool, network, learning_rate=1e-3)
+    >>> sorted(map(str, lc.planning.stop_portrait(found).data_vars))
+    ['direct_steps', 'saving_steps']
     """
     import xarray as xr
 

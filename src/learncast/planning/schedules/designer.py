@@ -125,6 +125,31 @@ def design(
         After which the best design so far is taken.
     seed : int
         Of the search, and of the trials an Activated network is measured on.
+
+    Returns
+    -------
+    Design
+        The task, its stop, and what it saves.
+
+    Raises
+    ------
+    AssumptionViolated
+        Where a condition of the theory fails and `strict` is set.
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    phase_portrait, plan
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> found = lc.planning.design(task, network, bounds={"target_strength": (0.5, 3.0)}, learning_rate=1e-3)
+    >>> found.total < found.direct
+    True
     """
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     tolerance = 1.0 - within("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")

@@ -99,6 +99,22 @@ def fastest_path(
     -------
     FastestPath
         With an infinite last leg where no task leads on.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    cheapest_path
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> found = lc.planning.fastest_path([1.0, 2.0], [1.0, 1.0], start=0.01, end=0.99, learning_rate=1e-2)
+    >>> [leg.task for leg in found.legs]
+    [1]
     """
     beta, B = _tasks(cross, power)
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
@@ -178,6 +194,22 @@ def cheapest_path(
     -------
     CheapestPath
         With status not_learned and an infinite total where no path meets the rules.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    fastest_path, best_schedule
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> found = lc.planning.cheapest_path([1.0, 2.0], [1.0, 1.0], start=0.01, end=0.99, learning_rate=1e-2)
+    >>> [leg.task for leg in found.legs]
+    [1]
     """
     beta, B = _tasks(cross, power, moving=True)
     if last is not None:

@@ -123,6 +123,32 @@ def forgetting_front(
         Points of the front.
     progress : callable
         Called with the share of points done.
+
+    Returns
+    -------
+    Front
+        The cheapest schedule for each limit on what is forgotten.
+
+    Raises
+    ------
+    AssumptionViolated
+        Where a condition of the theory fails and `strict` is set.
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    Plan.front, best_schedule
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> pool = [task.varied(target_strength=s).renamed(f"strength {s:g}") for s in (1.5, 2.0)]
+    >>> front = lc.planning.forgetting_front(task, pool[:1], network, learning_rate=1e-3, points=2)
+    >>> front.task.name
+    'strength 1.5'
     """
     number = count("points", points, least=2, why="a front has two ends")
     setting = setting_of(

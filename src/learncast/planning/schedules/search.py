@@ -112,6 +112,26 @@ def best_schedule(
     -------
     Schedule
         With status not_learned and an infinite total where no schedule meets the rules.
+
+    Raises
+    ------
+    AssumptionViolated
+        Where a condition of the theory fails and `strict` is set.
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    plan, cheapest_path, forgetting_front
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> pool = [task.varied(target_strength=s).renamed(f"strength {s:g}") for s in (1.5, 2.0)]
+    >>> lc.planning.best_schedule(task, pool, network, learning_rate=1e-3)
+    <Schedule strength 2 (119.919) -> integration (0): cost 119.919, direct 329.985, exact, gap 0>
     """
     setting = setting_of(
         target, candidates, network, learning_rate, terms, strict, gap=gap, max_boxes=max_boxes, seed=seed

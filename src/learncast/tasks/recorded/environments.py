@@ -58,6 +58,37 @@ def from_environment(
         As in `Task.from_samples`.
     options : mapping, optional
         Keywords of the environment, where it is given by its id.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    from_batches
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> class Guess:
+    ...     def new_trial(self):
+    ...         side = self.rng.choice([-1.0, 1.0])
+    ...         self.ob, self.gt = np.full((5, 1), side), np.full((5, 1), side)
+    ...         return {}
+    ...     def seed(self, seed=None):
+    ...         self.rng = np.random.default_rng(seed)
+    ...     def reset(self, **options):
+    ...         return None
+    ...
+    >>> lc.tasks.from_environment(Guess(), trials=20, seed=0, name="guess")
+    <Task 'guess': 5 steps, 1 inputs, 1 outputs at every step; estimated from 20 trials>
     """
     trials = count("trials", trials, least=2, why="covariances cannot be estimated from one trial")
     seed = count("seed", seed, least=0, why="it numbers a random stream")

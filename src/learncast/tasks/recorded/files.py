@@ -54,6 +54,33 @@ def from_file(
         Most memory that one array of the file, or its table, may take; 2 GiB by default.
     **layout
         `trial`, `step` and `at` of `from_table`.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    from_table, Task.from_samples
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((300, 8, 2))
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> np.savez(folder / "trials.npz", inputs=inputs, targets=inputs.sum(axis=1))
+    >>> lc.tasks.from_file(folder / "trials.npz", name="recorded")
+    <Task 'recorded': 8 steps, 2 inputs, 2 outputs at the end; estimated from 300 trials>
     """
     path = Path(path)
     given = {"inputs": inputs, "targets": targets, "labels": labels, "mask": mask, "lengths": lengths}

@@ -44,6 +44,25 @@ def resampled(task: Task, rng: np.random.Generator) -> Task:
     -------
     Task
         Under the same name, of as many trials (with blocks of unequal length, nearly as many).
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    standard_errors, Task.from_samples
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((300, 8, 2))
+    >>> task = lc.Task.from_samples(inputs, inputs.sum(axis=1))
+    >>> lc.tasks.resampled(task, rng)
+    <Task 'recorded': 8 steps, 2 inputs, 2 outputs at the end; estimated from 300 trials>
     """
     number, whole = _units(task)
     if whole:
@@ -113,6 +132,30 @@ def standard_errors(task: Task) -> StandardErrors:
     """Standard error of every statistic of a recorded task, without drawing anything.
 
     From kept trials the error of a mean of products; from blocks the error of a mean over blocks.
+
+    Returns
+    -------
+    StandardErrors
+        One for every entry of every covariance.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    resampled
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((300, 8, 2))
+    >>> task = lc.Task.from_samples(inputs, inputs.sum(axis=1))
+    >>> type(lc.tasks.standard_errors(task)).__name__
+    'StandardErrors'
     """
     if isinstance(task.cross_covariance, Sampled):
         return StandardErrors(*map(_product_error, _parts(task)))

@@ -58,6 +58,30 @@ def from_batches(
         and whether it ever will cannot be known here.
     progress : callable
         Called with the share of batches read, where their number is known.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    Task.from_samples, from_table
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((300, 8, 2))
+    >>> batches = [(inputs[k : k + 100], inputs[k : k + 100].sum(axis=1)) for k in (0, 100, 200)]
+    >>> lc.tasks.from_batches(batches, name="sums")
+    <Task 'sums': 8 steps, 2 inputs, 2 outputs at the end; estimated from 300 trials>
     """
     limit = None if most_batches is None else count("most_batches", most_batches, why="it counts batches")
     expected = _expected(batches, limit)

@@ -182,6 +182,31 @@ def summary(task: Task, *, recurrence: float, permutations: int = 200, seed: int
     permutations : int
         Random deals of targets to trials.
     seed : int
+
+    Returns
+    -------
+    DataSummary
+        What can be explained, told on trials that were left out, and in words.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    Task.from_samples, plan
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((300, 8, 2))
+    >>> task = lc.Task.from_samples(inputs, inputs.sum(axis=1))
+    >>> lc.tasks.summary(task, recurrence=1.0).sentences[0]
+    "A linear network can explain 100% of the target's mean square on these trials, 100% on blocks of trials left out
+    of the fit, about 100% with endless trials."
     """
     recording = task.recording
     if recording is None or task.trials is None or task.target_covariance is None:

@@ -67,6 +67,30 @@ def from_table(
         As in `Task.from_samples`, nothing by default.
     most_bytes : int, optional
         Most memory that a file's rows and columns may take; 2 GiB by default.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    from_file, Task.from_samples
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> rows = [(trial, step, step + trial, float(step == 2)) for trial in range(4) for step in range(3)]
+    >>> table = pd.DataFrame(rows, columns=["trial", "step", "x", "y"])
+    >>> lc.tasks.from_table(table, inputs="x", targets="y", name="a table")
+    <Task 'a table': 3 steps, 1 inputs, 1 outputs at the end; estimated from 4 trials>
     """
     one_of("at", at, ("end", "every_step"), why="targets come at one of these times")
     source, frame = _frame(table, most_bytes)

@@ -1,0 +1,78 @@
+"""What `help` says of every public name: whole, with an example that runs, and without addresses."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("torch", reason="some rooms train")
+import public_names
+
+import learncast as lc
+
+NAMES = [one for one in public_names.every() if one.documents_itself]
+TOP = [one for one in public_names.top_level() if one.documents_itself]
+#: Rooms of which every function has an example.
+WITH_EXAMPLES = ("tasks", "planning", "representation")
+LOOSE = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+
+
+def has(one, section):
+    return re.search(rf"^{section}\n-+$", inspect.getdoc(one.value) or "", re.MULTILINE) is not None
+
+
+@pytest.mark.parametrize("one", TOP, ids=lambda one: one.name)
+def test_names_at_the_top_are_documented_whole(one):
+    sections = ["Examples", "See Also"]
+    if inspect.isfunction(one.value):
+        sections += ["Parameters", "Returns"]
+    assert not [section for section in sections if not has(one, section)]
+
+
+@pytest.mark.parametrize("one", TOP, ids=lambda one: one.name)
+def test_every_argument_at_the_top_is_documented(one):
+    if not (inspect.isfunction(one.value) or has(one, "Parameters")):
+        return
+    told = inspect.getdoc(one.value)
+    given = [p.name for p in inspect.signature(one.value).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    assert not [name for name in given if not re.search(rf"^(.*, )?{name}\b", told, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("room", WITH_EXAMPLES)
+def test_functions_of_rooms_have_examples(room):
+    names = [one for one in public_names.of_room(room) if inspect.isfunction(one.value)]
+    assert names
+    assert not [one.path for one in names if not has(one, "Examples")]
+
+
+@pytest.mark.parametrize("one", [n for n in NAMES if ">>>" in (inspect.getdoc(n.value) or "")], ids=lambda n: n.path)
+def test_examples_run_and_give_what_they_show(one):
+    home = vars(import_module(one.value.__module__))
+    test = doctest.DocTestParser().get_doctest(inspect.getdoc(one.value), {}, one.path, home.get("__file__"), 0)
+    told: list[str] = []
+    result = doctest.DocTestRunner(optionflags=LOOSE).run(test, out=told.append, clear_globs=True)
+    assert not result.failed, "".join(told)
+
+
+def test_no_signature_has_an_address():
+    for one in NAMES:
+        try:
+            signature = str(inspect.signature(one.value))
+        except ValueError:  # an exception that takes what it is given
+            continue
+        assert " at 0x" not in signature, one.path
+        assert "<function" not in signature, one.path
+
+
+def test_rooms_show_what_people_use():
+    for room in lc._ROOMS:
+        module = getattr(lc, room)
+        shown = dir(module)
+        assert set(getattr(module, "__all__", shown)) == set(shown), room
+        assert not [n for n in shown if n.startswith("_")], room
+        assert not [n for n in shown if isinstance(getattr(module, n), ModuleType)] or room == "tasks"
