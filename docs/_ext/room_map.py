@@ -10,15 +10,16 @@ ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests" / "architecture" / "test_layers.py"
 SOURCE = ROOT / "src" / "learncast"
 
-ROW, ROOM, GAP, WIDTH = 46, 34, 10, 760
+ROW, ROOM, GAP, WIDTH = 40, 30, 10, 760
 #: What a level is about, by a room of it.
 ABOUT = {
     "errors": "words for failure", "limits": "what may be read", "validation": "what comes in", "trajectory": "results with units",
     "tasks": "what is learned", "networks": "who learns", "assumptions": "conditions, measured", "dynamics": "how weights move",
     "responses": "nonlinear units", "practice": "a plan carried out", "planning": "grounds, curricula, plans",
     "representation": "what is represented", "recurrence": "a learned recurrence", "simulate": "real training, windows",
-    "advice": "what to train first", "figures": "draw only", "study": "study files", "answers": "an answer is its report",
-    "sweep": "many at once, by hand", "sweep_cli": "", "cli": "the command line", "__main__": "",
+    "advice": "what to train first", "card": "how a result shows itself", "figures": "draw only", "study": "study files", "answers": "an answer is its report",
+    "sweep": "many at once, by hand", "sweep_cli": "the commands of sweeps", "cli": "the command line",
+    "__main__": "where it starts",
 }  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def svg() -> str:
             )
             x += width + GAP
         told = next((ABOUT[room] for room in rooms if ABOUT.get(room)), "")
-        parts.append(f'<text class="about" x="{WIDTH - 16}" y="{y + ROOM / 2 + 5}" text-anchor="end">{told}</text>')
+        parts.append(f'<text class="about" x="{x + 4}" y="{y + ROOM / 2 + 5}">{told}</text>')
     parts.append(f'<path class="arrow" d="M8 14 V{height - 12} m-4 -7 l4 7 l4 -7"/></svg>')
     return "".join(parts)
 
