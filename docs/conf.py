@@ -16,7 +16,7 @@ project = "learncast"
 author = "The learncast maintainers"
 copyright = author
 release = version = learncast.__version__
-language = "en_GB"
+language = "en"  # prose is British; the catalogue of en_GB has no plurals, on which the search page fails
 
 extensions = [
     "sphinx.ext.autosummary",
