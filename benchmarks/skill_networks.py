@@ -195,7 +195,7 @@ _HELD: dict[tuple[Draw, int], tuple[Tensor, Tensor]] = {}
 def held_out(draw: Draw, n: int = JUDGED) -> tuple[Tensor, Tensor]:
     """Trials that nothing is trained on."""
     if (draw, n) not in _HELD:
-        _HELD[draw, n] = dealt([draw], np.random.default_rng(99), n)
+        _HELD[draw, n] = dealt([getattr(draw, "held_out", draw)], np.random.default_rng(99), n)
     return _HELD[draw, n]
 
 

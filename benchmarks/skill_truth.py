@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from benchmarks.skill_decisions import CRITERION, FRESH, POOLS, Pool
+from benchmarks.skill_environments import ENVIRONMENTS
 from benchmarks.skill_networks import CELLS, LOOK, Fleet, learned_at, stacked, start, until
 
 RESULTS = Path(__file__).parent / "results" / "decisions.json"
@@ -146,7 +147,7 @@ def store(key: str, part: str, value: Any) -> None:
 
 def jobs() -> list[tuple[Pool, str, str]]:
     """Every pool with every cell and optimiser."""
-    return [(pool, cell, rule) for rule in OPTIMIZERS for cell in CELLS for pool in (*FRESH, *POOLS)]
+    return [(pool, cell, rule) for rule in OPTIMIZERS for cell in CELLS for pool in (*ENVIRONMENTS, *FRESH, *POOLS)]
 
 
 if __name__ == "__main__":
