@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.skill_decisions import CRITERION, FRESH, HELD_OUT, POOLS, TUNING, Pool
+from benchmarks.skill_decisions import FRESH, POOLS, Pool
+from benchmarks.skill_environments import ENVIRONMENTS, NAMED
 from benchmarks.skill_truth import JOINT, MIXED, RESULTS, SEEDS, TARGET, stored
-from learncast.advice.decisions import UNPROVEN, Outlook
-from learncast.simulate import DecisionAccuracy
 
 #: Trials shown once for a forecast cost about a third of a gradient step for every 32 of them.
 FORWARD = 256 / 32 / 3
 RESTART = (TARGET, "80%")
+#: Pools on which the ways were tuned, and pools of public environments on which the last one is judged.
+TUNING, HELD_OUT = (*POOLS, *FRESH), ENVIRONMENTS
 
 
 class Case:
@@ -23,10 +24,12 @@ class Case:
 
     def __init__(self, key: str, everything: dict[str, Any]) -> None:
         name, self.cell, self.rule = key.split("/")
-        self.pool: Pool = next(pool for pool in (*POOLS, *FRESH) if pool.name == name)
-        self.truth, self.advised = everything["truth"][key], everything.get("advised", {}).get(key)
-        self.first = everything.get("first_way", {}).get(key)
-        self.kernel = everything.get("kernel", {}).get(key)
+        self.pool: Pool = next(pool for pool in (*TUNING, *HELD_OUT) if pool.name == name)
+        self.truth, self.helped = everything["truth"][key], everything.get("helped", {}).get(key)
+        self.first, self.second, self.kernel = (
+            everything.get(part, {}).get(key) for part in ("first_way", "advised", "kernel")
+        )
+        self.picked: str | None = everything.get("covariance", {}).get(name)
         self.most = float(self.truth["most"])
         self.plans: dict[tuple[str, str], np.ndarray] = {}
         for task, stop, seed, before, rest in self.truth["plans"]:
@@ -75,13 +78,7 @@ class Case:
 
     def covariance(self) -> np.ndarray:
         """The candidate whose choice has the largest covariance with its inputs, to 80%."""
-        sizes = []
-        for draw in self.pool.candidates.values():
-            x, y = draw(np.random.default_rng(5), 2000)
-            wanted = np.eye(self.pool.labels)[y[:, -1]]
-            flat = x.reshape(len(x), -1)
-            sizes.append(np.linalg.norm((flat - flat.mean(0)).T @ (wanted - wanted.mean(0)) / len(x)))
-        return self.plan(self.names[int(np.argmax(sizes))], "80%")
+        return self.plan(self.picked, "80%") if self.picked else np.full(len(SEEDS), np.nan)
 
     def s1(self) -> np.ndarray:
         """The candidate whose own tangent-kernel time is shortest, to 1.5 times learned."""
@@ -101,9 +98,15 @@ class Case:
 
     def ours(self) -> np.ndarray:
         """The advice carried out, with what its forward passes cost."""
-        if self.advised is None:
+        if self.helped is None:
             return np.full(len(SEEDS), np.nan)
-        return self.limited(self.advised["steps"]) + FORWARD * (1 + len(self.names))
+        return self.limited(self.helped["steps"]) + FORWARD * (1 + len(self.names))
+
+    def second_way(self) -> np.ndarray:
+        """The way that was tuned on ten pools and did not hold on six others."""
+        if self.second is None:
+            return np.full(len(SEEDS), np.nan)
+        return self.limited(self.second["steps"]) + FORWARD * (1 + len(self.names))
 
     def first_way(self) -> np.ndarray:
         """The way that was tuned on five pools and did not hold on the other five."""
@@ -115,19 +118,14 @@ class Case:
 
     def warned(self) -> bool:
         """Whether the advice warns on any seed, beyond what it says of itself every time."""
-        return any(set(self.outlook(one).warnings) - {UNPROVEN} for one in self.advised["says"])
-
-    def outlook(self, said: dict[str, Any]) -> Outlook:
-        """What the library makes of the stored forecast."""
-        names = (self.pool.name, *self.names)
-        facts = (said[name] for name in ("times", "chances", "own", "told", "linear"))
-        return Outlook(DecisionAccuracy(CRITERION, ignore=0), names, *facts)
+        return any(one["warned"] for one in self.helped["says"])
 
 
 WAYS: dict[str, Callable[[Case], np.ndarray]] = {
-    "the advice: soonest read, until learned": Case.ours,
-    "S1: tangent-kernel pick, 1.5 x learned": Case.s1,
+    "the advice: the target, helped where it stalls": Case.ours,
+    "the second way: soonest read first, until learned": Case.second_way,
     "the first way: two soonest read, mixed (Adam)": Case.first_way,
+    "S1: tangent-kernel pick, 1.5 x learned": Case.s1,
     "all candidates mixed until learned": lambda case: case.plan(MIXED, "1"),
     "target and candidates mixed": lambda case: case.limited(case.truth["learned"][JOINT]),
     "learned first (hindsight), until learned": Case.learned_first,
@@ -156,44 +154,29 @@ def rows(preset: str | None = None, from_file: bool = False) -> Iterator[tuple[s
     if not cases:
         yield f"no stored truth ({RESULTS.name}): run python -m benchmarks.skill_truth, then skill_advised", "", ""
         return
-    yield (
-        "pools and criterion fixed first; the way tuned on ten pools, then frozen and judged on six drawn afresh",
-        "",
-        "",
-    )
+    yield "tuned on sixteen drawn pools, then frozen and judged on ten pools of public environments", "", ""
     unsolved = [case for case in cases if not case.solvable]
     names = ", ".join(f"{case.pool.name}/{case.cell}/{case.rule}" for case in unsolved)
     yield f"left out, because no plan reached the goal: {names or 'none'}", "", ""
-    sgd = [case for case in cases if case.rule == "sgd" and case.solvable]
-    if sgd:
-        yield f"plans of SGD alone ({len(sgd)} cases): noise ceiling", _line(sgd, CEILING), HEADER
-    waiting = sum(case.advised is None for case in cases)
-    yield f"cases with a truth in which the advice has not been carried out yet, left out: {waiting}", "", ""
-    cases = [case for case in cases if case.solvable and case.advised is not None]
+    waiting = sum(case.helped is None for case in cases)
+    yield f"cases with a truth in which the advice has not been carried out, left out: {waiting}", "", ""
+    cases = [case for case in cases if case.solvable and case.helped is not None]
     yield "regret: steps / best fixed plan, mean and worst pool; total: / direct with restart, geometric", "", ""
-    halves = (("held-out pools", HELD_OUT), ("tuning pools", TUNING))
-    for title, pools in halves:
-        chosen = [case for case in cases if case.pool in pools and case.rule == "adam"]
-        many = len({case.pool.name for case in chosen})
-        yield f"{title}: {many} pools, {len(chosen)} cases of Adam (n: known in fewer)", HEADER, ""
-        for way in WAYS:
-            known = sum(bool(np.isfinite(WAYS[way](case).mean())) for case in chosen)
-            goal = "goal 1.15 1.50 0.75 1.10" if way == OURS and pools is HELD_OUT else ""
-            fewer = f" (n = {known})" if known < len(chosen) else ""
-            yield f"  {way}{fewer}", _line(chosen, way), goal
-    some = [case for case in cases if case.rule == "sgd"]
-    if some:
-        yield f"the advice with SGD, tuning pools ({len(some)} cases)", _line(some, OURS), ""
+    for title, pools in (("environments, not tuned on", HELD_OUT), ("tuning pools", TUNING)):
+        for rule in ("adam", "sgd"):
+            yield from _table(title, [case for case in cases if case.pool in pools and case.rule == rule], rule)
     held = [case for case in cases if case.pool in HELD_OUT]
-    yield "held-out pools, the advice by cell and optimiser", HEADER, ""
+    yield "environments, the advice by cell and optimiser", HEADER, ""
     for cell in ("tanh", "rate", "gru"):
         for rule in ("adam", "sgd"):
             some = [case for case in held if (case.cell, case.rule) == (cell, rule)]
             if some:
                 yield f"  {cell}, {rule} ({len(some)} pools)", _line(some, OURS), ""
+    named = [case for case in held if case.pool in NAMED]
+    yield f"  the six tasks of the first complaint ({len(named)} cases)", _line(named, OURS), ""
     yield "every pool: the advice (warned: in how many of its cases)", HEADER, ""
-    for pool in (*FRESH, *POOLS):
-        some = [case for case in cases if case.pool is pool and case.advised is not None]
+    for pool in (*HELD_OUT, *TUNING):
+        some = [case for case in cases if case.pool is pool]
         if not some:
             continue
         means = {way: _total(some, way) for way in (OURS, *BASELINES)}
@@ -201,22 +184,36 @@ def rows(preset: str | None = None, from_file: bool = False) -> Iterator[tuple[s
         behind = means[OURS] >= means[best]
         warned = sum(case.warned() for case in some)
         note = f"{'BEHIND ' if behind else ''}{best} ({means[best]:.2f}); warned {warned}/{len(some)}"
-        yield f"  {pool.name}{' (held out)' if pool in HELD_OUT else ''}", _line(some, OURS), note
-    behind_cases = [c for c in cases if c.advised and _behind(c)]
+        yield f"  {pool.name}{'' if pool in TUNING else ' (environment)'}", _line(some, OURS), note
+    behind_cases = [case for case in cases if _behind(case)]
     warned = sum(case.warned() for case in behind_cases)
-    silent = sum(not case.warned() for case in cases if case.advised)
+    silent = sum(not case.warned() for case in cases)
     yield (
         "cases where a baseline is ahead by more than a tenth, and of these warned",
         f"{len(behind_cases)}, {warned}",
         f"not warned at all: {silent} of {len(cases)}",
     )
-    said = [one["seconds"] for case in cases if case.advised for one in case.advised["says"]]
-    if said:
-        yield "advice: processor seconds, median and most", f"{np.median(said):.2f} {max(said):.2f}", "goal < 2 s"
-        share = [FORWARD * (1 + len(c.names)) / c.direct.mean() for c in held]
-        yield "advice: forward passes as a share of direct training, median", f"{np.median(share):.1%}", "goal < 5%"
+    said = [one["seconds"] for case in cases for one in case.helped["says"]]
+    yield "advice: processor seconds, median and most", f"{np.median(said):.2f} {max(said):.2f}", "goal < 2 s"
+    share = [FORWARD * (1 + len(c.names)) / c.direct.mean() for c in held]
+    yield "advice: forward passes as a share of direct training, median", f"{np.median(share):.1%}", "goal < 5%"
     spent = sum(case["seconds"] for case in everything["truth"].values()) / 60
     yield "processor time of the truth", f"{spent:.0f} min", "python -m benchmarks.skill_truth"
+
+
+def _table(title: str, chosen: list[Case], rule: str) -> Iterator[tuple[str, str, str]]:
+    """Every way on some cases."""
+    if not chosen:
+        return
+    many = len({case.pool.name for case in chosen})
+    yield f"{title}: {many} pools, {len(chosen)} cases of {rule} (n: known in fewer)", HEADER, ""
+    for way in WAYS:
+        known = sum(bool(np.isfinite(WAYS[way](case).mean())) for case in chosen)
+        if not known:
+            continue
+        goal = "goal 1.15 1.50 0.75 1.10" if way == OURS and chosen[0].pool in HELD_OUT else ""
+        fewer = f" (n = {known})" if known < len(chosen) else ""
+        yield f"  {way}{fewer}", _line(chosen, way), goal
 
 
 def _behind(case: Case) -> bool:

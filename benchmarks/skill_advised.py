@@ -1,118 +1,98 @@
-"""The advice for decisions, chosen by the library and carried out to the goal: python -m benchmarks.skill_advised."""
+"""The advice for decisions, asked of the library and carried out by it: python -m benchmarks.skill_advised."""
 
 from __future__ import annotations
 
-import math
 import sys
 import time
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
+import learncast
 from benchmarks.skill_decisions import CRITERION, Draw, Pool
 from benchmarks.skill_kernel import kernel_time
-from benchmarks.skill_networks import (
-    LOOK,
-    LOOKS,
-    MOMENTUM,
-    RATES,
-    UNITS,
-    Fleet,
-    Weights,
-    answers,
-    dealt,
-    held_out,
-    right,
-    stacked,
-    start,
-)
+from benchmarks.skill_networks import BATCH, LEAK, LOOK, LOOKS, MOMENTUM, RATES, UNITS, Weights, dealt, held_out, start
 from benchmarks.skill_truth import SEEDS, jobs, store, stored
-from learncast.advice.decisions import ARRIVED, RESTARTED, Outlook
-from learncast.advice.readout import PROBED, Probe, readout_time
-from learncast.advice.relevance import TRIALS, answer_share
-from learncast.simulate import CrossEntropy, DecisionAccuracy, MeanSquaredError
-from learncast.simulate.sources import Batch
+from learncast.advice import decisions
+from learncast.simulate import DecisionAccuracy, RateRNN, trials
+from learncast.simulate.sources import Source
 
-GOAL = DecisionAccuracy(CRITERION, ignore=0)
+GOAL = DecisionAccuracy(CRITERION, ignore=0, looks=LOOKS, every=LOOK)
 
 
-def batch_of(pool: Pool, draw: Draw, trials: int, seed: int) -> Batch:
-    """Trials as the library reads them."""
-    x, y = dealt([draw], np.random.default_rng((seed, 7)), trials)
-    return Batch(x, y if pool.loss == "cross_entropy" else torch.nn.functional.one_hot(y, pool.labels).float())
+class Network(nn.Module):
+    """One of the fleet's networks as a module that a user would write."""
 
-
-def forecast(pool: Pool, cell: str, rule: str, weights: Weights, seed: int) -> tuple[Outlook, float]:
-    """What the library makes of target and candidates before any training, and the seconds it takes."""
-    one = {name: value[None] for name, value in weights.items()}
-    bare = {**one, "read": torch.eye(UNITS)[None], "read_bias": torch.zeros(1, UNITS)}
-    loss = CrossEntropy() if pool.loss == "cross_entropy" else MeanSquaredError()
-    rate = RATES[rule, pool.loss] / (1.0 if rule == "adam" else 1 - MOMENTUM)
-    times, chances, begun = [], [], time.process_time()
-    for draw in (pool.target, *pool.candidates.values()):
-        trials = batch_of(pool, draw, PROBED, seed)
+    def __init__(self, cell: str, pool: Pool, weights: Weights) -> None:
+        super().__init__()
+        layers = {"tanh": nn.RNN, "gru": nn.GRU, "rate": partial(RateRNN, alpha=LEAK)}
+        batch_first = {} if cell == "rate" else {"batch_first": True}
+        self.layer, self.read = layers[cell](pool.inputs, UNITS, **batch_first), nn.Linear(UNITS, pool.labels)
+        known = [weights[name] for name in ("drive", "recur", "drive_bias", "recur_bias")]
+        if cell == "rate":
+            known = [known[0], known[2] + known[3], known[1]]
         with torch.no_grad():
-            seen = [answers(cell, w, trials.inputs[None])[0] for w in (bare, one)]
-        times.append(readout_time(Probe(trials, *seen), GOAL, loss, learning_rate=rate, adaptive=rule == "adam"))
-        chances.append(GOAL.chance(trials.targets))
-    names = (pool.name, *pool.candidates)
-    found = Outlook(GOAL, names, tuple(times), tuple(chances), math.nan, math.nan, math.nan)
-    first, judged = (batch_of(pool, pool.target, TRIALS, seed + k) for k in (10, 20))
-    learned = batch_of(pool, pool.candidates[found.order[0]], TRIALS, seed + 30)
-    told = answer_share(learned, judged, GOAL, power=2)
-    own, linear = (answer_share(first, judged, GOAL, power=power) for power in (2, 1))
-    return replace(found, told=told, own=own, linear=linear), time.process_time() - begun
+            for own, value in zip(self.layer.parameters(), known, strict=True):
+                own.copy_(value)
+            self.read.weight.copy_(weights["read"])
+            self.read.bias.copy_(weights["read_bias"])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read(self.layer(x)[0])
+
+
+def source_of(pool: Pool, draw: Draw, name: str) -> Source:
+    """A task's trials as the library reads them; those of the fleet's looks are judged by."""
+
+    def written(y: Tensor) -> Tensor:
+        return y if pool.loss == "cross_entropy" else nn.functional.one_hot(y, pool.labels).float()
+
+    def drawn(n: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        x, y = dealt([draw], rng, n)
+        return x, written(y)
+
+    x, y = held_out(draw)
+    return trials(drawn, held_out=(x, written(y)), name=name)
+
+
+def advised(pool: Pool, cell: str, rule: str, seed: int) -> tuple[learncast.advice.Advice, float]:
+    """What the library advises for one network, and the seconds it takes."""
+    # The fleet's squared error is summed over labels, the library's is their mean.
+    rate = RATES[rule, pool.loss] * (pool.labels if rule == "sgd" and pool.loss == "squared" else 1)
+    made = {"adam": partial(torch.optim.Adam, lr=rate), "sgd": partial(torch.optim.SGD, lr=rate, momentum=MOMENTUM)}
+    network = Network(cell, pool, start(cell, pool, seed))
+    tasks = {name: source_of(pool, draw, name) for name, draw in pool.candidates.items()}
+    target, begun = source_of(pool, pool.target, pool.name), time.process_time()
+    found = learncast.advise(
+        network,
+        target,
+        list(tasks.values()),
+        goal=GOAL,
+        optimizer=made[rule],
+        loss="cross_entropy" if pool.loss == "cross_entropy" else "mean_squared_error",
+        batch=BATCH,
+        seed=400 + seed,
+        echo=lambda _: None,
+    )
+    return found, time.process_time() - begun
 
 
 def carried_out(pool: Pool, cell: str, rule: str, most: int) -> dict[str, Any]:
-    """Steps to the goal on every seed, and the steps at which the first stage ended."""
-    says = [forecast(pool, cell, rule, start(cell, pool, seed), seed) for seed in SEEDS]
-    # Where nothing is easier than the target it is trained from the start, and restarted on its way.
-    firsts = [pool.candidates[one.order[0]] if one.easier else pool.target for one, _ in says]
-    levels = [one.on_the_way(ARRIVED if one.easier else RESTARTED).level for one, _ in says]
-    fleet = Fleet(
-        cell,
-        rule,
-        pool,
-        stacked([start(cell, pool, seed) for seed in SEEDS]),
-        [[draw] for draw in firsts],
-        [pool.target] * len(SEEDS),
-        [400 + seed for seed in SEEDS],
-    )
-    trials = [[held_out(draw) for draw in (pool.target, first)] for first in firsts]
-    looks: list[list[list[float]]] = [[] for _ in SEEDS]
-    switched: list[int | None] = [None] * len(SEEDS)
-    done: list[int | None] = [None] * len(SEEDS)
-    alive = list(range(len(SEEDS)))
-    for look in range(most // LOOK + 1):
-        keep = []
-        for place, k in enumerate(alive):
-            weights = {name: value[place : place + 1] for name, value in fleet.weights.items()}
-            with torch.no_grad():
-                looks[k].append([float(right(answers(cell, weights, x[None]), y[None])) for x, y in trials[k]])
-            target, own = np.mean(looks[k][-LOOKS:], 0) if len(looks[k]) >= LOOKS else (0.0, 0.0)
-            if target >= CRITERION:
-                done[k] = look * LOOK
-                continue
-            if switched[k] is None and (own >= CRITERION or target >= levels[k]):
-                switched[k] = look * LOOK
-                fleet.restart(place)
-                fleet.tasks[place] = [pool.target]
-            keep.append(place)
-        if not keep:
-            break
-        if len(keep) < len(alive):
-            fleet.kept(keep)
-            alive = [alive[place] for place in keep]
-        fleet.advance()
-    kept = ("times", "chances", "own", "told", "linear")
-    said = [
-        {name: np.round(getattr(one, name), 4).tolist() for name in kept} | {"seconds": round(seconds, 2)}
-        for one, seconds in says
-    ]
-    return {"steps": done, "switched": switched, "says": said}
+    """Steps to the goal on every seed, those of every stage, and what was said."""
+    steps, stages, says = [], [], []
+    for seed in SEEDS:
+        found, seconds = advised(pool, cell, rule, seed)
+        run = found.train(most_steps=most, record=())
+        taken = [int(n) for n in run.dataset.attrs["stage_steps"]]
+        arrived = run.dataset.attrs["status"] == "ok" and sum(taken) <= most
+        steps.append(sum(taken) if arrived else None)
+        stages.append(taken)
+        warned = [text.partition(":")[0] for text in found.warnings if text != decisions.UNSURE]
+        says.append({"recommended": found.recommended, "warned": warned, "seconds": round(seconds, 2)})
+    return {"steps": steps, "stages": stages, "says": says}
 
 
 def kernels(pool: Pool, cell: str, rule: str, most: int) -> list[list[float]]:
@@ -122,9 +102,22 @@ def kernels(pool: Pool, cell: str, rule: str, most: int) -> list[list[float]]:
     return [[round(kernel_time(cell, rule, pool, one, draw, CRITERION), 1) for draw in draws] for one in starts]
 
 
+def largest_covariance(pool: Pool) -> str:
+    """The candidate whose choice has the largest covariance with its inputs."""
+    sizes = {}
+    for name, draw in pool.candidates.items():
+        x, y = draw(np.random.default_rng(5), 2000)
+        wanted, flat = np.eye(pool.labels)[y[:, -1]], x.reshape(len(x), -1)
+        sizes[name] = np.linalg.norm((flat - flat.mean(0)).T @ (wanted - wanted.mean(0)) / len(x))
+    return max(sizes, key=sizes.__getitem__)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for part, measure in (("advised", carried_out), ("kernel", kernels)):
+    for pool in dict.fromkeys(pool for pool, _, _ in jobs()):
+        if pool.name not in stored().get("covariance", {}):
+            store(pool.name, "covariance", largest_covariance(pool))
+    for part, measure in (("helped", carried_out), ("kernel", kernels)):
         for pool, cell, rule in jobs():
             key = f"{pool.name}/{cell}/{rule}"
             everything = stored()

@@ -514,7 +514,3 @@ FRESH = (
         3,
     ),
 )
-#: Pools on which the first way was tuned and failed to be confirmed, pools on which the second way was tuned, and
-#: pools on which it is judged.
-FIRST_TUNING, FIRST_HELD_OUT = POOLS[::2], POOLS[1::2]
-TUNING, HELD_OUT = POOLS, FRESH

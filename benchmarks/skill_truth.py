@@ -91,6 +91,14 @@ def measured(pool: Pool, cell: str, rule: str) -> dict[str, Any]:
                 look = stop_look(curves[name, seed], stop)
                 if look is not None and look * LOOK < most:
                     plans.append((name, seed, stop, look))
+    if not plans:  # nothing was learned at all
+        return {
+            "direct": [None] * len(SEEDS),
+            "most": most,
+            "learned": {name: [None] * len(SEEDS) for name in tasks},
+            "plans": [],
+            "seconds": round(time.process_time() - begun, 1),
+        }
     after = Fleet(
         cell,
         rule,

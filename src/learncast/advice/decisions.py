@@ -18,15 +18,13 @@ from learncast.simulate.borrowed import own_threads
 from learncast.simulate.goals import DecisionAccuracy, Goal, Measured
 from learncast.simulate.run import training_provenance
 from learncast.simulate.sources import Batch, Source
-from learncast.simulate.stopping import Ahead, Learned, Rule
+from learncast.simulate.stopping import LOOKS, Ahead, Learned, Rule, Stalled
 from learncast.trajectory import described, spec_hash
 
-#: Share of the target's way from chance to its goal at which the first stage ends in any case.
-ARRIVED = 0.7
-#: Share of that way at which the target alone has its optimiser restarted.
-RESTARTED = 0.5
-#: Looks whose mean ends the first stage: a single one is noisy, and to leave too early costs most.
-LOOKS = 3
+#: Share of the target's way from chance to its goal below which it may be said to stall.
+NEAR = 0.3
+#: Share of that way at which a candidate has helped enough, and at which the target alone has its optimiser restarted.
+HALFWAY = 0.5
 #: A task whose trials tell less than this of the target's answers (0 at chance, 1 as much as the target's own) may be
 #: another question with the same inputs.
 RELEVANT = 0.15
@@ -34,9 +32,10 @@ RELEVANT = 0.15
 CLOSE = 3.0
 
 #: What unseen pools of tasks have shown (docs/theory/surrogates.md), said with every advice for decisions.
-UNPROVEN = (
-    "unproven: on pools that it was not tuned on this advice was no better on average than the target itself with its "
-    "optimiser restarted; it pays where direct training is slow, and a pilot race tells."
+UNSURE = (
+    "unsure: on public tasks that it was not tuned on this advice took 0.9 of the steps of the target with its "
+    "optimiser restarted, from half as many to 1.7 times as many; it pays where direct training is slow, and a pilot "
+    "race tells."
 )
 
 
@@ -133,6 +132,13 @@ class Outlook:
             return replace(goal, looks=looks, at_most=level)
         return replace(goal, looks=looks, at_least=level)
 
+    def helped(self, target: str) -> str:
+        """When a candidate has helped enough, in words."""
+        halfway = self.on_the_way(HALFWAY)
+        return f"it is learned ({self.goal.words})" + (
+            "" if halfway is None else f" or {target} itself reaches {halfway.words}"
+        )
+
     @property
     def undecided(self) -> float:
         """By how much linear answers fall short of the goal, as a share of the way from chance; nan where unknown."""
@@ -163,9 +169,7 @@ class Outlook:
         if not order:
             found.append("none: no candidate is left; the target with its optimiser restarted is what remains.")
         elif not self.easier:
-            found.append(
-                f"no_easier: no candidate is read sooner than {target} itself, which is trained from the start."
-            )
+            found.append(f"no_easier: no candidate is read sooner than {target} itself: help may not help.")
         elif self.time(order[0]) > TIMES[-1]:
             found.append(
                 "never: no candidate can be read from the features that the network starts with; their order is by how "
@@ -181,8 +185,12 @@ class Outlook:
                 f"relevance: the trials of {order[0]} tell no more than chance of {target}'s answers: it may be "
                 "another question with the same inputs, which teaches the network to hold and to read them and no more."
             )
-        found.append(UNPROVEN)
+        found.append(UNSURE)
         return tuple(found)
+
+
+#: The plan that is recommended.
+HELPED = "helped where it stalls"
 
 
 class Plan(NamedTuple):
@@ -195,33 +203,48 @@ class Plan(NamedTuple):
 
 
 def decision_plans(request: Request, outlook: Outlook) -> dict[str, Plan]:
-    """Every plan by name, the recommended one first, then the target restarted, the target, and other candidates."""
+    """Every plan by name, the recommended one first, then the target restarted, the target, and single candidates."""
     target, goal = request.target, outlook.goal
-    sources = {one.name: one for one in request.candidates}
     last = (target, goal)
-    arrived = outlook.on_the_way(ARRIVED)
-    rule = Learned(
-        replace(goal, looks=max(LOOKS, goal.looks)),  # type: ignore[type-var]
-        ahead=None if arrived is None else Ahead(target, arrived),
-    )
-    sooner = "" if arrived is None else f" or {target.name} itself reaches {arrived.words}"
-    easier: dict[str, Plan] = {}
+    halfway = outlook.on_the_way(HALFWAY)
+    single: dict[str, Plan] = {}
     for name in outlook.order:
-        words = f"Train on {name} until it is learned ({goal.words}){sooner}, then on {target.name}"
+        words = f"Train on {name} until {outlook.helped(target.name)}, then on {target.name}"
         share = outlook.time(name) / outlook.times[0]
-        easier[f"{name} until learned"] = Plan(name, ((sources[name], rule), last), share, words)
+        single[f"{name} until learned"] = Plan(name, (_help(request, outlook, name), last), share, words)
     own: dict[str, Plan] = {}
-    again = outlook.on_the_way(RESTARTED)
     # An optimiser without a memory, or one that is kept, is the same after the switch as before.
-    if again is not None and request.training.reset_optimizer and request.rule.remembers:
-        words = f"Train on {target.name} until {again.words}, then go on with it and a fresh optimiser"
-        own[f"{target.name} itself, restarted"] = Plan(target.name, ((target, again), last), 1.0, words)
+    if halfway is not None and request.training.reset_optimizer and request.rule.remembers:
+        words = f"Train on {target.name} until {halfway.words}, then go on with it and a fresh optimiser"
+        own[f"{target.name} itself, restarted"] = Plan(target.name, ((target, halfway), last), 1.0, words)
     own[DIRECT] = Plan("", (last,), 1.0, f"Train on {target.name} directly")
-    if not outlook.easier:
-        return {**own, **easier}
     # The restarted target is the plan to beat: it comes second, so that a race of the shortlist tries it.
-    best, *others = easier
-    return {best: easier[best], **own, **{name: easier[name] for name in others}}
+    return {**({HELPED: _helped(request, outlook)} if outlook.order else {}), **own, **single}
+
+
+def _helped(request: Request, outlook: Outlook) -> Plan:
+    """The target, and whenever it stalls the candidate that is soonest read and was not trained yet."""
+    target, goal = request.target, outlook.goal
+    alone: tuple[Source, Rule] = (target, Stalled(goal, near=outlook.on_the_way(NEAR)))
+    stages = [alone]
+    for name in outlook.order:
+        stages += [_help(request, outlook, name), alone]
+    stages[-1] = (target, goal)
+    first, *others = outlook.order
+    then = f", the next time {', then '.join(others)}" if others else ""
+    words = (
+        f"Train on {target.name}; whenever it stalls train on another task until {outlook.helped(target.name)}, then "
+        f"go on with {target.name}: the first time on {first}{then}"
+    )
+    return Plan(target.name, tuple(stages), outlook.time(first) / outlook.times[0], words)
+
+
+def _help(request: Request, outlook: Outlook, name: str) -> tuple[Source, Rule]:
+    """A stage on a candidate: until it is learned, or until the target is half way."""
+    source = next(one for one in request.candidates if one.name == name)
+    halfway, goal = outlook.on_the_way(HALFWAY), outlook.goal
+    ahead = None if halfway is None else Ahead(request.target, halfway)
+    return source, Learned(replace(goal, looks=max(LOOKS, goal.looks)), ahead=ahead)  # type: ignore[type-var]
 
 
 def decision_cost(request: Request) -> str:

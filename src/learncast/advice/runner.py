@@ -15,7 +15,7 @@ from learncast.errors import InvalidSpec
 from learncast.simulate.borrowed import at_rest, own_randomness
 from learncast.simulate.goals import Goal, LossBelow
 from learncast.simulate.sources import Batch, Source
-from learncast.simulate.stopping import GoalWatch, Learned, Rule
+from learncast.simulate.stopping import GoalWatch, Learned, Rule, Stalled, watch_of
 from learncast.simulate.training import Training
 from learncast.simulate.updates import Updates
 
@@ -42,7 +42,7 @@ class Runner:
     module : nn.Module
         Trained in place.
     stages : sequence of (Source, rule)
-        A rule is a Goal, a Learned, a number of steps, or None for a stage without an end.
+        A rule is a Goal, a Learned, a Stalled, a number of steps, or None for a stage without an end.
     rule : UpdateRule
     training : Training
         Loss, batch, clipping, schedule, seed, and whether stages reset the optimiser.
@@ -73,6 +73,7 @@ class Runner:
         self.stage, self.step, self.taken, self.lost, self._judged = 0, 0, 0, False, judged
         self._trials: dict[int, Batch] = {}
         self.batch_loss = math.nan
+        self._watch: GoalWatch | None = None
         self._watch = self._watching()
         self._pass_on()
 
@@ -138,8 +139,9 @@ class Runner:
     def _watching(self) -> GoalWatch | None:
         if self.finished:
             return None
-        rule = self.stages[self.stage][1]
-        return GoalWatch(rule) if isinstance(rule, Goal | Learned) else None
+        source, rule = self.stages[self.stage]
+        found = watch_of(rule, source, self._watch)
+        return found if isinstance(found, GoalWatch) else None
 
     def snapshot(self) -> Snapshot:
         """The state now; `restore` goes on from it as if nothing had happened since."""
@@ -177,14 +179,15 @@ def _checked(stage: tuple[Source, Any]) -> tuple[Source, Rule | int | None]:
     source, rule = stage
     if rule is None or isinstance(rule, int):
         return source, rule
-    goal = rule.goal if isinstance(rule, Learned) else rule
+    staged = isinstance(rule, Learned | Stalled)
+    goal = rule.goal if staged else rule
     if not isinstance(goal, Goal):
         raise InvalidSpec(
-            required="a stage of a plan must end by a goal, a Learned, or a number of steps",
+            required="a stage of a plan must end by a goal, a Learned, a Stalled, or a number of steps",
             got=type(rule).__name__,
             why="it is judged on held-out trials",
-            remedy="use LossBelow, DecisionAccuracy, Measured or Learned",
+            remedy="use LossBelow, DecisionAccuracy, Measured, Learned or Stalled",
         )
     if goal.every < LOOK:
         goal = replace(goal, every=LOOK)  # type: ignore[type-var]
-    return source, replace(rule, goal=goal) if isinstance(rule, Learned) else goal
+    return source, replace(rule, goal=goal) if staged else goal

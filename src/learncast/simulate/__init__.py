@@ -10,7 +10,7 @@ from learncast.simulate.losses import CrossEntropy, HalfSquaredError, Loss, Mean
 from learncast.simulate.modules import TimeFirst, as_module, gated_module
 from learncast.simulate.run import TrainingRun
 from learncast.simulate.sources import trials
-from learncast.simulate.stopping import Accuracy, Learned, Plateau
+from learncast.simulate.stopping import Accuracy, Learned, Plateau, Stalled
 from learncast.simulate.trainer import train, train_all, train_replicas, trained_in_time
 from learncast.simulate.training import Training
 
@@ -32,6 +32,7 @@ __all__ = [
     "OwnLoss",
     "Plateau",
     "RateRNN",
+    "Stalled",
     "SteppedCell",
     "TimeFirst",
     "Training",

@@ -15,7 +15,7 @@ from learncast.simulate.borrowed import at_rest
 from learncast.simulate.goals import Goal, LossBelow
 from learncast.simulate.losses import Loss
 from learncast.simulate.sources import Batch, Source
-from learncast.simulate.stopping import GoalWatch, Learned
+from learncast.simulate.stopping import GoalWatch, Learned, Stalled, watch_of
 from learncast.trajectory import Status, spec_hash
 from learncast.validation import count
 
@@ -33,7 +33,7 @@ class GoalLoop:
     Parameters
     ----------
     stages : sequence of (trials, rule)
-        A rule is a Goal, a Learned, or a number of steps; `Advice.stages` returns such.
+        A rule is a Goal, a Learned, a Stalled, or a number of steps; `Advice.stages` returns such.
     model : nn.Module
         What is trained, and judged by the goals in the mode of evaluation; it is left in its own.
     optimizer : torch optimiser or list of them, optional
@@ -82,6 +82,7 @@ class GoalLoop:
         self.stage, self.steps, self.status = 0, [0] * len(self.legs), Status.ok
         self.spec = spec_hash(*((source.hash, repr(rule)) for source, rule in self.legs), seed, repr(self.loss))
         self._given = 0
+        self._watch: GoalWatch | None = None
         self._watch = self._watching()
         self._trials: dict[str, Batch] = {}
         self._say()
@@ -139,8 +140,7 @@ class GoalLoop:
                         optimizer.state.clear()
                 self._say()
 
-    def _look(self, goal: Goal, other: Source | None) -> float:
-        source = self.legs[self.stage][0] if other is None else other
+    def _look(self, goal: Goal, source: Source) -> float:
         if source.hash not in self._trials:
             dtype = next(self.model.parameters()).dtype
             found = source.held_out(self.evaluation, (self.seed, 0), dtype)
@@ -152,12 +152,15 @@ class GoalLoop:
             return goal.measure(self.model(x), y, w)
 
     def _watching(self) -> GoalWatch | None:
-        rule = None if self.stage == len(self.legs) else self.legs[self.stage][1]
-        return GoalWatch(rule) if isinstance(rule, Goal | Learned) else None
+        if self.stage == len(self.legs):
+            return None
+        source, rule = self.legs[self.stage]
+        found = watch_of(rule, source, self._watch)
+        return found if isinstance(found, GoalWatch) else None
 
     def _say(self) -> None:
         source, rule = self.legs[self.stage]
-        until = f"until {rule.words}" if isinstance(rule, Goal | Learned) else f"for {rule} steps"
+        until = f"until {rule.words}" if self._watch is not None else f"for {rule} steps"
         self.log(f"stage {self.stage + 1} of {len(self.legs)}: {source.name} {until}")
 
     def state_dict(self) -> dict[str, Any]:
@@ -202,13 +205,13 @@ class GoalLoop:
 
 
 def _checked(rule: Any) -> Any:
-    if isinstance(rule, Goal | Learned):
+    if isinstance(rule, Goal | Learned | Stalled):
         return rule
     if isinstance(rule, int) and not isinstance(rule, bool):
         return count("steps", rule, least=0, why="it counts updates")
     raise InvalidSpec(
-        required="a stage of a loop must end by a goal, a Learned, or a number of steps",
+        required="a stage of a loop must end by a goal, a Learned, a Stalled, or a number of steps",
         got=type(rule).__name__,
         why="the model is judged on held-out trials",
-        remedy="use LossBelow, DecisionAccuracy, Measured or Learned",
+        remedy="use LossBelow, DecisionAccuracy, Measured, Learned or Stalled",
     )

@@ -49,6 +49,11 @@ class Goal(ABC):
     def words(self) -> str:
         """The goal in a few words."""
 
+    @property
+    @abstractmethod
+    def asked(self) -> tuple[Any, ...]:
+        """What it measures, whatever must be reached: goals that ask alike share their looks."""
+
     def chance(self, targets: Tensor, weights: Tensor | None = None) -> float:
         """The measure of the best answer that does not look at its inputs; nan where that is unknown."""
         return math.nan
@@ -116,6 +121,10 @@ class LossBelow(Goal):
     @property
     def level(self) -> float:
         return self.tolerance
+
+    @property
+    def asked(self) -> tuple[Any, ...]:
+        return ("loss", self.loss)
 
     @property
     def words(self) -> str:
@@ -231,6 +240,10 @@ class DecisionAccuracy(Goal):
         return self.accuracy
 
     @property
+    def asked(self) -> tuple[Any, ...]:
+        return ("decisions", self.steps, self.outputs, self.ignore, self.threshold)
+
+    @property
     def words(self) -> str:
         return f"{self.accuracy:.0%} right decisions"
 
@@ -293,6 +306,10 @@ class Measured(Goal):
     @property
     def level(self) -> float:
         return float(self.at_most if self.at_least is None else self.at_least)  # type: ignore[arg-type]
+
+    @property
+    def asked(self) -> tuple[Any, ...]:
+        return ("measured", self.function)
 
     @property
     def words(self) -> str:

@@ -1,4 +1,4 @@
-"""When a training run ends: at an accuracy, at a goal or some time after it, or on a plateau."""
+"""When a training run ends: at an accuracy, at a goal or some time after it, when it stalls, or on a plateau."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from learncast.dynamics.mode_equation import band_scale
 from learncast.errors import InvalidSpec
-from learncast.simulate.goals import Goal
+from learncast.simulate.goals import Goal, LossBelow
 from learncast.simulate.sources import Source
 from learncast.validation import FloatArray, between, count, positive, real_array
 
@@ -115,7 +115,44 @@ class Ahead:
         object.__setattr__(self, "digest", self.source.hash)  # a repr tells rules apart where runs are taken up again
 
 
-Rule = Accuracy | Goal | Learned | Plateau
+@dataclass(frozen=True)
+class Stalled:
+    """Stop when the goal is met, or when it is far and the loss falls ever more slowly.
+
+    A task that does not get on by itself may need another one first. It has stalled when, after `least` steps or more,
+    the goal `near` is not met and the later half of the stage's steps took off less than `share` of what the loss has
+    lost in the stage. That is no matter of the learning rate: of a loss that falls along a line each half takes off the
+    same, and of one that slows down the later half takes off less.
+
+    Parameters
+    ----------
+    goal : Goal or float
+        Of the task itself; a number is a loss.
+    near : Goal, optional
+        A lower goal of the same kind: once it is met the task is not left.
+    share : float
+        Between 0 and 1.
+    least : int
+        Steps before which nothing is said.
+    """
+
+    goal: Any
+    near: Goal | None = None
+    share: float = 0.5
+    least: int = 30
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "goal", Goal.read(self.goal))
+        between("share", self.share, 0.0, 1.0, why="it is a share of what the loss has lost")
+        count("least", self.least, why="a loss must have fallen before it can stall")
+
+    @property
+    def words(self) -> str:
+        """The rule in a few words."""
+        return f"{self.goal.words}, or until it stalls"
+
+
+Rule = Accuracy | Goal | Learned | Plateau | Stalled
 
 
 def read_rule(until: Any) -> Rule:
@@ -126,15 +163,31 @@ def read_rule(until: Any) -> Rule:
         return until
     raise InvalidSpec(
         required="until must be an accuracy or a rule (Accuracy, LossBelow, DecisionAccuracy, Measured, Learned, "
-        "Plateau)",
+        "Stalled, Plateau)",
         got=type(until).__name__,
         why="it decides when training ends",
         remedy="use until=0.99, or one of learncast.simulate's rules",
     )
 
 
+#: Looks whose mean says how far a task is: a single one is noisy, and to leave it too early costs most.
+LOOKS = 3
+#: From a goal and trials to the goal's measure there.
+Look = Callable[[Goal, Source], float]
+#: Any goal of this kind measures the loss that is trained on.
+TRAINED_LOSS = LossBelow(np.finfo(float).tiny)
+
+
 class GoalWatch:
     """The state of a goal along a stage: the last looks, and when they met it.
+
+    Parameters
+    ----------
+    rule : Goal, Learned or Stalled
+    source : Source
+        What the stage is trained on.
+    before : GoalWatch, optional
+        Of the stage before: what was looked at there goes on here, so that a goal which is met already is met at once.
 
     Attributes
     ----------
@@ -144,44 +197,77 @@ class GoalWatch:
         Steps of the last look, and at which the goal was met; -1 before.
     """
 
-    def __init__(self, rule: Goal | Learned) -> None:
-        self.goal: Goal = rule.goal if isinstance(rule, Learned) else rule
+    def __init__(self, rule: Goal | Learned | Stalled, source: Source, before: GoalWatch | None = None) -> None:
+        self.goal: Goal = rule if isinstance(rule, Goal) else rule.goal
+        self.source = source
         self.times = rule.times if isinstance(rule, Learned) else 1.0
         self.latest, self.looked, self.learned = np.nan, -1, -1
-        self._recent: deque[float] = deque(maxlen=self.goal.looks)
+        known = [] if before is None else before.looks_at(self)
+        self._recent: deque[float] = deque(known, maxlen=max(LOOKS, self.goal.looks))
         ahead = rule.ahead if isinstance(rule, Learned) else None
-        self.ahead = None if ahead is None else GoalWatch(ahead.goal)
-        self.source = None if ahead is None else ahead.source
+        self.ahead = None if ahead is None else GoalWatch(ahead.goal, ahead.source, before)
+        self.stall = Stall(rule) if isinstance(rule, Stalled) else None
 
-    def settled(self, step: int, look: Callable[[Goal, Source | None], float]) -> bool:
-        """Look where it is due, and say whether the stage is over at this step.
+    def looks_at(self, other: GoalWatch) -> list[float]:
+        """The last looks at what another watch is about, here or ahead; none where nothing was looked at."""
+        if self.source.hash == other.source.hash and self.goal.asked == other.goal.asked:
+            return list(self._recent)
+        return [] if self.ahead is None else self.ahead.looks_at(other)
 
-        Parameters
-        ----------
-        step : int
-        look : callable
-            From a goal, and trials or None for those of the stage, to the goal's measure there.
-        """
-        if self.ahead is not None and self.ahead.settled(step, lambda goal, _: look(goal, self.source)):
+    def settled(self, step: int, look: Look) -> bool:
+        """Look where it is due, and say whether the stage is over at this step."""
+        if self.ahead is not None and self.ahead.settled(step, look):
             return True
         if self.learned < 0 and step % self.goal.every == 0:
-            self.latest = look(self.goal, None)
+            self.latest, self.looked = look(self.goal, self.source), step
             self._recent.append(self.latest)
-            if len(self._recent) == self.goal.looks and self.goal.met(float(np.mean(self._recent))):
+            if self.goal.met(self._mean(self.goal.looks)):
                 self.learned = step
+            elif self.stall is not None:
+                return self.stall.settled(step, self._mean(LOOKS), look(TRAINED_LOSS, self.source))
         return self.learned >= 0 and step >= np.ceil(self.times * self.learned)
+
+    def _mean(self, looks: int) -> float:
+        """The mean of the last looks; nan where there are fewer."""
+        return float(np.mean(list(self._recent)[-looks:])) if len(self._recent) >= looks else np.nan
 
     def state(self) -> dict[str, Any]:
         """What is needed to go on."""
         ahead = {} if self.ahead is None else {f"ahead.{key}": value for key, value in self.ahead.state().items()}
-        return {"learned": self.learned, "latest": self.latest, "recent": np.array(self._recent), **ahead}
+        fallen = {} if self.stall is None else {"losses": np.array(self.stall.losses)}
+        return {"learned": self.learned, "latest": self.latest, "recent": np.array(self._recent), **fallen, **ahead}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
         self.learned, self.latest = int(state["learned"]), float(state["latest"])
+        self._recent.clear()
         self._recent.extend(np.atleast_1d(state["recent"]).tolist())
+        if self.stall is not None:
+            self.stall.losses = np.atleast_1d(state["losses"]).tolist()
         if self.ahead is not None:
             self.ahead.restore({key.removeprefix("ahead."): v for key, v in state.items() if key.startswith("ahead.")})
+
+
+class Stall:
+    """The state of a rule of stalling: the losses at the looks of a stage."""
+
+    def __init__(self, rule: Stalled) -> None:
+        self.rule = rule
+        self.losses: list[float] = []
+
+    def settled(self, step: int, reached: float, loss: float) -> bool:
+        """Take in a look, and say whether the task has stalled there."""
+        self.losses.append(loss)
+        rule, near = self.rule, self.rule.near
+        if step < rule.least or len(self.losses) < 3 or (near is not None and near.met(reached)):
+            return False
+        last = len(self.losses) - 1
+        begun, middle, now = self.losses[0], self._around(last // 2), self._around(last)
+        return not (begun > now and middle - now >= rule.share * (begun - now))
+
+    def _around(self, look: int) -> float:
+        """The loss about a look: a single one is noisy."""
+        return float(np.mean(self.losses[max(0, look - 1) : look + 2]))
 
 
 class Watch:
@@ -241,3 +327,12 @@ def inside(strength: FloatArray, optimum: FloatArray, accuracy: float) -> bool:
     with np.errstate(invalid="ignore"):
         gap = np.abs(strength - optimum) <= (1 - accuracy) * band_scale(optimum)
     return bool((gap | np.isnan(optimum)).all())
+
+
+def watch_of(rule: Any, source: Source, before: Watch | GoalWatch | None = None) -> Watch | GoalWatch | None:
+    """What keeps the state of a rule that has one along a stage that is trained on a source."""
+    if isinstance(rule, Plateau):
+        return Watch(rule)
+    if isinstance(rule, Goal | Learned | Stalled):
+        return GoalWatch(rule, source, before if isinstance(before, GoalWatch) else None)
+    return None

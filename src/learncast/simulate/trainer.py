@@ -27,7 +27,7 @@ from learncast.simulate.learner import Judge, Learner
 from learncast.simulate.modules import Network
 from learncast.simulate.run import History, TrainingRun, training_provenance
 from learncast.simulate.sources import Source
-from learncast.simulate.stopping import Accuracy, GoalWatch, Learned, Plateau, Rule, Watch, inside, read_rule
+from learncast.simulate.stopping import Accuracy, GoalWatch, Plateau, Rule, Watch, inside, read_rule, watch_of
 from learncast.simulate.training import Training
 from learncast.simulate.updates import Updates
 from learncast.threads import one_thread_each
@@ -224,6 +224,7 @@ class _Loop:
         self.stage, self.step, self.done = 0, 0, [0] * len(legs)
         self.goals: list[Aim] = []
         self.status = Status.ok
+        self._judges: list[tuple[tuple[Any, ...], Judge]] = []
         asked = [(leg.source.hash, repr(leg.rule), leg.limit, repr(leg.optimum)) for leg in legs]
         self.spec = spec_hash(*asked, learner.hash, self.training.hash)
 
@@ -232,7 +233,7 @@ class _Loop:
         while self.stage < len(self.legs) and self.status is Status.ok:
             goal, rule = self._goal(), self.legs[self.stage].rule
             if not resumed:
-                self.watch = _watch(rule)
+                self.watch = watch_of(rule, self.legs[self.stage].source, self.watch)
                 if self.stage and self.training.reset_optimizer:
                     self.updates.begin()
             self.log(self._begun(resumed))
@@ -267,7 +268,8 @@ class _Loop:
 
     def _aimed(self) -> Judge:
         """What tells the measure of the last stage's goal on its own task, whatever stage is trained."""
-        last, leg = _watch(self.legs[-1].rule), self.legs[-1]
+        leg = self.legs[-1]
+        last = watch_of(leg.rule, leg.source)
         if not isinstance(last, GoalWatch):
             return lambda: np.nan
         look, own = self.learner.look(last.goal, leg.source), self.watch
@@ -321,27 +323,33 @@ class _Loop:
         loss, strength, *_ = loop.watch.means or (np.nan, np.zeros(0))
         return status, began, float(loss), strength
 
-    def _met(self, goal: Aim, strength: FloatArray, judge: Judge, look: Judge, ahead: Judge) -> bool:
+    def _look(self, goal: Goal, source: Source) -> float:
+        """A goal's measure on held-out trials, which are drawn once."""
+        key = (source.hash, goal.asked)
+        found = next((judge for known, judge in self._judges if known == key), None)
+        if found is None:
+            found = self.learner.look(goal, source)
+            self._judges.append((key, found))
+        return found()
+
+    def _met(self, goal: Aim, strength: FloatArray, judge: Judge) -> bool:
         """Whether the stage has what it was to reach at this step; a plateau takes the step into account."""
         rule = self.legs[self.stage].rule
         if isinstance(rule, Accuracy):
             return judge() <= goal.loss if np.isfinite(goal.loss) else inside(strength, goal.optimum, rule.accuracy)
         if isinstance(self.watch, GoalWatch):
-            return self.watch.settled(self.step, lambda _, other: look() if other is None else ahead())
+            return self.watch.settled(self.step, self._look)
         return self.watch is not None and self.watch.settled(judge, self.learner.weights, strength)
 
     def _train_stage(self, goal: Aim) -> Status:
         learner, settings = self.learner, self.training
         source, rule, limit, _ = self.legs[self.stage]
         judge = learner.judge(source)
-        look = learner.look(self.watch.goal, source) if isinstance(self.watch, GoalWatch) else judge
-        later = rule.ahead if isinstance(rule, Learned) else None
-        ahead = look if later is None else learner.look(later.goal, later.source)
         wants_loss, aim = "loss" in settings.record, self._aimed()
         begun = sum(self.done[: self.stage])
         while True:
             strength = learner.strength
-            met = self._met(goal, strength, judge, look, ahead)
+            met = self._met(goal, strength, judge)
             ended = met or self.step == limit
             noted = self.step % settings.every == 0 or ended
             # The moment between two stages belongs to the first.
@@ -405,7 +413,8 @@ class _Loop:
         self.updates.restore(found.under("optimizer."), found.facts.get("updates", {}))
         watched = {key: value.numpy() for key, value in found.under("watch.").items()}
         if watched:
-            self.watch = _watch(self.legs[min(self.stage, len(self.legs) - 1)].rule)
+            leg = self.legs[min(self.stage, len(self.legs) - 1)]
+            self.watch = watch_of(leg.rule, leg.source)
             assert self.watch is not None
             self.watch.restore(watched)
         # A state saved before the stage's first step leaves its beginning to be done.
@@ -434,13 +443,6 @@ class _Loop:
         dataset = self.history.dataset(names, optima, least, attributes)
         provenance = training_provenance(self.spec, settings.seed)
         return TrainingRun(dataset, provenance, self.learner.described(), self.learner.module)
-
-
-def _watch(rule: Rule | None) -> Watch | GoalWatch | None:
-    """What keeps the state of a rule that has one."""
-    if isinstance(rule, Plateau):
-        return Watch(rule)
-    return GoalWatch(rule) if isinstance(rule, Goal | Learned) else None
 
 
 FORMAT = "learncast-training-2"

@@ -13,11 +13,11 @@ from torch import nn
 import learncast as lc
 from learncast import simulate
 from learncast.advice.advice import DIRECT
-from learncast.advice.decisions import ARRIVED, LOOKS, UNPROVEN, Outlook, decision_plans
+from learncast.advice.decisions import HALFWAY, HELPED, NEAR, UNSURE, Outlook, decision_plans
 from learncast.advice.request import Request
 from learncast.simulate import DecisionAccuracy, LossBelow, Measured, Training, train
 from learncast.simulate.sources import Source
-from learncast.simulate.stopping import Ahead, Learned
+from learncast.simulate.stopping import LOOKS, Ahead, GoalWatch, Learned, Stalled
 
 STEPS = 5
 GOAL = DecisionAccuracy(0.85, ignore=0)
@@ -72,31 +72,50 @@ def advice():
 
 
 def test_a_constant_answer_is_left_out_and_said(advice):
-    assert [str(name) for name in advice["plan"].values] == ["clear until learned", "noisy itself, restarted", DIRECT]
+    plans = [HELPED, "noisy itself, restarted", DIRECT, "clear until learned"]
+    assert [str(name) for name in advice["plan"].values] == plans
     assert any(text.startswith("constant: same") for text in advice.warnings)
 
 
 def test_a_cell_of_ones_own_is_advised_on_without_a_step(advice):
-    assert advice.recommended == "clear until learned"
+    assert advice.recommended == HELPED
     assert "no gradient step" in advice.cost_estimate
     assert advice.score < 1
     assert "\n" not in advice.summary
     assert "until it is learned (85% right decisions)" in advice.summary
 
 
-def test_the_first_stage_ends_when_learned_or_when_the_target_arrives(advice):
-    (first, rule), (last, goal) = advice.stages()
-    assert (first.name, last.name, goal) == ("clear", "noisy", GOAL)
+def test_help_comes_when_the_target_stalls_and_ends_when_learned_or_when_the_target_is_half_way(advice):
+    (own, stalled), (first, rule), (last, goal) = advice.stages()
+    assert (own.name, first.name, last.name, goal) == ("noisy", "clear", "noisy", GOAL)
     assert rule.goal == replace(GOAL, looks=LOOKS)
     chance = GOAL.chance(torch.from_numpy(signs(256, np.random.default_rng(0))[1]))
-    assert rule.ahead.goal.accuracy == pytest.approx(chance + ARRIVED * (0.85 - chance), abs=0.02)
+    assert rule.ahead.goal.accuracy == pytest.approx(chance + HALFWAY * (0.85 - chance), abs=0.02)
     assert rule.ahead.source is last
+    assert isinstance(stalled, Stalled)
+    assert stalled.goal == GOAL
+    assert stalled.near.accuracy == pytest.approx(chance + NEAR * (0.85 - chance), abs=0.02)
+
+
+def test_a_goal_that_is_met_passes_through_the_stages_that_are_left(advice):
+    """The looks at the target go on from stage to stage: no step is spent on help that is not needed."""
+    run = advice.train(most_steps=800)
+    steps = list(run.stage_steps)
+    assert run.status is lc.Status.ok
+    if steps[1] == 0:
+        assert steps[2] == 0
+    own, ahead = (GoalWatch(rule, source) for source, rule in advice.stages()[:2])
+    for step in range(0, 15, 5):
+        assert not own.settled(step, lambda goal, source: 0.8)
+    helped = GoalWatch(advice.stages()[1][1], advice.stages()[1][0], own)
+    assert helped.settled(0, lambda goal, source: 0.8 if source.name == "noisy" else 0.3)
+    assert not ahead.settled(0, lambda goal, source: 0.8 if source.name == "noisy" else 0.3)
 
 
 def test_it_is_carried_out_and_saved(advice, tmp_path):
     run = advice.train(most_steps=800)
     assert run.status is lc.Status.ok
-    assert len(run.stage_steps) == 2
+    assert len(run.stage_steps) == 3
     advice.save(tmp_path / "advice.nc")
     assert lc.advise.__module__ == "learncast.advice.adviser"
     assert type(advice).load(tmp_path / "advice.nc").summary == advice.summary
@@ -121,7 +140,7 @@ WARNED = {
 
 @pytest.mark.parametrize("name", WARNED)
 def test_each_warning_has_its_reason(name):
-    assert outlook().warnings == (UNPROVEN,)
+    assert outlook().warnings == (UNSURE,)
     assert any(text.startswith(f"{name}:") for text in outlook(**WARNED[name]).warnings)
 
 
@@ -129,11 +148,13 @@ def test_what_linear_moments_do_not_decide_is_said_first():
     assert outlook(linear=0.55, told=0.5, times=(30.0, 50.0, 20.0)).warnings[0].startswith("linear_decides")
 
 
-def test_nothing_easier_begins_with_the_target():
+def test_candidates_help_in_the_order_in_which_they_are_read():
     request = Request.of(made(), signs, {"a": clear, "b": same}, goal=GOAL, learning_rate=0.1, loss="cross_entropy")
-    found = outlook(names=("target", "a", "b"), times=(10.0, 50.0, 20.0))
-    assert next(iter(decision_plans(request, found))).endswith("restarted")
-    assert next(iter(decision_plans(request, replace(found, times=(60.0, 50.0, 20.0))))) == "b until learned"
+    plans = decision_plans(request, outlook(names=("target", "a", "b"), times=(60.0, 50.0, 20.0)))
+    assert [source.name for source, _ in plans[HELPED].stages[1::2]] == ["b", "a"]
+    assert plans[HELPED].words.endswith("the first time on b, the next time a")
+    none = decision_plans(request, outlook(chances=(0.5, 0.9, 0.95)))
+    assert next(iter(none)).endswith("restarted")
 
 
 def test_measured_goals_are_met_on_the_way_as_well():
