@@ -202,7 +202,10 @@ def advise(
 @command(app, example="phase examples/two_integration_tasks.toml --vary target_strength --values 0.5:2:61")
 @partial(taking, Delivery)
 def phase(
-    study: StudyFile,
+    study: Annotated[
+        Path | None,
+        typer.Argument(metavar="[STUDY]", help="Study file (TOML); an example without.", show_default=False),
+    ] = None,
     vary: Annotated[
         str | None, typer.Option(help="Keyword of the target's family; target_strength or timescale by default.")
     ] = None,
@@ -218,6 +221,11 @@ def phase(
     delivery: Delivery,
 ) -> None:
     """Where in parameter space does pretraining pay?"""
+    if study is None:
+        from importlib.resources import files
+
+        study = Path(str(files("learncast.study").joinpath("templates", "plan.toml")))
+        print("learncast: no study was given; this is the one that `learncast new plan FILE` writes", file=sys.stderr)
     asked = _asked(study, delivery)
     from learncast.answers.phase import portrayed
 

@@ -709,3 +709,22 @@ def test_the_program_may_be_cut_off_by_its_reader():
         os.close(writer)
     assert "Traceback" not in done.stderr
     assert done.returncode == 0  # 1 would mean that a check failed
+
+
+def test_phase_without_a_study_shows_a_worked_example():
+    result = CliRunner().invoke(app, ["phase", "--values", "0.5,2", "--accuracies", "0.3,0.6"])
+    assert result.exit_code == 0, result.output
+    assert "Pretraining pays most at" in result.output
+
+
+def test_help_of_every_command_ends_with_an_example():
+    import typer
+
+    def every(group, words=()):
+        for name, one in group.commands.items():
+            yield from every(one, (*words, name)) if hasattr(one, "commands") else [((*words, name), one)]
+
+    found = list(every(typer.main.get_command(app)))
+    assert len(found) > 10
+    for words, one in found:
+        assert (one.epilog or "").startswith(f"Example: learncast {' '.join(words)}"), words

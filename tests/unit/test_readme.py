@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shlex
+import shutil
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from learncast.cli import app
@@ -25,11 +28,46 @@ def test_python_example_prints_what_the_readme_shows():
     assert len([line for line in code.splitlines() if line and not line.startswith("import")]) <= 5
 
 
-def test_command_prints_what_the_readme_shows():
-    shown = re.search(r"\$ learncast plan examples.*?\n(.*?)```", README, re.DOTALL)[1]
-    result = CliRunner().invoke(app, ["plan", str(ROOT / "examples" / "two_integration_tasks.toml")])
-    assert result.exit_code == 0
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: What cannot be run here: it installs, serves a page, or runs this suite.
+ELSEWHERE = ("make ", "pip ", "git ", "python -m http", "learncast explore")
+
+
+def blocks():
+    """Every command of a console block with what is shown below it."""
+    for page in PAGES:
+        if "_build" in page.parts:
+            continue
+        for block in re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            for command, shown in re.findall(r"^\$ ([^\n]*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
+                yield pytest.param(command, shown, id=f"{page.relative_to(ROOT)}: {command[:50]}")
+
+
+@pytest.mark.parametrize(("command", "shown"), list(blocks()))
+def test_a_command_prints_what_is_shown_below_it(command, shown, tmp_path, monkeypatch):
+    if command.startswith(ELSEWHERE):
+        assert not shown.strip(), "what is shown cannot be checked"
+        return
+    program, *words = shlex.split(command, comments=True)
+    assert program == "learncast"
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for study in (ROOT / "examples").glob("*.toml"):
+        shutil.copy(study, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
     assert " ".join(shown.split()) in " ".join(result.output.split())
+
+
+def test_the_readme_is_one_screen_to_the_first_result():
+    lines = README.splitlines()
+    assert next(k for k, line in enumerate(lines) if line.startswith("$ learncast plan")) < 40
+    assert next(k for k, line in enumerate(lines) if line.startswith("![")) < 10
+
+
+def test_links_of_the_readme_lead_somewhere():
+    for place in re.findall(r"\]\((?!https?:)([^)#]+)", README):
+        assert (ROOT / place).exists(), place
 
 
 def test_saving_of_a_fully_trained_first_task_is_as_the_readme_says():
