@@ -188,10 +188,10 @@ def survivals_by_cell(dataset: xr.Dataset, ax: Axes, *, scale: str = "semilog", 
         ax.step(finite, share, where="pre", color=colour, linewidth=1.3, label=name)
     logarithmic(ax)
     if scale == "log-log":
-        ax.set_yscale("log")
+        logarithmic(ax, "y")
     else:
         ax.set_ylim(0, 1.03)
-    return _labelled(ax, r"time scale $\tau$ (steps)", r"share of units at least as slow", title)
+    return _labelled(ax, r"time scale $\tau$ (steps)", r"share of units at least as slow", title, below=True, ncols=2)
 
 
 def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
@@ -300,7 +300,7 @@ def envelope_agreement(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, ti
     ax.set_yscale("log")
     if legend:
         key(ax)
-    return label(ax, x="exact envelope (change per gradient)", y="first-order envelope", title=title)
+    return label(ax, x="exact envelope\n(change per gradient)", y="first-order envelope", title=title)
 
 
 def statistic_by_cell(dataset: xr.Dataset, ax: Axes, *, variable: str, legend: bool = True, title: str = "") -> Axes:
@@ -372,8 +372,8 @@ def time_scale_courses(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axe
         ax.plot(one["update"], median, "o-", color=colour, markersize=2.5, label=cell)
         finite = np.isfinite(low) & np.isfinite(high)
         ax.fill_between(one["update"], low, high, where=finite, color=colour, alpha=0.15, linewidth=0)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
+    for along in "xy":
+        logarithmic(ax, along)
     return _labelled(ax, "training (gradient steps)", r"time scale $\tau$ (steps)", title)
 
 
@@ -391,7 +391,7 @@ def courses_by_cell(values: xr.DataArray, ax: Axes, *, y: str, title: str = "") 
     for cell in values["cell"].values:
         one = values.sel(cell=cell)
         ax.plot(values["update"], one, "o-", color=_colour(str(cell)), markersize=2.5, label=str(cell))
-    ax.set_xscale("log")
+    logarithmic(ax)
     return _labelled(ax, "training (gradient steps)", y, title)
 
 
