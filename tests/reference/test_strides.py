@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from learncast.dynamics import mode_equation
 from learncast.dynamics.mode_equation import Problem
 from learncast.dynamics.steps import strides
 from learncast.dynamics.steps.pooled_descent import PooledDescent
@@ -290,6 +291,25 @@ def test_a_stride_is_of_fourth_order(steps: int) -> None:
     reaches = np.array([0.4, 0.2, 0.1])
     order = np.polyfit(np.log(reaches), np.log([error(r) for r in reaches]), 1)[0]
     assert 4.5 < order < 6.5
+
+
+@pytest.mark.parametrize("rate", [1e-3, 0.05, 0.9])
+@pytest.mark.parametrize(("rows", "modes"), [(1, 1), (3, 2), (5, 6)])
+def test_steps_taken_number_by_number_are_those_of_arrays(monkeypatch, rows, modes, rate):
+    rng = np.random.default_rng(rows)
+    problem = Problem(rng.uniform(0.5, 2.0, (rows, modes)), rng.uniform(0.5, 1.5, (rows, modes)), np.zeros(modes))
+    weights, learned = rng.uniform(0.01, 0.1, (rows, 2, modes)), problem.within(np.full(rows, 0.01))
+
+    def taken():
+        steps, ends = problem.counted(weights, learned, rate)
+        return [steps, ends, *problem.descended(weights, [0, 1, 2, 3, 70, 500, 501, 3000], rate)]
+
+    by_number = taken()
+    monkeypatch.setattr(mode_equation, "_BY_HAND", 0)
+    by_array = taken()
+    assert (by_number[0] > 2).all()
+    for one, other in zip(by_number, by_array, strict=True):
+        np.testing.assert_array_equal(one, other)  # the same operations in the same order
 
 
 @pytest.mark.parametrize("begun", [False, True])

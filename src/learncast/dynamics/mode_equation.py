@@ -337,6 +337,8 @@ BALANCED = 1e-13
 LOST = 1e50
 #: Rounding with which an edge counts as met: flow and descent end stages on it.
 EDGE = 1e-12
+#: Numbers up to which single steps are taken number by number.
+_BY_HAND = 64
 
 #: Whether weights (rows, 2, modes) of these of the rows have arrived, with so much rounding forgiven; below 0 only well
 #: inside.
@@ -447,7 +449,46 @@ class Problem:
         sharp = sharpness(a * c, (a - c) * (a + c), self.cross, self.power)
         growth = float(np.abs(self.cross).max(initial=0.0))
         curvature = float(sharp[np.isfinite(sharp)].max(initial=0.0))
-        return Descents(slope, arrived, curvature, growth, learning_rate)
+        return Descents(slope, arrived, curvature, growth, learning_rate, self._by_hand(weights, learning_rate))
+
+    def _by_hand(self, weights: FloatArray, learning_rate: float) -> _ByHand | None:
+        if not 0 < weights.size <= _BY_HAND:
+            return None
+        cross, power = (np.broadcast_to(part, weights[:, 0].shape).tolist() for part in (self.cross, self.power))
+        return _ByHand(cross, power, float(learning_rate))
+
+
+@dataclass(frozen=True)
+class _ByHand:
+    """Single steps of a few modes, number by number: to call numpy takes as long as a hundred products.
+
+    Attributes
+    ----------
+    cross, power : list of lists
+        Of every row and mode.
+    learning_rate : float
+    """
+
+    cross: list[list[float]]
+    power: list[list[float]]
+    learning_rate: float
+
+    def __call__(self, states: FloatArray, rows: NDArray[np.intp], steps: int) -> tuple[FloatArray, FloatArray]:
+        """States (rows, 2, modes) before the last of so many steps, and after it."""
+        found = np.array(
+            [
+                [self._walked(*mode, steps=steps) for mode in zip(a, c, self.cross[row], self.power[row], strict=True)]
+                for (a, c), row in zip(states.tolist(), rows.tolist(), strict=True)
+            ]
+        )
+        return found[:, :, 0].swapaxes(1, 2), found[:, :, 1].swapaxes(1, 2)
+
+    def _walked(self, a: float, c: float, beta: float, power: float, *, steps: int) -> tuple[tuple[float, float], ...]:
+        rate, last = self.learning_rate, (a, c)
+        for _ in range(steps):
+            last, pull = (a, c), beta - power * (a * c)
+            a, c = c * pull * rate + a, a * pull * rate + c
+        return last, (a, c)
 
 
 def _below(values: FloatArray, most: FloatArray, edge: float) -> NDArray[np.bool_]:

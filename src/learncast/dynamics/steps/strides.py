@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 
 import numpy as np
 import scipy
@@ -37,6 +38,8 @@ RUNAWAY = 1e8
 
 #: Of states (rows, ...) and the numbers of these rows, minus the gradient of each row's loss.
 Slope = Callable[[FloatArray, NDArray[np.intp]], FloatArray]
+#: Of states, the numbers of these rows and a number of steps, the states before the last step and after it.
+Walk = Callable[[FloatArray, NDArray[np.intp], int], tuple[FloatArray, FloatArray]]
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,8 @@ class Descents:
     growth : float
         Largest rate at which weights grow away from a saddle.
     learning_rate : float
+    walk : callable, optional
+        Takes many single steps, the very ones that `slope` gives, where something is quicker than an array a step.
     """
 
     slope: Slope
@@ -154,6 +159,7 @@ class Descents:
     curvature: float
     growth: float
     learning_rate: float
+    walk: Walk | None = None
 
     def longest(self, *, precise: bool = False) -> int:
         """Most steps that one stride may stand for: to count steps, or to know the weights after them."""
@@ -173,16 +179,32 @@ class Descents:
             return moved
         return stride_of(steps).taken(self.slope, states, rows, self.learning_rate)
 
+    def _walked(self, states: FloatArray, rows: NDArray[np.intp], steps: int) -> tuple[FloatArray, FloatArray]:
+        """States before the last of some single steps, and after it."""
+        if self.walk is not None:
+            return self.walk(states, rows, steps)
+        last = states
+        for _ in range(steps):
+            last, states = states, self._moved(states, rows, 1)
+        return last, states
+
     @_overflowing
     def descended(self, states: FloatArray, stops: Sequence[int], *, precise: bool = True) -> list[FloatArray]:
         """States of every row after each of these rising numbers of steps; to a step's worth where not precise."""
         rows, most, found, done = np.arange(len(states)), self.longest(precise=precise), [], 0
         for stop in stops:
             plain = max(_plain(len(states)) - done, 0)
-            for k, steps in enumerate(_cut(stop - done, most, plain, begun=done > 0)):
-                if k % BLOCK == 0:
+            cut = _cut(stop - done, most, plain, begun=done > 0)
+            for steps, run in groupby(cut):
+                number = len(list(run))
+                for first in range(0, number, BLOCK):
                     check_time()
-                states = self._moved(states, rows, steps)
+                    some = min(BLOCK, number - first)
+                    if steps == 1:
+                        _, states = self._walked(states, rows, some)
+                    else:
+                        for _ in range(some):
+                            states = self._moved(states, rows, steps)
             done = stop
             found.append(states)
         return found
@@ -216,10 +238,13 @@ class Descents:
                 length = grades.pop(0) if grades else most
                 strides = [length]
             before, dips = states, np.zeros(len(rows), dtype=bool)
-            for stride in strides:
-                last, states = states, self._moved(states, rows, stride)
-                if not self.falls:
-                    dips |= self.arrived(states, rows)
+            if self.falls and taken < plain:
+                last, states = self._walked(states, rows, length)
+            else:
+                for stride in strides:
+                    last, states = states, self._moved(states, rows, stride)
+                    if not self.falls:
+                        dips |= self.arrived(states, rows)
             gone = ~(np.abs(states).reshape(len(rows), -1).max(axis=1) < limit)
             inside = (self.arrived(states, rows) | dips) & ~gone
             # What no longer moves at all has come to rest somewhere else.
@@ -250,9 +275,10 @@ class Descents:
         """
         rows, states = (np.concatenate([group[k] for group in groups]) for k in (0, 1))
         begun_at = np.concatenate([np.full(len(who), begun) for who, _, begun in groups])
-        while stride > SINGLE:
+        # Where the loss cannot rise again, what is learned stays so, and single steps are halved like strides.
+        while stride > (1 if self.falls else SINGLE):
             half = stride // 2
-            after = self._moved(states, rows, half)
+            after = self._moved(states, rows, half) if stride > SINGLE else self._walked(states, rows, half)[1]
             inside = self.arrived(after, rows)
             going = (slice(None),) + (None,) * (states.ndim - 1)
             states, begun_at = np.where(inside[going], states, after), np.where(inside, begun_at, begun_at + half)
