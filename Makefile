@@ -38,7 +38,12 @@ TWO_WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.dev ## run the fast suite
 	$(ONE_THREAD) $(BIN)/python -m pytest -q $(TWO_WORKERS)
 
-test-all: $(VENV)/.dev ## run the slow tests too
+# The compiled walk of windows is an extra of its own, compared with the plain one by a slow test.
+$(VENV)/.fast: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast]'
+	@touch $@
+
+test-all: $(VENV)/.fast ## run the slow tests too
 	$(ONE_THREAD) $(BIN)/python -m pytest -q $(TWO_WORKERS) -m 'not web'
 
 # Chromium comes from Debian's packages. Where it cannot be had, or does not start, that is said and nothing else fails.
@@ -71,7 +76,7 @@ audit: $(VENV)/.dev ## ask the advisory databases about every pinned package (ne
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
 	$(BIN)/python -m pip_audit --skip-editable
 
-bench: $(VENV)/.dev ## print the speed ratios
+bench: $(VENV)/.fast ## print the speed ratios
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
 
 figures: $(VENV)/.dev ## make the README picture and every figure of the papers

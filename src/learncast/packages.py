@@ -15,6 +15,7 @@ EXTRAS = {
     "sweep": ("distributed",),
     "web": ("fastapi", "uvicorn", "plotly"),
     "neurogym": ("neurogym", "torch"),
+    "fast": ("numba", "torch"),
 }
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -236,6 +239,20 @@ def _joined(
     return p * p2, (q[:size] * p2).addcmul_(p, q2[offset : offset + size])
 
 
+@runtime_checkable
+class Summing(Protocol):
+    """A gathering that takes nothing but sums over windows, and says which, so that one compiled pass can take them."""
+
+    def sums(self) -> dict[str, Tensor]:
+        """Some of `targets`, `sources`, `carried`; `weights`, `weighed`; `size`.
+
+        `carried` (directions, lags, batch, hidden) takes the sums of gamma times `targets` (time, batch, hidden) at the
+        end of a window and times each of `sources` (directions, time, batch, hidden) at its beginning; `size` and
+        `weighed` (lags, batch, hidden) those of |gamma|, and of |gamma| times `weights` at its beginning.
+        """
+        ...
+
+
 class Gathering(Protocol):
     """Takes what it needs of every lag; the tensors are reused after each."""
 
@@ -282,11 +299,40 @@ def walk_lags(
     for begin in range(0, batch, each):
         some = slice(begin, begin + each)
         part = replay.take(some)
+        if part.gated and not auxiliary and not from_start and _walk_fused(part, some, lags, gatherings, order):
+            continue
         if part.hidden.dtype == torch.float32 and part.gated and not auxiliary:
             balanced = StepFactors.of(part, dtype=torch.float32, **options).balanced()
             if balanced is not None and _walk(balanced, some, lags, gatherings):
                 continue
         _walk(StepFactors.of(part, **options), some, lags, gatherings, signed=not part.gated)
+
+
+@cache
+def _fused() -> Any:
+    """The compiled pass, or None without numba."""
+    return import_module("learncast.learnability.transport.fused") if find_spec("numba") else None
+
+
+def _walk_fused(part: Replay, some: slice, lags: Sequence[int], gatherings: Sequence[Gathering], order: int) -> bool:
+    """Walk in one compiled pass; False where that cannot be done, and then nothing was counted."""
+    kernel, dtype = _fused(), part.hidden.dtype
+    summing = [gathering for gathering in gatherings if isinstance(gathering, Summing)]
+    if kernel is None or part.hidden.device.type != "cpu" or len(summing) < len(gatherings):
+        return False
+    for gathering in gatherings:
+        gathering.begin(some, dtype)
+    asked: dict[str, Tensor] = {}
+    for gathering in summing:
+        asked |= gathering.sums()
+    factors = StepFactors.of(part, order=order, dtype=dtype)
+    kept, level = kernel.summed(factors, lags, asked)
+    if level is None:
+        return False
+    scale = replace(factors, level=level).scale(lags)
+    for gathering in gatherings:
+        gathering.end(kept, scale)
+    return True
 
 
 def _walk(

@@ -127,6 +127,11 @@ class TransportMeans:
         if self._weights is not None:
             sum_over_steps(self._part[2, row], size, self._weights[: size.shape[0]])
 
+    def sums(self) -> dict[str, Tensor]:
+        """Sizes, and sizes times the rates."""
+        size = {"size": self._part[1]}
+        return size if self._weights is None else size | {"weights": self._weights, "weighed": self._part[2]}
+
     def end(self, kept: Tensor, scale: Tensor | None) -> None:
         """Count the sequences in."""
         self._part[0] = kept
@@ -194,6 +199,10 @@ class Contributions:
         carried = torch.mul(total, self._targets[lag:], out=self._carried[:number])
         for j, source in enumerate(self._sources):
             sum_over_steps(self._part[j, row], carried, source[:number])
+
+    def sums(self) -> dict[str, Tensor]:
+        """What is carried from each source to the blame."""
+        return {"targets": self._targets, "sources": self._sources, "carried": self._part}
 
     def end(self, kept: Tensor, scale: Tensor | None) -> None:
         """Count the sequences in."""
