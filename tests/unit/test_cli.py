@@ -728,3 +728,12 @@ def test_help_of_every_command_ends_with_an_example():
     assert len(found) > 10
     for words, one in found:
         assert (one.epilog or "").startswith(f"Example: learncast {' '.join(words)}"), words
+
+
+def test_a_shell_completes_the_commands(monkeypatch, capsys):
+    asked = {"_LEARNCAST_COMPLETE": "complete_bash", "COMP_WORDS": "learncast fore", "COMP_CWORD": "1"}
+    for key, value in asked.items():
+        monkeypatch.setenv(key, value)
+    with pytest.raises(SystemExit):
+        app(prog_name="learncast", args=[])
+    assert capsys.readouterr().out.split() == ["forecast"]
