@@ -1,4 +1,10 @@
-"""Exact curricula in linear RNNs."""
+"""Exact curricula in linear RNNs.
+
+A portrait is measured in logarithms of as many numbers as it has points, because each of its two stages takes one.
+Beside them it fills seven grids (both stages, their sum, what it saves, the ratio, and two of descent, of which 200
+points are counted step by step): two log1p and seven fresh grids alone are timed below, and are what no portrait of
+these grids can beat. Where a logarithm takes one vector instruction for eight numbers, memory is most of it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +15,11 @@ import numpy as np
 import learncast as lc
 from benchmarks.timing import fastest, interleaved
 from learncast.dynamics.mode_equation import time_to_band
+
+
+def filled(numbers: np.ndarray) -> list[np.ndarray]:
+    """What every portrait has to do: a logarithm for each stage, and its grids."""
+    return [np.log1p(numbers), np.log1p(numbers), *(np.full(numbers.size, 1.0) for _ in range(5))]
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
@@ -27,9 +38,10 @@ def rows() -> Iterator[tuple[str, str, str]]:
                 target, network, vary=vary, values=values, accuracies=stops, learning_rate=1e-3, strict=False
             )
 
-        log, whole = interleaved(lambda: np.log(numbers), portray, repeats=9)
+        log, whole, least = interleaved(lambda: np.log(numbers), portray, lambda: filled(numbers), repeats=9)
         label = f"1000 x 1000 phase portrait over {vary}, times np.log of 10^6 numbers"
-        yield label, f"{whole / log:.1f}x", "goal <= 15x"
+        yield f"{label} ({whole * 1e3:.1f} ms)", f"{whole / log:.1f}x", "goal <= 15x"
+        yield "  two log1p and seven fresh grids alone", f"{least / log:.1f}x", ""
     target = lc.tasks.integration()
     solution = lc.solve(target, network, learning_rate=1e-3)
     m = solution.modes

@@ -1,4 +1,11 @@
-"""Gradients and descent from statistics, against backpropagation through time on the trials."""
+"""Gradients and descent from statistics, against backpropagation through time on the trials.
+
+Backpropagation through P trials, T steps and H units takes 6 P T H^2 operations, 4.9e9 here; all weights from
+statistics take 6 T H^2 and what T calls cost, 5e6: a thousand times fewer, of which thin products leave a part. A
+pooled network takes a handful of products of H numbers, so that its steps are calls alone, some forty of a
+microsecond. Statistics of P trials of n numbers are one product of n^2 P operations; while n is below a dozen reading
+the trials takes longer.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +84,7 @@ def trainings() -> Iterator[tuple[str, str, str]]:
     x, y = task.sample(TRIALS, np.random.default_rng(3))
     cases = (
         ("fixed scalar recurrence, pooled", ("input", "output"), 1e-3, "goal >= 1000x"),
-        ("all weights learnable", ALL, 2e-5, "goal >= 100x"),
+        ("all weights learnable", ALL, 2e-5, "goal >= 300x"),
     )
     for name, learn, rate, goal in cases:
 
@@ -107,7 +114,21 @@ def memory() -> Iterator[tuple[str, str, str]]:
     yield label, f"{peaks[1] / peaks[0]:.2f}x", "goal ~ 1"
 
 
+def statistics() -> Iterator[tuple[str, str, str]]:
+    """A million trials made into a task, in one pass."""
+    for steps in (8, STEPS):
+        x = np.random.default_rng(5).standard_normal((10**6, steps, 1))
+        y, flat = x.sum(axis=1), x.reshape(10**6, steps)
+        read, product, whole = interleaved(
+            flat.sum, lambda flat=flat: flat.T @ flat, lambda x=x, y=y: lc.Task.from_samples(x, y), repeats=3
+        )
+        label = f"statistics of 10^6 trials of {steps} steps: share of the pace at which they are read"
+        yield label, f"{read / whole:.2f}", "goal >= 0.5"
+        yield "  share of the pace of the one product that they are", f"{product / whole:.2f}", ""
+
+
 def rows() -> Iterator[tuple[str, str, str]]:
     yield from gradients()
+    yield from statistics()
     yield from trainings()
     yield from memory()

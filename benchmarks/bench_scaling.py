@@ -1,0 +1,157 @@
+"""How cost grows with size.
+
+Each line of the figure is one question asked at growing sizes, and the exponent is the slope of a straight line through
+its points on log-log axes, the smallest left out where what is paid once still shows. What is expected: linear in lags,
+candidates, trials and rows, which are walked through once; at most linear in stages, which share one search; modes and
+units by what their products cost; the flow of d x d layers as the products of its matrices, d^3, from where these
+outweigh the calls.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+import learncast as lc
+from benchmarks.bench_sweep import nothing
+from benchmarks.bench_two_layer import problem
+from benchmarks.timing import interleaved
+from learncast import sweep
+from learncast.dynamics.balanced.flow import BalancedFlow
+from learncast.dynamics.learning_problem import lag_statistics
+from learncast.dynamics.statistics import loss_and_gradient
+from learncast.planning.schedules.optimal import cheapest_path
+
+FIGURE = Path(__file__).parent.parent / "docs" / "images" / "scaling.svg"
+
+#: A question at one size.
+Asked = Callable[[int], Callable[[], object]]
+
+
+def windows(*, units: int | None = None) -> Asked:
+    """A window of a GRU at so many lags, or of so many units at sixteen of them."""
+    import torch
+
+    from learncast import learnability
+    from learncast.learnability.rehearsal import build_model
+
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    x, y = lc.tasks.multi_lag_trials(64, rng, steps=160, direction=8, lags=(8, 16, 32, 64, 96))
+
+    def at(size: int) -> Callable[[], object]:
+        lags, hidden = (16, size) if units else (size, 32)
+        model = build_model("paper-gru", inputs=8, outputs=1, hidden_size=hidden, seed=1)
+        asked = learnability.Measurement(lags=[int(lag) for lag in np.linspace(2, 128, lags).round()])
+        return lambda: learnability.window(model, x, y, measurement=asked)
+
+    return at
+
+
+def modes(size: int) -> Callable[[], object]:
+    """A portrait of 120 values and stops over tasks of so many modes."""
+    task = lc.tasks.integration(mixing=np.diag(np.linspace(0.5, 2.0, size)).tolist())
+    network = lc.LinearRNN.aligned(hidden_size=size, task=task)
+    grid = {"values": np.linspace(0.5, 2.0, 120), "accuracies": np.linspace(0.1, 0.99, 120)}
+    return lambda: lc.phase_portrait(task, network, vary="target_strength", learning_rate=1e-4, strict=False, **grid)
+
+
+def candidates(size: int) -> Callable[[], object]:
+    pool = [lc.tasks.leaky_integration(timescale=t, name=f"{t:.4f}") for t in np.linspace(1.0, 60.0, size)]
+    target, network = lc.tasks.integration(), lc.LinearRNN.aligned()
+    return lambda: lc.plan(target, pool, network, learning_rate=1e-3)
+
+
+def stages(size: int) -> Callable[[], object]:
+    """The cheapest path of at most so many stages among 20,000 tasks."""
+    rng = np.random.default_rng(0)
+    cross, power = rng.uniform(0.5, 5.0, 20_000), rng.uniform(0.5, 5.0, 20_000)
+    end = (0.99 * cross[0] / power[0], 1.01 * cross[0] / power[0])
+    rules = {"start": 1e-4, "end": end, "learning_rate": 1e-3, "last": 0, "switch_cost": 0.0}
+    return lambda: cheapest_path(cross, power, max_stages=size, **rules)
+
+
+def trials(size: int) -> Callable[[], object]:
+    x = np.random.default_rng(0).standard_normal((size, 20, 1))
+    y = x.sum(axis=1)
+    return lambda: lc.Task.from_samples(x, y)
+
+
+def layers(size: int) -> Callable[[], object]:
+    """The whole flow at twenty times, set-up included."""
+    given, times = problem(size), np.linspace(0.0, 10.0, 20)
+    return lambda: BalancedFlow(*given).grams(times)
+
+
+def hidden(size: int) -> Callable[[], object]:
+    """A gradient of all weights from statistics of 50 lags."""
+    rng = np.random.default_rng(1)
+    weights = (rng.standard_normal(shape) / np.sqrt(size) for shape in ((size, 1), (size, size), (1, size)))
+    statistics, given = lag_statistics(lc.tasks.integration(steps=50)), tuple(weights)
+    return lambda: loss_and_gradient(statistics, *given)
+
+
+def rows_of_a_sweep(size: int) -> Callable[[], object]:
+    def made() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            sweep.run(nothing, {"a": list(range(size))}, store=folder, executor="in-process")
+
+    return made
+
+
+#: name: (question, sizes, largest exponent expected)
+SERIES: dict[str, tuple[Callable[[], Asked], tuple[int, ...], float]] = {
+    "lags of a window": (windows, (8, 16, 32, 64), 1.0),
+    "units of a window": (lambda: windows(units=1), (16, 32, 64, 128), 2.0),
+    "hidden units of a gradient": (lambda: hidden, (64, 128, 256, 512), 2.0),
+    "modes of a portrait": (lambda: modes, (4, 8, 16, 32), 1.0),
+    "candidates of a plan": (lambda: candidates, (100, 200, 400, 800), 1.0),
+    "stages of a path": (lambda: stages, (1, 2, 4, 8), 1.0),
+    "trials of a task": (lambda: trials, (30_000, 100_000, 300_000, 1_000_000), 1.0),
+    "d of a two-layer flow": (lambda: layers, (25, 50, 100, 200), 3.0),
+    "rows of a sweep": (lambda: rows_of_a_sweep, (50, 100, 200, 400), 1.0),
+}
+
+
+def measured(asked: Asked, sizes: tuple[int, ...]) -> list[float]:
+    works = [asked(size) for size in sizes]
+    works[0]()  # loads what is loaded once
+    return interleaved(*works, repeats=3)
+
+
+def exponent(sizes: tuple[int, ...], seconds: list[float]) -> float:
+    """Slope of the line through all but the smallest."""
+    return float(np.polyfit(np.log(sizes[1:]), np.log(seconds[1:]), 1)[0])
+
+
+def rows() -> Iterator[tuple[str, str, str]]:
+    found = {}
+    for name, (made, sizes, most) in SERIES.items():
+        seconds = measured(made(), sizes)
+        found[name] = (sizes, seconds, exponent(sizes, seconds))
+        # A tenth is what the quickest of three runs scatter by.
+        label = (
+            f"{name}, {sizes[0]:,} to {sizes[-1]:,} ({seconds[0] * 1e3:.3g} to {seconds[-1] * 1e3:.3g} ms): exponent"
+        )
+        yield label, f"{found[name][2]:.2f}", f"goal <= {most + 0.1:.1f}"
+    draw(found)
+
+
+def draw(found: dict[str, tuple[tuple[int, ...], list[float], float]]) -> None:
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context({"svg.hashsalt": "scaling", "svg.fonttype": "none", "font.size": 9}):
+        figure, axes = plt.subplots(3, 3, figsize=(8, 6.6), layout="constrained")
+        for ax, (name, (sizes, seconds, slope)) in zip(axes.flat, found.items(), strict=True):
+            logs = np.log(sizes)
+            through = np.exp(np.mean(np.log(seconds[1:])) + slope * (logs - logs[1:].mean()))
+            ax.loglog(sizes, through, ":", color="black", lw=1)
+            ax.loglog(sizes, seconds, "o-", color="#0072b2", ms=4, lw=1)
+            ax.set(title=f"{name}: {slope:.2f}", xlabel=name.split(" of ")[0], ylabel="CPU seconds")
+            ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
+            ax.minorticks_off()
+        figure.savefig(FIGURE, metadata={"Date": None})
+        plt.close(figure)

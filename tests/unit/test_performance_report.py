@@ -1,0 +1,69 @@
+"""The page of performance: goals are judged by numbers, and rows are known again from version to version."""
+
+from __future__ import annotations
+
+import pytest
+
+report = pytest.importorskip("benchmarks.report", reason="benchmarks are beside the package, in the repository")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2.3x", 2.3),
+        ("1/172", 1 / 172),
+        ("12.5 ms", 0.0125),
+        ("1,234 MB", 1.234e9),
+        ("3e-14", 3e-14),
+        ("-1.5%", -0.015),
+    ],
+)
+def test_values_are_read_in_their_units(text, expected):
+    assert report.number(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", ["", "kept", "3 lags"])
+def test_what_is_no_number_is_not_judged(text):
+    assert report.number(text) is None
+    assert report.verdict(text, "goal <= 1") == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "goal", "told"),
+    [
+        ("5.5x", "goal >= 5x", "yes"),
+        ("4.9x", "goal >= 5x", "**no**"),
+        ("1/250", "goal <= 1/200", "yes"),
+        ("1/150", "goal <= 1/200", "**no**"),
+        ("90 ms", "<= 0.1 s", "yes"),
+        ("0.95 GB", "goal < 1 GB", "yes"),
+        ("4.2", "goal ~ 4", "yes"),
+        ("4.9", "goal ~ 4", "**no**"),
+        ("4.9", "", ""),
+    ],
+)
+def test_goals(value, goal, told):
+    assert report.verdict(value, goal) == told
+
+
+def test_each_version_is_kept_and_compared_with_the_one_before(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(report, "HISTORY", tmp_path / "results" / "history.json")
+    monkeypatch.setattr(report, "PAGE", tmp_path / "performance.md")
+    monkeypatch.setattr(report, "HERE", tmp_path / "benchmarks")
+    for version, seconds, ratio in (("1", 0.5, 10), ("2", 0.7, 20), ("2", 0.8, 12)):
+        monkeypatch.setattr(report, "_version", lambda version=version: version)
+        rows = [
+            (f"a ({seconds} s)", f"{ratio}x", "goal >= 11x"),
+            ("  the same", "3x", ""),
+            ("b", "1 s", ""),
+            ("  the same", "4x", ""),
+        ]
+        report.keep("curriculum", rows)
+    report.keep("two_layer", [("c", "1 ms", "")])
+    report.write()
+    assert [entry["version"] for entry in report.history()] == ["1", "2"]
+    page = (tmp_path / "performance.md").read_text(encoding="utf-8")
+    assert "| a (0.8 s) | 12x | >= 11x | yes | 10x (+20%) |" in page
+    assert "| &emsp;the same | 4x |  |  | 4x |" in page
+    assert page.index("Exact curricula") < page.index("Exact learning")
+    assert "performance.md tells of 2 sections" in capsys.readouterr().out
