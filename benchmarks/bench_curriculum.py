@@ -56,8 +56,9 @@ def rows() -> Iterator[tuple[str, str, str]]:
     for n, seconds in zip(sizes, plans, strict=True):
         yield f"plan with {n} candidates", f"{seconds:.3f} s", "goal <= 0.5 s" if n == 1000 else ""
     yield "plan, 1000 candidates over 250 (4 is linear)", f"{plans[2] / plans[0]:.2f}", "goal ~ 4"
-    pair = [lc.tasks.leaky_integration(timescale=t, mixing=[[1.0, 0.2], [0.1, 0.7]]) for t in np.linspace(1, 60, 100)]
-    two = lc.tasks.integration(mixing=[[1.0, 0.2], [0.1, 0.7]])
+    mixing = [[1.0, 0.2], [0.1, 0.7]]
+    pair = [lc.tasks.leaky_integration(timescale=t, mixing=mixing, name=f"{t:.3f}") for t in np.linspace(1, 60, 100)]
+    two = lc.tasks.integration(mixing=mixing)
     net = lc.LinearRNN.aligned(task=two, hidden_size=16)
     several = fastest(lambda: lc.plan(two, pair, net, learning_rate=1e-3), repeats=3)
     yield "plan with 100 candidates of two modes", f"{several:.3f} s", ""

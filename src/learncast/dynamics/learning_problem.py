@@ -199,6 +199,13 @@ def pooled_curvature(
     straight, error = _straight_curvature(cross, power, first, second, learn)
     if error <= _PRECISION**2 * straight:
         return straight
+    return _iterated_curvature(cross, power, first, second, learn)
+
+
+def _iterated_curvature(
+    cross: FloatArray, power: FloatArray, first: FloatArray, second: FloatArray, learn: tuple[bool, ...] = (True, True)
+) -> float:
+    """The largest eigenvalue of the whole Hessian, error included."""
     S, R, n = power, cross, first.shape[1]
     layers = np.concatenate([first, second.T], axis=1)
     if len(layers) > layers.shape[1]:
@@ -226,8 +233,11 @@ def sharpest_curvature(cross: FloatArray, power: FloatArray, places: Sequence[tu
     bounds = [_straight_curvature(cross, power, *layers) for layers in places]
     found = 0.0
     for k in sorted(range(len(places)), key=lambda k: bounds[k][1] - bounds[k][0]):
-        if not sum(bounds[k]) <= found:
-            found = float(np.maximum(found, pooled_curvature(cross, power, *places[k])))
+        straight, error = bounds[k]
+        if not straight + error <= found:
+            settled = error <= _PRECISION**2 * straight
+            here = straight if settled else _iterated_curvature(cross, power, *places[k])
+            found = float(np.maximum(found, here))  # nan stays nan
     return found
 
 
@@ -250,7 +260,9 @@ def _straight_curvature(
 
 
 def _norm(matrix: FloatArray) -> float:
-    """The largest singular value."""
+    """The largest singular value; of one row or column its length."""
+    if 1 in matrix.shape:
+        return float(np.sqrt(np.vdot(matrix, matrix)))
     return float(np.linalg.svd(matrix, compute_uv=False).max(initial=0.0))
 
 
