@@ -78,7 +78,14 @@ def _section(name: str, having: list[dict]) -> str:
     since = "" if before is None else f"; before: {before['version']}"
     if before is not None and before["machine"] != now["machine"]:
         since += f" on another machine ({before['machine']})"
-    lines = [f"## {title}", "", about.strip(), "", f"`python -m benchmarks {name}`, {now['version']}{since}.", ""]
+    lines = [
+        f"## {title.removesuffix('.')}",
+        "",
+        about.strip(),
+        "",
+        f"`python -m benchmarks {name}`, {now['version']}{since}.",
+        "",
+    ]
     lines += [f"Measured on {now['machine']}.", "", "| | measured | goal | | before |", "|---|--:|---|---|--:|"]
     for key, (label, value, goal) in zip(_keys(now["sections"][name]), now["sections"][name], strict=True):
         told = "" if key not in was else _against(value, was[key][1])
@@ -123,9 +130,8 @@ def verdict(value: str, goal: str) -> str:
     wanted = number(goal[sense.end() :])
     if wanted is None:
         return ""
-    if sense[1] == "~":
-        return "yes" if abs(got - wanted) <= 0.1 * abs(wanted) else "**no**"
-    return "yes" if (got >= wanted if sense[1] == ">=" else got <= wanted) else "**no**"
+    most = 1.1 * wanted if sense[1] == "~" else wanted  # what should be about so much may be less
+    return "yes" if (got >= wanted if sense[1] == ">=" else got <= most) else "**no**"
 
 
 def _against(value: str, was: str) -> str:

@@ -38,6 +38,7 @@ def test_what_is_no_number_is_not_judged(text):
         ("90 ms", "<= 0.1 s", "yes"),
         ("0.95 GB", "goal < 1 GB", "yes"),
         ("4.2", "goal ~ 4", "yes"),
+        ("3.5", "goal ~ 4", "yes"),
         ("4.9", "goal ~ 4", "**no**"),
         ("4.9", "", ""),
     ],
