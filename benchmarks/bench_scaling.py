@@ -143,7 +143,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
 def draw(found: dict[str, tuple[tuple[int, ...], list[float], float]]) -> None:
     import matplotlib.pyplot as plt
 
-    with plt.rc_context({"svg.hashsalt": "scaling", "svg.fonttype": "none", "font.size": 9}):
+    with plt.rc_context({"svg.hashsalt": "scaling", "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 9}):
         figure, axes = plt.subplots(3, 3, figsize=(8, 6.6), layout="constrained")
         for ax, (name, (sizes, seconds, slope)) in zip(axes.flat, found.items(), strict=True):
             logs = np.log(sizes)
@@ -151,7 +151,8 @@ def draw(found: dict[str, tuple[tuple[int, ...], list[float], float]]) -> None:
             ax.loglog(sizes, through, ":", color="black", lw=1)
             ax.loglog(sizes, seconds, "o-", color="#0072b2", ms=4, lw=1)
             ax.set(title=f"{name}: {slope:.2f}", xlabel=name.split(" of ")[0], ylabel="CPU seconds")
-            ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
+            ax.set_xticks(sizes, [f"{size // 1000}k" if size >= 10_000 else f"{size}" for size in sizes])
+            ax.set_yticks([seconds[0], seconds[-1]], [f"{second:.2g}" for second in (seconds[0], seconds[-1])])
             ax.minorticks_off()
         figure.savefig(FIGURE, metadata={"Date": None})
         plt.close(figure)
