@@ -36,7 +36,7 @@ def inline(writer: Any, node: Any) -> None:
 def block(writer: Any, node: Any) -> None:
     """A formula on lines of its own, with its number if it has one."""
     writer.body.append(writer.starttag(node, "div", CLASS="math-block"))
-    for part in node.astext().split("\n\n"):
+    for part in filter(str.strip, node.astext().split("\n\n")):
         writer.body.append(mathml(part, "block"))
     if node.get("number"):
         writer.body.append(f'<span class="eqno">({node["number"]})</span>')
