@@ -39,6 +39,13 @@ UNSURE = (
 )
 
 
+#: What was seen with SGD and momentum there.
+NOT_ADAPTIVE = (
+    "not_adaptive: this advice was tuned with Adam; with SGD and momentum it was behind the restarted target on most "
+    "public tasks: race it against direct training (pilot=True) before it is followed."
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Outlook:
     """What the tasks look like before any training.
@@ -265,7 +272,11 @@ def decision_advice(request: Request) -> Advice:
     failed = [name for name, value in measured.items() if value > CONDITIONS[name].allowed]
     forecast_class = "outside" if failed else "surrogate"
     again = CONDITIONS["fresh_optimizer"]
-    warnings = [*outlook.warnings, *([f"fresh_optimizer: {again.otherwise}; {again.remedy}."] if kept else ())]
+    warnings = [
+        *([] if request.rule.adaptive else [NOT_ADAPTIVE]),
+        *outlook.warnings,
+        *([f"fresh_optimizer: {again.otherwise}; {again.remedy}."] if kept else ()),
+    ]
     warnings.sort(key=lambda text: text.partition(":")[0] not in failed)  # what costs the class comes first
     variables = {
         "task": ([plan.task for plan in plans.values()], "task trained first", "1"),

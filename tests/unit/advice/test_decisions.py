@@ -121,6 +121,15 @@ def test_it_is_carried_out_and_saved(advice, tmp_path):
     assert type(advice).load(tmp_path / "advice.nc").summary == advice.summary
 
 
+def test_an_optimiser_that_it_was_not_tuned_with_is_warned_of():
+    options = {"goal": GOAL, "loss": "cross_entropy", "batch": 32, "echo": lambda text: None}
+    source = simulate.trials(signs, name="noisy")
+    plain = lc.advise(made(), source, {"clear": clear}, optimizer="sgd", learning_rate=0.1, **options)
+    adam = lc.advise(made(), source, {"clear": clear}, learning_rate=0.01, **options)
+    assert any(text.startswith("not_adaptive:") for text in plain.warnings)
+    assert not any(text.startswith("not_adaptive:") for text in adam.warnings)
+
+
 def outlook(**changes):
     usual = Outlook(GOAL, ("target", "a", "b"), (12e3, 50.0, 20.0), (0.5, 0.5, 0.6), 1.0, 0.9, 0.95)
     return replace(usual, **changes)
