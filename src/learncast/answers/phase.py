@@ -65,7 +65,7 @@ def portrayed(
     alone = f"{whole(direct)} gradient steps (flow: {shown(float(dataset['direct_steps']))})"
     lead = (
         f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves {whole(best)} "
-        f"of {alone}. It pays at {np.mean(dataset['speedup_steps'].values > 0):.0%} of this grid."
+        f"of {alone}. It pays at {np.mean(saved > 0):.0%} of this grid."
         if best > 0
         else f"Nowhere on this grid does pretraining pay; direct training takes {alone}."
     )
@@ -102,7 +102,7 @@ def portrayed(
             "total_descent_steps": dataset["total_descent_steps"].values,
             **({"singular_accuracy": dataset["singular_accuracy"].values} if "singular_accuracy" in dataset else {}),
         },
-        tables=[_best_stops(vary, values, accuracies, dataset["speedup_steps"].values, dataset["total_steps"].values)],
+        tables=[_best_stops(vary, values, accuracies, saved, dataset["total_descent_steps"].values)],
         dataset=dataset,
         draw=draw,
         provenance=Provenance.from_attributes(dataset.attrs),
@@ -110,12 +110,13 @@ def portrayed(
     )
 
 
-def _best_stops(vary: str, values: FloatArray, accuracies: FloatArray, speedup: FloatArray, total: FloatArray) -> Table:
+def _best_stops(vary: str, values: FloatArray, accuracies: FloatArray, saved: FloatArray, total: FloatArray) -> Table:
+    """The stop that saves most for each first task, in whole steps of descent as the lead counts them."""
     rows = []
     picks = np.unique(np.linspace(0, len(values) - 1, min(len(values), 15)).round().astype(int))
     for i in picks:
-        k = int(np.nanargmax(np.where(np.isnan(speedup[i]), -np.inf, speedup[i])))
-        rows.append((f"{values[i]:.4g}", f"{accuracies[k]:.4g}", shown(total[i, k]), shown(speedup[i, k])))
+        k = int(np.nanargmax(np.where(np.isnan(saved[i]), -np.inf, saved[i])))
+        rows.append((f"{values[i]:.4g}", f"{accuracies[k]:.4g}", whole(total[i, k]), whole(saved[i, k])))
     notes = () if len(picks) == len(values) else (f"{len(picks)} of {len(values)} values shown; all are in the files.",)
-    columns = (vary.replace("_", " "), "best stop on this grid", "total flow steps", "saves")
+    columns = (vary.replace("_", " "), "best stop on this grid", "total steps", "saves")
     return Table("Best stop for each first task", columns, rows, notes)

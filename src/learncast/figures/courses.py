@@ -511,6 +511,7 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
     text["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
     for row, value in zip(rows, few["score"].values, strict=True):
         ax.annotate(f"{value:.2f}", (value, row), xytext=(4, 0), **text)
+    ax.set_xlim(right=1.15 * max(1.0, float(few["score"].max())))  # room for the number of the longest bar
     return label(ax, x=str(dataset["score"].attrs["long_name"]), y="", title=title)
 
 

@@ -304,7 +304,7 @@ def checked_costs(costs: Any, tasks: int) -> FloatArray:
             required=f"costs must be one number or one for each of the {tasks} tasks",
             got=f"{len(array)}",
             why="every task has its price",
-            remedy="match the list of tasks",
+            remedy="match the list of tasks; of a plan these are the candidates in their order, then the target",
         )
     if not (array > 0).all():
         raise InvalidSpec(

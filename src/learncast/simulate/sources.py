@@ -297,7 +297,7 @@ class Source:
                 required="batch must say how many fresh trials are drawn per step",
                 got="None",
                 why=f"{self.name!r} has no end of them",
-                remedy="give a batch such as 1000",
+                remedy="give a batch such as 1000; to use all recorded trials at once, pass them as (inputs, targets)",
             )
         if replayed and self.passes is not None:
             raise InvalidSpec(

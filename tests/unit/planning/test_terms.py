@@ -69,6 +69,7 @@ def test_terms_that_mean_nothing_are_refused_when_they_are_made(given: dict[str,
     ("given", "words"),
     [
         ({"costs": [1.0, 2.0]}, "costs must be one number or one for each of the 3 tasks"),
+        ({"costs": [1.0, 2.0]}, "the candidates in their order, then the target"),
         ({"least_accuracy": [0.5]}, "least_accuracy must be one number or one for each of the 2 tasks"),
         ({"most_accuracy": [0.5] * 3}, "most_accuracy must be one number or one for each of the 2 tasks"),
         ({"most_excess_loss": [1.0]}, "most_excess_loss must be one number or one for each of the 2 candidates"),

@@ -1,0 +1,32 @@
+"""
+Why pretraining is quicker
+==========================
+
+A task with stronger targets pulls the weights up faster. It is left where the target's own tolerance band begins: then
+nothing remains to be learned.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import learncast as lc
+
+target = lc.tasks.integration(steps=50)
+stronger = target.varied(target_strength=1.5).renamed("stronger targets")
+network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
+plan = lc.plan(target, [stronger], network, learning_rate=1e-3)
+direct = lc.solve(target, network, learning_rate=1e-3)
+print(plan.best.why.sentence)
+
+times = np.arange(0, 400)
+_, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
+lc.figures.curriculum_paths(
+    plan.best.at(times).dataset,
+    direct.at(times).dataset,
+    ax,
+    optimum=float(direct.optimum[0]),
+    tolerance=0.01,
+    first_optimum=float(lc.solve(stronger, network, learning_rate=1e-3).optimum[0]),
+    switch=plan.best.outcomes[0].flow_steps,
+)
+plt.show()

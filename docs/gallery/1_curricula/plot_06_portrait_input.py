@@ -1,0 +1,27 @@
+"""
+A phase portrait: weak inputs at first?
+=======================================
+
+Should the first task show weaker evidence, with the same targets? Blue saves steps, red costs steps: it pays only if the
+first task is stopped early, well before it is learned.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import learncast as lc
+
+target = lc.tasks.integration(steps=50)
+network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01)
+portrait = lc.phase_portrait(
+    target,
+    network,
+    vary="input_strength",
+    values=np.linspace(0.4, 1.8, 80),
+    accuracies=np.linspace(0.05, 0.99, 80),
+    learning_rate=1e-3,
+)
+
+_, ax = plt.subplots(figsize=(6, 3.8), layout="constrained")
+lc.figures.portrait(portrait, ax, target_value=1.0)
+plt.show()

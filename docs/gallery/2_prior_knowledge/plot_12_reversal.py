@@ -1,0 +1,26 @@
+"""
+Reversal: unlearning takes a saddle
+===================================
+
+After a task is learned, every answer is reversed. The network must pass through zero, where its gradient vanishes. With
+balanced layers it stays there for ever. The larger the imbalance of the two layers, the shorter the wait.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import learncast as lc
+
+task = lc.tasks.static(np.diag([2.0, 1.0]), name="first")
+back = lc.tasks.reversed(task, name="reversed")
+times = np.linspace(0, 400, 400)
+
+_, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
+for imbalance, colour in zip([0.0, 0.01, 0.1, 1.0], ["#0072B2", "#009E73", "#E69F00", "#D55E00"], strict=True):
+    start = lc.TwoLayer.balanced(2, 2, 2, scale=0.1, imbalance=imbalance, rng=np.random.default_rng(1))
+    learned = lc.solve(task, start, learning_rate=0.02).network_at(np.inf)
+    course = lc.solve(back, learned, learning_rate=0.02)
+    ax.plot(times, course.at(times)["excess_loss"], color=colour, label=f"imbalance {imbalance:g}")
+ax.set(xlabel="gradient steps since the reversal", ylabel="excess loss of the reversed task")
+ax.legend()
+plt.show()

@@ -1,0 +1,27 @@
+"""
+What the hidden layer finds alike
+=================================
+
+The similarity of eight items in the hidden layer, before, during and after learning the tree. Blocks appear in the order in
+which the levels are learned.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import learncast as lc
+
+task = lc.tasks.hierarchy(3)
+network = lc.TwoLayer.balanced(8, 16, task.outputs, scale=0.05, rng=np.random.default_rng(0))
+course = lc.solve(task, network, learning_rate=0.05)
+moments = [0, 60, 140, 500]
+similarity = lc.representation.hidden_similarity(course, moments, task.items, task.features.T)[
+    "hidden_similarity_input"
+]
+
+_, axes = plt.subplots(1, 4, figsize=(8, 2.6), layout="constrained")
+for k, (moment, ax) in enumerate(zip(moments, axes, strict=True)):
+    lc.figures.matrix(
+        similarity.isel(time=k), ax, limit=float(abs(similarity).max()), bar=k == 3, title=f"{moment} steps"
+    )
+plt.show()

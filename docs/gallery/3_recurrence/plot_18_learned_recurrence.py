@@ -1,0 +1,28 @@
+"""
+When the recurrence learns too
+==============================
+
+The target weighs evidence with a leak of 0.8. The network starts with a recurrence of 0.5 and may change it. The forecast
+integrates the exact gradient flow: the recurrence settles on the leak of the task.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import learncast as lc
+
+task = lc.tasks.sensory.leaky(10, decay=0.8)
+network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=16)
+course = lc.solve(task, network, learning_rate=1e-2, learn=("input", "recurrent", "output"))
+print(course)
+
+times = np.linspace(0, 700, 80)
+largest = [max(abs(np.linalg.eigvals(course.network_at(t).recurrent_weights))) for t in times]
+_, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+left.plot(times, course.at(times)["loss"], color="#0072B2")
+left.set(xlabel="gradient steps", ylabel="loss", yscale="log")
+right.plot(times, largest, color="#0072B2")
+right.axhline(0.8, color="#D55E00", linestyle="--", label="leak of the task")
+right.set(xlabel="gradient steps", ylabel="spectral radius of the recurrence")
+right.legend()
+plt.show()

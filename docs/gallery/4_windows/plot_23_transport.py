@@ -1,0 +1,36 @@
+"""
+Transport of a gradient, order by order
+=======================================
+
+What a unit hands on to itself over a lag: along its gates alone (zeroth order), with one visit to the recurrent weights
+(first order), and through the whole product of Jacobians (exact). With strong recurrent weights the exact transport reaches
+much further than its first two orders.
+"""
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+
+from learncast.learnability.replay.capture import replays
+from learncast.learnability.transport.exact import exact_transport
+from learncast.learnability.transport.factor import transport_factors
+
+torch.manual_seed(0)
+layer = nn.GRU(4, 32, batch_first=True).double()
+with torch.no_grad():
+    layer.weight_hh_l0 *= 4  # recurrent weights as large as training makes them
+replay = replays(layer, torch.randn(16, 60, 4, dtype=torch.float64))[0]
+lags = [1, 2, 3, 4, 6, 8, 10, 12]
+
+zeroth, first = zip(
+    *((gates.abs().mean().item(), whole.abs().mean().item()) for _, gates, whole in transport_factors(replay, lags)),
+    strict=True,
+)
+exact = exact_transport(replay, lags).diagonal.mean(axis=1)
+_, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
+ax.semilogy(lags, zeroth, "o-", color="#56B4E9", label="gates alone")
+ax.semilogy(lags, first, "o-", color="#0072B2", label="first order")
+ax.semilogy(lags, exact, "k:", label="exact")
+ax.set(xlabel="lag (steps)", ylabel="mean size of a unit's transport to itself")
+ax.legend()
+plt.show()

@@ -1,0 +1,28 @@
+"""
+How many recorded trials are enough?
+====================================
+
+The statistics of a recorded task are estimates, and so is every number that follows from them. The same experiment with more
+trials gives a narrower 95% interval of the steps to learn it.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import learncast as lc
+
+rng = np.random.default_rng(0)
+network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=16)
+numbers = [50, 100, 200, 400, 800]
+_, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
+for trials in numbers:
+    evidence = rng.standard_normal((trials, 12, 1))
+    answer = evidence.sum(axis=1) + rng.standard_normal((trials, 1))
+    task = lc.Task.from_samples(evidence, answer)
+    way = lc.follow([lc.Stage(task, accuracy=0.95)], network, learning_rate=2e-3)
+    low, high = way.descent_interval
+    ax.plot([trials, trials], [low, high], color="#0072B2", linewidth=3)
+    ax.plot(trials, way.descent_steps, "o", color="black")
+ax.set(xscale="log", xlabel="recorded trials", ylabel="gradient steps to 95%", xticks=numbers, xticklabels=numbers)
+ax.minorticks_off()
+plt.show()

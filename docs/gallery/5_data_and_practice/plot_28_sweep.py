@@ -1,0 +1,30 @@
+"""
+A question over a grid
+======================
+
+The same forecast for many networks: steps to learn, over the recurrence and the size of the start. A sweep keeps every
+cell in a store, so that it can be stopped and resumed.
+"""
+
+import tempfile
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import learncast as lc
+
+
+def steps_to_learn(spec):
+    network = lc.LinearRNN.aligned(recurrence=spec["recurrence"], initial=spec["initial"], hidden_size=16)
+    return lc.solve(lc.tasks.integration(steps=50), network, learning_rate=1e-3).time_to(0.99).descent_steps
+
+
+grid = {"recurrence": np.linspace(0.9, 0.98, 9).tolist(), "initial": np.geomspace(0.001, 0.3, 8).tolist()}
+with tempfile.TemporaryDirectory() as folder:
+    lc.sweep.run(steps_to_learn, grid, store=f"{folder}/store", executor="in-process")
+    steps = lc.sweep.gather(f"{folder}/store")["value"]
+
+_, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
+steps.transpose("initial", "recurrence").plot(ax=ax, yscale="log", cbar_kwargs={"label": "gradient steps to 99%"})
+ax.set(xlabel="recurrence", ylabel="size of the weights at the start")
+plt.show()

@@ -1,0 +1,42 @@
+"""Every script of the tutorials and of the gallery runs, without a warning, and draws."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+SCRIPTS = sorted(DOCS.glob("gallery/*/plot_*.py")) + sorted(DOCS.glob("tutorials/plot_*.py"))
+#: Quick ones that stand for the others in the fast suite: one from each room of the gallery.
+QUICK = ("plot_03_paths", "plot_14_hierarchy", "plot_20_late_first", "plot_25_batches")
+
+
+def cases():
+    for script in SCRIPTS:
+        yield pytest.param(script, id=script.stem, marks=[] if script.stem in QUICK else [pytest.mark.slow])
+
+
+def test_gallery_has_its_twenty_examples_and_every_lesson_is_there():
+    rooms = [script.relative_to(DOCS).parts[0] for script in SCRIPTS]
+    assert rooms.count("gallery") >= 20
+    assert rooms.count("tutorials") == 7
+
+
+@pytest.mark.parametrize("script", list(cases()))
+def test_script_runs_and_draws(script, monkeypatch):
+    with mpl.rc_context({"backend": "agg"}):
+        import matplotlib.pyplot as plt
+
+        drawn = []
+        monkeypatch.chdir(script.parent)  # where the site's builder runs it
+        monkeypatch.setattr(plt, "show", lambda: drawn.extend(plt.get_fignums()))
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+            for number in plt.get_fignums():
+                plt.figure(number).canvas.draw()
+        finally:
+            plt.close("all")
+    assert drawn
