@@ -46,7 +46,7 @@ CONDITIONS = {
     "falling_envelope": Condition(
         0.0,
         "none: a rising envelope (measured: its largest relative rise from one lag to the next) is only reported",
-        "the first-order transport need not fall with the lag, and laws of decay describe it on average",
+        "lemma 5.1 fails to first order: transport need not fall with the lag, and decay laws describe it on average",
         "read the envelope instead of its fit",
         binding=False,
     ),
