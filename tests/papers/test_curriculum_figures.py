@@ -277,6 +277,8 @@ def test_unknown_papers_and_figures_are_refused(small, tmp_path):
         reproduce("curriculum", figure="9A", out=tmp_path / "out")
     with pytest.raises(InvalidSpec, match="preset must be one of smoke, full"):
         reproduce("curriculum", figure="3A", preset="huge", out=tmp_path / "out")
+    with pytest.raises(InvalidSpec, match="the preset would change nothing"):
+        reproduce("curriculum", figure="3", preset="full", out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -286,6 +288,12 @@ def test_all_panels_of_a_printed_figure_are_on_one_page(tmp_path):
     assert (tmp_path / "figure_1.png").read_bytes().startswith(b"\x89PNG")
     assert not list(tmp_path.glob("*.pdf"))
     assert reproduce("curriculum", figure="3A", out=tmp_path, formats=("png",))["pages"] == {}
+
+
+def test_colours_of_a_covariance_have_its_unit(small):
+    figure = small.figure("1C")
+    units = [inset.get_ylabel() for ax in figure.draw(figure.data()).axes for inset in ax.child_axes]
+    assert units == ["target · input"]
 
 
 def test_figure_1_is_data(small):

@@ -58,7 +58,7 @@ def test_the_table_has_the_settings_of_the_authors_script():
     table = preset.validation
     assert (table.steps, table.inputs, table.hidden_size, table.sequences) == (500, 8, 64, 256)
     assert table.lags == (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 245)
-    assert table.updates * table.batch == 200 * 256
+    assert (table.updates, table.batch) == (200 * 256 // 32, 32)  # its --B are the sequences, its loop takes 32
     assert (preset.exact, preset.validation_seeds) == (16, (42, 123, 271, 314, 999))
     runs = [ValidatedRun.from_described(run.settings) for run in PAPER.figure("C").runs("paper")]
     assert len(runs) == 75
@@ -143,6 +143,12 @@ def test_one_step_transport_is_exact_to_first_order(table):
     # auxiliary terms of eq. (58) are no part of it.
     at_one = table.sel(lag=1).drop_sel(cell="GRU, eq. 58")
     np.testing.assert_allclose(at_one["envelope"], at_one["exact_envelope"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("preset", "words"), [("smoke", ["preset smoke"]), ("laptop", [])])
+def test_the_smallest_preset_is_written_on_the_picture(table, preset, words):
+    drawn = PAPER._drawn(PAPER.figure("C"), preset)(table)
+    assert [text.get_text() for text in drawn.texts] == words
 
 
 def test_the_table_is_drawn(table):

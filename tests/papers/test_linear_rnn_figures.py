@@ -187,6 +187,17 @@ def test_a_preset_is_more_or_fewer_networks():
     assert not SMALL.figure("S1").torch  # descended, not trained in torch
 
 
+def test_every_experiment_is_another_at_the_full_preset():
+    for figure in SMALL.figures:
+        assert figure.runs("smoke")[0].settings != figure.runs("full")[0].settings
+
+
+@pytest.mark.parametrize(("preset", "more"), [("smoke", ", preset smoke"), ("full", "")])
+def test_pictures_say_whose_experiment_they_are(preset, more):
+    drawn = SMALL._drawn(SMALL.figure("S2a"), preset)(made("S2a"))
+    assert [text.get_text() for text in drawn.texts] == [f"our experiment on a claim of the paper{more}"]
+
+
 @pytest.mark.slow
 def test_the_whole_paper_is_made(tmp_path):
     summary = reproduce("linear-rnn", out=tmp_path)

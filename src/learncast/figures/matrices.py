@@ -47,7 +47,7 @@ def matrix(
     Parameters
     ----------
     values : DataArray, two-dimensional
-        Rows are drawn from the top.
+        Rows are drawn from the top; its unit is written beside the colour scale.
     ax : Axes
     limit : float, optional
         Size at which the colours saturate, with an arrow at the scale's ends; the largest entry's by default.
@@ -78,7 +78,8 @@ def matrix(
     _frame(ax, rows, columns)
     if bar:
         clipped = float(np.abs(shown).max()) > 1.000001 * (top or 1.0)
-        words = "share of ±" if blocks else ""
+        unit = str(values.attrs.get("units", "1")).replace(" ", " · ")
+        words = "share of ±" if blocks else "" if unit == "1" else unit
         # Beside the square that the matrix is, not beside the space that it was given.
         beside = ax.inset_axes((1.06, 0.08, 0.07, 0.84))
         colour_bar(ax, image, words, cax=beside, extend="both" if clipped else "neither")

@@ -81,17 +81,31 @@ class PaperFigure:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper's figures under its citation key."""
+    """A paper's figures under its citation key.
+
+    Attributes
+    ----------
+    note : str
+        What stands on every picture, so that it is not taken for the paper's.
+    """
 
     name: str
     citation: str
     figures: tuple[PaperFigure, ...]
     presets: tuple[str, ...] = PRESETS
+    note: str = ""
 
     def selected(self, name: str | None, preset: str) -> tuple[PaperFigure, ...]:
         """The figures of that name or number, or all; the preset must be one of the paper's."""
         one_of("preset", preset, self.presets, why="it says how much is trained for a figure")
         found = self.figures if name is None else self.chosen(name)
+        if preset != self.presets[0] and not any(figure.trained for figure in found):
+            raise InvalidSpec(
+                required=f"a preset other than {self.presets[0]} must be for a figure that is trained",
+                got=f"preset {preset!r} for figure {name}",
+                why="nothing is trained for it, so the preset would change nothing",
+                remedy="leave the preset out",
+            )
         trained = [figure.name for figure in found if figure.trained and figure.torch]
         if trained:
             torch_package(f"for figure {trained[0]} of {self.name}")
@@ -152,9 +166,9 @@ class Paper:
         from learncast.figures.page import composite, stamped, style
 
         draws = [(figure.draw, dataset) for figure, dataset in panels]
-        least = any(figure.trained for figure, _ in panels) and preset == self.presets[0]
+        words = self._stamp(preset, *(figure for figure, _ in panels))
         with style():
-            sheets = [stamped(page, f"preset {preset}") if least else page for page in composite(draws)]
+            sheets = [stamped(page, words) if words else page for page in composite(draws)]
         names = []
         for k, page in enumerate(sheets):
             stem = f"figure_{number}" if len(sheets) == 1 else f"figure_{number}_page{k + 1}"
@@ -164,11 +178,16 @@ class Paper:
         return names
 
     def _drawn(self, figure: PaperFigure, preset: str) -> Callable[[xr.Dataset], Figure]:
-        """What draws a figure, with a stamp where the smallest preset has changed what is seen."""
+        """What draws a figure, with its stamp."""
         from learncast.figures.page import stamped
 
-        least = figure.trained and preset == self.presets[0]
-        return (lambda dataset: stamped(figure.draw(dataset), f"preset {preset}")) if least else figure.draw
+        words = self._stamp(preset, figure)
+        return (lambda dataset: stamped(figure.draw(dataset), words)) if words else figure.draw
+
+    def _stamp(self, preset: str, *figures: PaperFigure) -> str:
+        """Whose experiment it is, and the smallest preset where it has changed what is seen."""
+        least = preset == self.presets[0] and any(figure.trained for figure in figures)
+        return ", ".join(filter(None, (self.note, f"preset {preset}" if least else "")))
 
 
 def pictures(draw: Callable[[Any], Figure], dataset: Any, formats: Sequence[str]) -> dict[str, bytes]:

@@ -100,7 +100,7 @@ def paper() -> Paper:
         PaperFigure(name, text, only, *looks[name], runs=partial(_runs, name), torch=False)
         for name, text in CAPTIONS.items()
     )
-    return Paper("linear-rnn", "proca2025", tuple(made))
+    return Paper("linear-rnn", "proca2025", tuple(made), note="our experiment on a claim of the paper")
 
 
 def _runs(name: str, preset: str) -> list[PaperRun]:
