@@ -89,3 +89,12 @@ def test_stops_of_several_stages_may_be_left_out(recorded):
         for k in range(SHOWN):
             _, maps = descended(drawn[0][k], network.maps, sum(steps))
             assert found[row, 2, k] == descended(drawn[1][k], maps, accuracy=0.8)[0]
+
+
+def test_what_runs_away_in_a_first_stage_never_learns():
+    pool = [trials("first", 1.5, 1), trials("goal", 1.0, 2)]
+    network = lc.LinearRNN(np.full((3, 2), 0.4), DECAY * np.eye(3), np.full((2, 3), 0.3))
+    ground = lc.planning.ground_for(pool, network, learning_rate=1e18, by="pooled")
+    for rule in ((0.5, None), (None, 40.0)):
+        assert np.isinf(ground.replicated([0, 1], [rule, (0.8, None)]).descent[1]).all()
+    assert np.isinf(ground.replica_steps([0], [[40]], 0.8)[:, 1]).all()

@@ -329,6 +329,7 @@ class PooledGround(LinearGround):
         begin = np.repeat(self._packed([self.network])[0], AVERAGED, axis=0)
         ends = self._drawn[order[0]].rows(some).descended(begin, stops, self.learning_rate, precise=False)
         states = np.concatenate([ends[stops.index(n)] for (n,) in lengths])
+        states = np.where(np.isfinite(states), states, 0.0)
         drawn = self._drawn[self.target].rows(np.tile(some, len(lengths)))
         goals, patience = (1 - accuracy) ** 2 * drawn.whole, self._patience(self.target, accuracy)
         rest = drawn.counted(states, goals, self.learning_rate, patience)[0].reshape(len(lengths), -1)
@@ -353,6 +354,7 @@ class PooledGround(LinearGround):
                 steps = np.full(len(states), float(whole))
                 states = drawn.descended(states, [whole], self.learning_rate, precise=False)[0]
             counts.append(np.where(np.isnan(steps), np.inf, steps))
+            states = np.where(np.isfinite(states), states, 0.0)  # what ran away learns nothing afterwards
         last = rules[-1][0]
         direct = np.full(len(begin), np.nan) if last is None else self._drawn_directly(last)
         unknown = np.full((len(counts), len(begin)), np.nan)
