@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ import numpy as np
 import learncast as lc
 from learncast.dynamics import mode_equation
 from learncast.dynamics.recurrent_mode import mode_trajectory
+from learncast.papers.learnability.preset import CELLS as PAPER_CELLS
+from learncast.papers.learnability.preset import PRESETS
 
 
 def _sized(width: float = 4.6, height: float = 2.9, columns: int = 1) -> Callable[[Any], Any]:
@@ -179,11 +183,63 @@ def information_bound(ax: Any) -> None:
     ax.legend(frameon=False)
 
 
+def _stored(figure: str) -> dict[str, Any]:
+    """Numbers of one figure of learnability at the preset laptop, as the command that is named with them printed them."""
+    path = Path(__file__).parents[1] / "results/learnability-laptop.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))["figures"][figure]["numbers"])
+
+
+#: The paper's cells, each with its marker.
+CELLS = dict(zip(PAPER_CELLS.values(), "os^Dv", strict=True))
+
+
+@_sized(columns=2, width=3.9)
+def laptop_windows(axes: Any) -> None:
+    """Figure 2 at the preset laptop, from its stored numbers: the longest lag that sequences show, told from the noise of its own lag (left) and from that of the whole gradient (right); dotted, the task's longest lag."""
+    told, titles = _stored("2"), {"window": "its own noise", "window against all gradient noise": "all gradient noise"}
+    for ax, (name, title) in zip(axes, titles.items(), strict=True):
+        for cell, marker in CELLS.items():
+            ax.semilogx(told["sequences"], told[f"{cell}: {name}"], marker=marker, ms=4, label=cell)
+        ax.axhline(PRESETS["laptop"].task_lags[-1], color="0.5", ls=":", lw=1)
+        ax.set(xlabel="sequences", ylabel="window (steps)", title=title, ylim=(-4, 134))
+    axes[1].legend(frameon=False, fontsize=8)
+
+
+@_sized(columns=2, width=3.9)
+def laptop_courses(axes: Any) -> None:
+    """Figure T at the preset laptop, from its stored numbers: median time scale of the units, and exponent of the envelope, while each cell trains under AdamW."""
+    told, names = _stored("T"), ("median time scale (steps)", "exponent of the envelope")
+    for ax, name in zip(axes, names, strict=True):
+        for cell, marker in CELLS.items():
+            ax.semilogy(told["updates"], told[f"{cell}: {name}"], marker=marker, ms=4, label=cell)
+        ax.set(xlabel="gradient steps", ylabel=name)
+        ax.set_yticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
+        ax.minorticks_off()
+    axes[0].legend(frameon=False, fontsize=8, loc="center")
+
+
+@_sized(columns=2, width=3.9)
+def laptop_table(axes: Any) -> None:
+    """Appendix C at the preset laptop, from its stored numbers: correlation of ranks and of logarithms between first-order and exact envelope (left), and slope of one logarithm on the other (right), by cell and optimiser."""
+    told, cells = _stored("C"), [*CELLS, "GRU, eq. 58"]
+    marks = {"SGD": ("o", -0.15), "AdamW": ("s", 0.0), "RMSprop": ("^", 0.15)}
+    for k, (optimizer, (marker, aside)) in enumerate(marks.items()):
+        places = np.arange(len(cells)) + aside
+        for ax, name, fill in ((axes[0], "spearman", "none"), (axes[0], "pearson", f"C{k}"), (axes[1], "slope", f"C{k}")):
+            values = [told[f"{cell}, {optimizer}: {name}"] for cell in cells]
+            words = f"{optimizer}, {name.capitalize()}" if ax is axes[0] else optimizer
+            ax.plot(places, values, marker, color=f"C{k}", mfc=fill, ms=5, label=words)
+    for ax, words in zip(axes, ("correlation", "slope"), strict=True):
+        ax.set_xticks(range(len(cells)), cells, rotation=35, ha="right", fontsize=8)
+        ax.set_ylabel(words)
+    axes[0].legend(frameon=False, fontsize=7)
+    axes[1].axhline(1, color="0.5", ls=":", lw=1)
+
+
 @_sized(columns=2, width=3.9)
 def skill_bars(axes: Any) -> None:
     """Real steps of the chosen plan over those of the best one, on pools that nothing was tuned on: to a loss (left), and to a goal of decisions (right)."""
     import sys
-    from pathlib import Path
 
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from benchmarks import bench_decisions, bench_skill

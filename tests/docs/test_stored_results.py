@@ -1,0 +1,40 @@
+"""Results that were made once and are kept as numbers: they are those of the code that stands here, and are drawn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import drawings
+from matplotlib.figure import Figure
+
+from learncast.papers import open_paper
+
+DOCS = Path(__file__).parents[2] / "docs"
+STORED = json.loads((DOCS / "results/learnability-laptop.json").read_text(encoding="utf-8"))
+
+
+def test_stored_figures_are_all_those_of_the_paper_with_every_cell():
+    assert STORED["command"] == "learncast reproduce learnability --preset laptop --store DIR"
+    paper = open_paper("learnability")
+    assert {name: one["caption"] for name, one in STORED["figures"].items()} == {
+        f.name: f.caption for f in paper.figures
+    }
+    for name, one in STORED["figures"].items():
+        told = {key.partition(":")[0].partition(",")[0] for key in one["numbers"]}
+        # Of figure G's cells only those with learned gates.
+        assert set(drawings.CELLS) - told <= ({"ConstGate"} if name == "G" else set())
+
+
+@pytest.mark.parametrize("name", ["laptop_windows", "laptop_courses", "laptop_table"])
+def test_stored_numbers_are_drawn_on_the_page_of_the_theory(name):
+    draw = getattr(drawings, name)
+    size, columns = drawings.sizes(draw)
+    axes = Figure(figsize=size).subplots(1, columns)
+    draw(axes)
+    assert all(len(ax.lines) >= 3 and ax.get_ylabel() for ax in axes)
+    assert f"```{{drawn}} {name}\n" in (DOCS / "theory/livi2025.md").read_text(encoding="utf-8")
