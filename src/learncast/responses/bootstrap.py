@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from learncast.progress import check_time
 from learncast.responses.trials import Trials
 from learncast.validation import FloatArray
 
@@ -64,6 +65,7 @@ def group_sums(trials: Trials, measure: Callable[[FloatArray, FloatArray], Float
     """Sums over each group's trials of what `measure` sums over a block, (groups, numbers)."""
     total: FloatArray | None = None
     for group, inputs, targets in trials.blocks():
+        check_time()  # long trials of many steps take minutes to measure
         found = measure(inputs, targets)
         if total is None:
             total = np.zeros((trials.groups, len(found)))

@@ -7,7 +7,8 @@ import pytest
 import xarray as xr
 
 import learncast as lc
-from learncast.errors import SchemaMismatch
+from learncast.errors import OutOfTime, SchemaMismatch
+from learncast.progress import until
 from learncast.responses import solution as response_solution
 from learncast.responses import trials as response_trials
 from learncast.responses.bootstrap import bounds, interval
@@ -34,6 +35,11 @@ def many(activation="relu", units=4, outputs=1, recurrence=0.9):
         0.3 * rng.normal(size=(outputs, units)),
     )
     return lc.Activated(lc.LinearRNN(*weights), activation)
+
+
+def test_measuring_is_given_up_when_the_time_has_passed():
+    with until(-np.inf), pytest.raises(OutOfTime):
+        response(TASK, relu(), trials=FEW)
 
 
 def tanh(a=0.1):
