@@ -97,6 +97,8 @@ def test_deviation_is_of_first_order():
     np.testing.assert_allclose(slopes(dataset["deviation"]), 1.0, atol=0.05)
     assert numbers("2C")["median slope"] == pytest.approx(1.0, abs=0.02)
     assert made("2D").sizes["network"] == 5
+    # The paper's rates.
+    np.testing.assert_allclose([dataset["learning_rate"].max(), dataset["learning_rate"].min()], [0.05, 0.0005])
 
 
 def test_hierarchy_has_the_tree_s_singular_values_and_similarities():
@@ -324,6 +326,9 @@ def test_fish_meet_on_the_saddle():
     assert revised["panel 1: distance of the two fish at the end, descent"] == pytest.approx(2.0, abs=0.01)
     # By colour they share the first two features and differ in one branching and in a leaf each: sqrt(4 + 1 + 1).
     assert revised["panel 2: distance of the two fish at the end, descent"] == pytest.approx(np.sqrt(6), abs=0.01)
+    # One map for both starts: what has learned the same is in one place.
+    small, large = made("6G")["points"].sel(source="descent").isel(time=-1).values
+    np.testing.assert_allclose(small, large, atol=0.02 * np.abs(large).max())
     for name in ("6G", "6H"):
         dataset = made(name)
         on_plane, in_outputs = (

@@ -13,6 +13,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 import xarray as xr
+from typer.main import get_command
 from typer.testing import CliRunner
 
 pytest.importorskip("torch")
@@ -372,3 +373,34 @@ def test_a_dry_run_says_what_is_missing(kept, tmp_path):
     assert 0 < told["cpu_seconds"] < 60
     assert told["seconds"] == pytest.approx(told["cpu_seconds"] / 2)
     assert not (tmp_path / "out").exists()
+
+
+def test_it_is_asked_for_as_a_sweep_is():
+    """Every option of `sweep run` is here too, under the same names and in the same words."""
+    commands = get_command(app).commands
+    ours, theirs = ({p.name: p for p in c.params} for c in (commands["reproduce"], commands["sweep"].commands["run"]))
+    shared = ("workers", "cluster", "scheduler", "in_process", "fail_fast", "retry", "batch", "most_bytes", "seconds")
+    assert set(theirs) - set(ours) <= {"study"}
+    assert {name: ours[name].help for name in shared} == {name: theirs[name].help for name in shared}
+    for name in ("shard", "dry_run"):
+        assert ours[name].opts == theirs[name].opts
+
+
+def test_the_paper_s_size_runs_on_processors_when_asked_and_says_first_what_it_takes(tmp_path, monkeypatch):
+    told = {"runs": 25, "missing": 25, "cpu_seconds": 7200.0, "seconds": 3600.0}
+    monkeypatch.setattr(Reproduction, "outlook", lambda self, **options: told)  # seconds of training otherwise
+    monkeypatch.setattr(Reproduction, "train", lambda self, **options: Summary(25, 1, 0, interrupted=True))
+    line = ("learnability", "--figure", "3", "--preset", "paper", "--device", "cpu", "--store", tmp_path / "store")
+    result = run(*line, "--workers", "2", "--out", tmp_path)
+    assert "25 of 25 runs are missing, about 2.0 h" in result.stderr
+    for device, asked in (("cpu", {"device": "cpu"}), ("auto", {})):
+        runs = Reproduction.of("learnability", figure="3", preset="paper", store=tmp_path / "store", **asked).runs()
+        assert {one.settings["device"] for one in runs} == {device}
+
+
+@SLOW
+def test_a_dask_cluster_draws_the_same_figure(tmp_path):
+    for place, words in (("one", ["--in-process"]), ("two", ["--cluster", "local", "--workers", "1"])):
+        result = run("linear-rnn", "--figure", "S2a", "--out", tmp_path / place, *words)
+        assert result.exit_code == 0, result.stderr
+    assert_same_figures(tmp_path / "one", tmp_path / "two", ["S2a"])

@@ -262,11 +262,11 @@ def draw_structure(title: str, shown: slice, dataset: xr.Dataset) -> figures.Fig
 def draw_gram(panel: str, dataset: xr.Dataset) -> figures.Figure:
     """Q Q^T before and after training, and the task's own; blocks on scales of their own where they differ much."""
     one, top = dataset.sel(start=STARTS[panel]), float(np.abs(dataset["task_gram"]).max())
-    lazy = panel == "3D"
+    blocks = {"blocks": True} if panel == "3D" else {}
     shown: tuple[tuple[Any, dict[str, Any], str], ...] = (
-        (one["start_gram"], {}, rf"{panel}  {STARTS[panel]} start: $QQ^\top$"),
-        (one["end_gram"], {"blocks": True} if lazy else {"limit": top}, "after training"),
-        (one["task_gram"], {"blocks": True} if lazy else {"limit": top}, "the task's own"),
+        (one["start_gram"], blocks, rf"{panel}  {STARTS[panel]} start: $QQ^\top$"),
+        (one["end_gram"], blocks or {"limit": top}, "after training"),
+        (one["task_gram"], blocks or {"limit": top}, "the task's own"),
     )
     draws = (partial(figures.matrix, m, **look, borders=(len(ITEMS),), title=title) for m, look, title in shown)
     return figures.sheet(*draws, width=2.36, height=1.9)
