@@ -501,7 +501,7 @@ def test_descent_that_diverges_is_not_called_never(study):
 
 
 def test_usage_errors_exit_2(study):
-    for arguments in (("nonsense",), ("plan",), ("plan", study(), "--nonsense"), ("phase",), ()):
+    for arguments in (("nonsense",), ("plan",), ("plan", study(), "--nonsense"), ("phase", "--nonsense"), ()):
         result = run(*arguments)
         assert result.exit_code == 2
         assert "Traceback" not in result.stderr
