@@ -184,7 +184,7 @@ def decoupling_from(panel: str) -> xr.Dataset:
 def three_targets() -> xr.Dataset:
     """Figure 4C: the target matrices of 4D, E and F."""
     return xr.Dataset(
-        {"target": (("panel", "row", "column"), np.array(list(TARGETS.values())), described("target matrix", "1"))},
+        {"target": (("panel", "row", "column"), np.array(list(TARGETS.values())), described("target matrix", "target input"))},
         coords={"panel": list(TARGETS)},
     )
 
