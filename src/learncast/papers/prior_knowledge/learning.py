@@ -183,8 +183,9 @@ def decoupling_from(panel: str) -> xr.Dataset:
 
 def three_targets() -> xr.Dataset:
     """Figure 4C: the target matrices of 4D, E and F."""
+    about = described("target matrix", "target input")
     return xr.Dataset(
-        {"target": (("panel", "row", "column"), np.array(list(TARGETS.values())), described("target matrix", "target input"))},
+        {"target": (("panel", "row", "column"), np.array(list(TARGETS.values())), about)},
         coords={"panel": list(TARGETS)},
     )
 
