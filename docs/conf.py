@@ -66,6 +66,7 @@ sphinx_gallery_conf = {
     "examples_dirs": SCRIPTS,
     "gallery_dirs": [f"generated/{folder}" for folder in SCRIPTS],
     "filename_pattern": r"[\\/]plot_",
+    "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("learncast",),
