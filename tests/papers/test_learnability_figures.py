@@ -1,6 +1,7 @@
 """The figures of livi2025, small: cached runs, numbers against lines written out here, and the drawing."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,17 @@ from scipy.stats import linregress, rankdata
 torch = pytest.importorskip("torch")
 
 from learncast.errors import InvalidSpec, UnsupportedModel  # noqa: E402
+from learncast.learnability.transport.derivative import one_step_jacobians  # noqa: E402
+from learncast.learnability.transport.exact import exact_transport  # noqa: E402
 from learncast.papers import open_paper, reproduce  # noqa: E402
 from learncast.papers.learnability.preset import OPTIMIZERS, PRESETS  # noqa: E402
-from learncast.papers.learnability.runs import DiagnosedRun, ValidatedRun, diagnose, harmonic_trials  # noqa: E402
+from learncast.papers.learnability.runs import (  # noqa: E402
+    DiagnosedRun,
+    ValidatedRun,
+    _compared,
+    diagnose,
+    harmonic_trials,
+)
 from learncast.papers.paper import short  # noqa: E402
 
 PAPER = open_paper("learnability")
@@ -59,9 +68,10 @@ def test_the_table_has_the_settings_of_the_authors_script():
     assert (table.steps, table.inputs, table.hidden_size, table.sequences) == (500, 8, 64, 256)
     assert table.lags == (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 245)
     assert (table.updates, table.batch) == (200 * 256 // 32, 32)  # its --B are the sequences, its loop takes 32
-    assert (preset.exact, preset.validation_seeds) == (16, (42, 123, 271, 314, 999))
+    assert (preset.exact, preset.times, preset.validation_seeds) == (16, 50, (42, 123, 271, 314, 999))
     runs = [ValidatedRun.from_described(run.settings) for run in PAPER.figure("C").runs("paper")]
     assert len(runs) == 75
+    assert {run.times for run in runs} == {50}
     assert {run.optimizer["learning_rate"] for run in runs} == {1e-3}
     assert {run.optimizer["weight_decay"] for run in runs} == {1e-4}
     [rms] = {(run.optimizer["momentum"], run.optimizer["alpha"]) for run in runs if run.optimizer["kind"] == "rmsprop"}
@@ -143,6 +153,32 @@ def test_one_step_transport_is_exact_to_first_order(table):
     # auxiliary terms of eq. (58) are no part of it.
     at_one = table.sel(lag=1).drop_sel(cell="GRU, eq. 58")
     np.testing.assert_allclose(at_one["envelope"], at_one["exact_envelope"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("cell", ["diag-gate", "paper-gru"])
+def test_envelopes_at_drawn_times_are_means_of_products_written_out(cell):
+    chosen, [lag, other] = {"kind": "sgd", "learning_rate": 0.1}, [2, 5]
+    small = replace(PRESETS["smoke"].validation, steps=12, lags=(lag, other), hidden_size=3, updates=1)
+    run = ValidatedRun.of(cell, chosen, 4, PRESETS["smoke"], normalised=False, training=small)
+    u = np.random.default_rng(0).standard_normal((16, 12, 2))
+    trainer = run.trainer(lambda: (u, u[..., :1]))
+    trainer.train(1)
+    first, _, replay, rates = _compared(trainer, u[:2], [lag, other], 4)
+    exact = exact_transport(replay, [lag, other], rates=rates)
+    J = one_step_jacobians(replay).double().numpy()  # (time, sequence, 3, 3), J[t] from t - 1 to t
+    zeroth, mixing = (np.asarray(part, dtype=float) for part in (replay.retention, replay.mixing))
+    for row, k in enumerate((lag, other)):
+        drawn = np.argwhere(rates[row].numpy().any(axis=-1))
+        assert len(drawn) == 2 * 4
+        assert (drawn[:, 0].min() >= 1, drawn[:, 0].max() < 12 - k) == (True, True)
+        told = np.zeros(2)
+        for s, b in drawn:
+            M = np.linalg.multi_dot([*J[s + 1 : s + k + 1, b][::-1], np.eye(3)])
+            A, R = zeroth[s + 1 : s + k + 1, b], mixing[s + 1 : s + k + 1, b]
+            gamma = A.prod(0) * (1 + (R / A).sum(0))
+            told += 0.1 * np.abs([gamma, np.diag(M)]).sum(axis=1)  # plain descent has one rate
+        # Single precision of the model.
+        np.testing.assert_allclose([first[row], exact.envelope[row]], told / len(drawn), rtol=1e-4)
 
 
 @pytest.mark.parametrize(("preset", "words"), [("smoke", ["preset smoke"]), ("laptop", [])])

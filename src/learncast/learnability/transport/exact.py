@@ -65,8 +65,8 @@ def exact_transport(
     ----------
     replay : Replay
     lags : sequence of int
-    rates : (time, batch, hidden) tensor or float
-        Base rates; where they are nan they count as 0.
+    rates : (time, batch, hidden) or (lags, time, batch, hidden) tensor, or float
+        Base rates, the same for all lags or of each; where they are nan they count as 0.
     probes : int, optional
         Left out, dense matrices are multiplied: about 2 hidden^3 operations per lag, step and sequence. Given, this
         many random +-1 vectors are pushed through every window for the Frobenius norm (Hutchinson's estimate) and the
@@ -84,12 +84,13 @@ def exact_transport(
     # Sums over windows: |M_qq| and its weighted twin, and squared norms.
     sums = torch.zeros(2, len(lags), len(units), dtype=torch.float64)
     squares = torch.zeros(len(lags), dtype=torch.float64)
-    weights = torch.as_tensor(rates, dtype=torch.float64).nan_to_num(0.0)
-    weights = weights.expand(steps, batch, width).cpu()[..., units]
+    weights = torch.as_tensor(rates, dtype=torch.float64).nan_to_num(0.0).cpu()
+    weights = weights.expand(*weights.shape[:-3], steps, batch, width)[..., units]
+    weights = weights.expand(len(lags), steps, batch, len(units))
     for row, some, entries, norms in found:
         size = entries.abs().double().cpu()
         sums[0, row] += size.sum((0, 1))
-        sums[1, row] += (size * weights[: len(size), some]).sum((0, 1))
+        sums[1, row] += (size * weights[row, : len(size), some]).sum((0, 1))
         squares[row] += norms
     windows = np.array([(steps - lag) * batch for lag in lags], dtype=np.int64)
     diagonal, effective = np.asarray(sums) / windows[:, None]

@@ -61,9 +61,9 @@ CAPTIONS = {
     "C": "First-order against exact envelopes of networks trained on appendix C's task, orthogonal weights and no "
     "normalisation: rank correlation, correlation of logarithms and slope, by cell and optimiser, the GRU without and "
     "with the terms of eq. (58). Settings of the authors' diagnostics/run_envelope_validation_batch.sh (commit f43916c)"
-    " at the preset paper, cut down in the others; its --B 256 are all sequences, trained on in batches of 32. Differs "
-    "from it: all times of each sequence in place of 50 drawn ones, which add noise alone, base rates by eq. (7) in "
-    "place of means over rows, the LSTM's exact block is the one that the expansion is of (from cell to hidden state).",
+    " at the preset paper, cut down in the others, but at all times in place of 50 drawn ones; its --B 256 are all "
+    "sequences, trained on in batches of 32. Differs from it: base rates by eq. (7) in place of means over rows, the "
+    "LSTM's exact block is the one that the expansion is of (from cell to hidden state).",
     "N": "Ours, a test of eq. (26): sequences that a lag needs against its envelope, for lags told from noise, with "
     "the slope -kappa = -2 of a finite variance; against the noise of the lag itself the envelope cancels, against "
     "that of the whole gradient the alignment is left beside it.",

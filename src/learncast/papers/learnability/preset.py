@@ -66,6 +66,8 @@ class Preset:
         Numbers of sequences to give windows for.
     exact : int
         Sequences of the table whose Jacobians are multiplied out.
+    times : int, optional
+        Times of each of these sequences that are drawn for a lag; all of them by default.
     seeds, validation_seeds : tuple of int
         Of figures 1 to 13, and of the table.
     watched : int
@@ -89,6 +91,7 @@ class Preset:
     clip: float = 1.0
     device: str = "cpu"
     memory: int = 2**28
+    times: int | None = None
 
 
 def _spaced(first: int, last: int, number: int) -> tuple[int, ...]:
@@ -133,6 +136,7 @@ PRESETS = {
         diagnosed=8000,
         sample_sizes=SIZES,
         exact=16,
+        times=50,
         seeds=(212, 1001, 2002, 3003, 4004),
         validation_seeds=(42, 123, 271, 314, 999),
         watched=512,

@@ -224,7 +224,9 @@ def _auxiliary_share(run: Run, trainer: Trainer, inputs: FloatArray) -> FloatArr
     return more / first
 
 
-def _compared(trainer: Trainer, inputs: FloatArray, lags: list[int]) -> tuple[FloatArray, FloatArray, Any, Any]:
+def _compared(
+    trainer: Trainer, inputs: FloatArray, lags: list[int], times: int | None = None
+) -> tuple[FloatArray, FloatArray, Any, Any]:
     """First-order envelope without and with the auxiliary terms of a GRU, with what was replayed and its rates."""
     from learncast.learnability.replay.capture import capture
     from learncast.learnability.transport.base_rate import base_rates, parameter_rates
@@ -233,10 +235,32 @@ def _compared(trainer: Trainer, inputs: FloatArray, lags: list[int]) -> tuple[Fl
     seen = capture(trainer.model, trainer.model.weights.new_tensor(inputs))
     replay = seen.replay()
     rates = base_rates(replay, parameter_rates(trainer.optimizer, seen.layers[0].own))
-    first = mean_transport(replay, lags, rates=rates).envelope
-    gru = trainer.run.cell == "paper-gru"
-    more = mean_transport(replay, lags, rates=rates, auxiliary=True).envelope if gru else np.full(len(lags), np.nan)
-    return first, more, replay, rates
+    if times is not None:
+        rates = at_drawn_times(rates, lags, times, np.random.default_rng([trainer.run.seed, 6]))
+
+    def envelope(auxiliary: bool) -> FloatArray:
+        if times is None:
+            return mean_transport(replay, lags, rates=rates, auxiliary=auxiliary).envelope
+        each = zip(lags, rates, strict=True)
+        return np.array([mean_transport(replay, [k], rates=r, auxiliary=auxiliary).envelope[0] for k, r in each])
+
+    more = envelope(True) if trainer.run.cell == "paper-gru" else np.full(len(lags), np.nan)
+    return envelope(False), more, replay, rates
+
+
+def at_drawn_times(rates: Any, lags: list[int], times: int, rng: np.random.Generator) -> Any:
+    """Base rates of every lag, (lags, time, batch, hidden): a mean over all windows is then one over drawn ones.
+
+    Rates are kept at so many sources of each sequence, and raised by as much as there are fewer of them.
+    """
+    steps, batch, _ = rates.shape
+    weights = np.zeros((len(lags), steps, batch, 1))
+    for row, lag in enumerate(lags):
+        sources = np.arange(1, steps - lag)
+        for sequence in range(batch):
+            drawn = rng.choice(sources, min(times, len(sources)), replace=False)
+            weights[row, drawn, sequence] = (steps - lag) / len(drawn)
+    return rates.nan_to_num(0.0) * rates.new_tensor(weights)
 
 
 def diagnosis_runs(optimizer: str, preset: Preset) -> list[PaperRun]:
@@ -280,6 +304,7 @@ class ValidatedRun(Run):
     """A run of appendix C."""
 
     exact: int
+    times: int | None
 
 
 def validation_runs(preset: Preset) -> list[PaperRun]:
@@ -329,7 +354,7 @@ def compare_envelopes(settings: Mapping[str, Any], progress: Progress = silent) 
     rng = np.random.default_rng([run.seed, 3])
     trainer = run.trainer(partial(harmonic_trials, training.sequences, rng, steps=training.steps, direction=u))
     losses = trainer.train(training.updates, share_of(progress, 0, 0.5))
-    first, more, replay, rates = _compared(trainer, trainer.data[0][: run.exact], lags)
+    first, more, replay, rates = _compared(trainer, trainer.data[0][: run.exact], lags, run.times)
     exact = exact_transport(replay, lags, rates=rates)
     progress(1.0)
     return xr.Dataset(
