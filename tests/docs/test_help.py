@@ -18,7 +18,7 @@ import learncast as lc
 NAMES = [one for one in public_names.every() if one.documents_itself]
 TOP = [one for one in public_names.top_level() if one.documents_itself]
 #: Rooms of which every function has an example.
-WITH_EXAMPLES = ("tasks", "planning", "representation")
+WITH_EXAMPLES = ("tasks", "planning", "representation", "sweep", "papers")
 LOOSE = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 

@@ -120,6 +120,24 @@ def reproduce(
     dict
         Caption, numbers and files of each figure, and files of each page that shows all panels of a printed figure;
         also written as ``numbers.json``.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the paper, a figure, the preset, a format or a choice of it is not known.
+
+    See Also
+    --------
+    open_paper
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import learncast as lc
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = lc.papers.reproduce("curriculum", figure="3A", out=folder, formats=["png"])
+    >>> made["figures"]["3A"]["files"]
+    ['figure_3A.png', 'figure_3A.nc', 'figure_3A.csv']
     """
     paper = open_paper(name, **choices)
     chosen = paper.selected(figure, preset)
@@ -146,6 +164,40 @@ def printed_time(solution: Solution, accuracy: float = 0.99) -> FloatArray:
 
     It is too short when a mode approaches its optimum from above, and negative inside the band; use
     `learncast.time_to_learn` for answers.
+
+    Parameters
+    ----------
+    solution : ModeSolution
+        What `learncast.solve` returned for a linear RNN made of modes.
+    accuracy : float
+        One minus the tolerance, between 0 and 1.
+
+    Returns
+    -------
+    array over mode
+        Gradient steps.
+
+    Raises
+    ------
+    UnsupportedModel
+        Where the solution is not made of modes.
+    InvalidSpec
+        Where the accuracy is not between 0 and 1.
+
+    See Also
+    --------
+    learncast.time_to_learn
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> lc.papers.printed_time(solution, 0.99).round(1)
+    array([330.])
+    >>> lc.time_to_learn(solution, 0.99)
+    <LearningTime to 0.99: 329.985 flow steps, 331 descent steps, ok>
     """
     if not isinstance(solution, ModeSolution):
         raise UnsupportedModel(

@@ -49,6 +49,19 @@ class PaperFigure:
         From a preset to what must be computed for it.
     torch : bool
         Whether the runs train in torch.
+
+    See Also
+    --------
+    Paper, open_paper
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> figure = lc.papers.open_paper("curriculum").figure("3A")
+    >>> figure.trained, figure.page
+    (False, '3')
+    >>> dict(figure.made().sizes)
+    {'correlation': 5, 'lag': 20}
     """
 
     name: str
@@ -87,6 +100,19 @@ class Paper:
     ----------
     note : str
         What stands on every picture, so that it is not taken for the paper's.
+
+    See Also
+    --------
+    open_paper, reproduce
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> paper = lc.papers.open_paper("curriculum")
+    >>> paper.citation
+    'curriculum2025'
+    >>> [figure.name for figure in paper.chosen("2")]
+    ['2A', '2B', '2C', '2D']
     """
 
     name: str

@@ -26,6 +26,19 @@ class PaperRun:
         Numbers, words, lists and tables.
     estimate : callable, optional
         From the settings to the CPU seconds it will take here; for runs that are too long to be tried.
+
+    See Also
+    --------
+    Compute, PaperFigure
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> runs = lc.papers.open_paper("curriculum").figure("4A").runs("smoke")
+    >>> len(runs)
+    10
+    >>> runs[0].settings["activation"], runs[0].settings["seed"]
+    ('linear', 0)
     """
 
     function: RunFunction
@@ -44,7 +57,25 @@ class PaperRun:
 
 
 class Compute(Protocol):
-    """Where runs are computed: here, in other processes, or already."""
+    """Where runs are computed: here, in other processes, or already.
+
+    See Also
+    --------
+    PaperRun, reproduce
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> def newest_first(runs, *, progress=lambda share: None):
+    ...     found = [run.function(run.settings, progress) for run in reversed(runs)]
+    ...     return found[::-1]
+    >>> def doubled(settings, progress):
+    ...     return xr.Dataset({"twice": 2 * settings["seed"]})
+    >>> runs = [lc.papers.PaperRun(doubled, {"seed": seed}) for seed in (1, 2)]
+    >>> [one["twice"].item() for one in newest_first(runs)]
+    [2, 4]
+    """
 
     def __call__(self, runs: Sequence[PaperRun], *, progress: Progress = silent) -> list[xr.Dataset]:
         """The results, in the order of the runs."""

@@ -48,6 +48,17 @@ class Summary:
         Since this run began.
     trouble : str
         What keeps tasks waiting, in words; empty where nothing does.
+
+    See Also
+    --------
+    run, resume, StoreStatus
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> summary = lc.sweep.Summary(total=10, done=7, failed=1)
+    >>> summary.missing, summary.complete
+    (2, False)
     """
 
     total: int

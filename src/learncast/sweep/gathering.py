@@ -49,6 +49,36 @@ def gather(
     table : path, optional
         Write a Parquet table too: one row for each cell, with every variable that is one number or word.
     progress : callable
+
+    Returns
+    -------
+    Dataset
+        The results' variables over the grid's dimensions, and ``task_status``.
+
+    Raises
+    ------
+    InvalidSpec
+        Where no store is given, one of them holds no sweep, or they are not different shares of one sweep.
+    SchemaMismatch
+        Where a result's file is not what was written.
+
+    See Also
+    --------
+    run, verify
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import learncast as lc
+    >>> def halved(spec):
+    ...     return 0.5 ** spec["steps"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = lc.sweep.run(halved, {"steps": [1, 2]}, store=folder, executor="in-process")
+    ...     found = lc.sweep.gather(folder)
+    >>> found["value"].sel(steps=2).item()
+    0.25
+    >>> found["task_status"].values.tolist()
+    ['done', 'done']
     """
     stores = [Store(store)] if isinstance(store, str | os.PathLike) else [Store(one) for one in store]
     study = _common_study(stores)

@@ -44,6 +44,17 @@ class Axis:
         Dotted keys.
     points : tuple of tuple
         What the keys take at each point of the axis.
+
+    See Also
+    --------
+    Grid
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> axis = lc.sweep.Axis(("training.rate", "training.steps"), ((0.1, 100), (0.01, 1000)))
+    >>> axis.values("training.steps")
+    [100, 1000]
     """
 
     keys: tuple[str, ...]
@@ -64,6 +75,23 @@ class Grid:
     axes : tuple of Axis
     conditions : tuple of str
         Comparisons like ``"training.batch < network.hidden_size"``; a cell must meet all of them.
+
+    See Also
+    --------
+    Axis, run, gather
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> grid = lc.sweep.Grid.of(
+    ...     {"hidden_size": [8, 64], "batch": {"first": 4, "last": 16, "count": 2}},
+    ...     conditions=["batch < hidden_size"],
+    ...     seeds=2,
+    ... )
+    >>> grid.size, len(list(grid.cells({})))
+    (8, 6)
+    >>> grid.cell(0)
+    {'hidden_size': 8, 'batch': 4, 'seed': 0}
     """
 
     axes: tuple[Axis, ...]

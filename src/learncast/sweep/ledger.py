@@ -36,7 +36,20 @@ CREATE INDEX IF NOT EXISTS by_status ON tasks (status, seconds, bytes);
 
 
 class TaskStatus(enum.Enum):
-    """What became of a cell; the value is the sentence a reader needs."""
+    """What became of a cell; the value is the sentence a reader needs.
+
+    See Also
+    --------
+    gather, status
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.sweep.TaskStatus["failed"].value
+    'given up after its last attempt; the traceback is in the ledger'
+    >>> [status.name for status in lc.sweep.TaskStatus]
+    ['missing', 'done', 'failed', 'excluded']
+    """
 
     missing = "not computed yet"
     done = "computed, and its file is in the store"

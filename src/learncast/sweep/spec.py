@@ -25,6 +25,19 @@ class Spec(Mapping[str, Any]):
         Its values; ``spec["a.b"]`` gives a copy of what lies at a dotted key.
     digest : str
         Hash of the function's name and of all values; equal tasks have equal ones.
+
+    See Also
+    --------
+    run
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> spec = lc.sweep.Spec({"training": {"rate": 0.1}, "seed": 0}, digest="2a")
+    >>> spec["training.rate"]
+    0.1
+    >>> spec.rng().normal() == spec.rng().normal()
+    True
     """
 
     content: Mapping[str, Any]

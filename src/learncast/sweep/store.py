@@ -264,6 +264,22 @@ class StoreStatus:
         Size of its results.
     driven : bool
         Whether a driver is at work.
+
+    See Also
+    --------
+    status, Summary
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import learncast as lc
+    >>> def halved(spec):
+    ...     return 0.5 ** spec["steps"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = lc.sweep.run(halved, {"steps": [1, 2]}, store=folder, executor="in-process")
+    ...     status = lc.sweep.status(folder)
+    >>> status.cells, status.done, status.driven
+    (2, 2, False)
     """
 
     function: str
@@ -280,7 +296,39 @@ class StoreStatus:
 
 
 def status(store: Place) -> StoreStatus:
-    """How a sweep stands; a driver may be at work meanwhile."""
+    """How a sweep stands; a driver may be at work meanwhile.
+
+    Parameters
+    ----------
+    store : path
+        Folder of the results.
+
+    Returns
+    -------
+    StoreStatus
+        Tasks by what became of them, seconds spent and bytes written.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the folder holds no sweep, or one whose ledger is damaged.
+
+    See Also
+    --------
+    failures, verify
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import learncast as lc
+    >>> def halved(spec):
+    ...     return 0.5 ** spec["steps"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = lc.sweep.run(halved, {"steps": [1, 2]}, store=folder, executor="in-process")
+    ...     status = lc.sweep.status(folder)
+    >>> status.total, status.done, status.missing
+    (2, 2, 0)
+    """
     place = Store(store)
     study, driven = place.study(), place.driven()
     with place.ledger() as ledger:
@@ -292,7 +340,26 @@ def status(store: Place) -> StoreStatus:
 
 @dataclass(frozen=True)
 class Failure:
-    """A task that was given up: what it was to compute, and the traceback."""
+    """A task that was given up: what it was to compute, and the traceback.
+
+    See Also
+    --------
+    failures
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import learncast as lc
+    >>> def inverse(spec):
+    ...     return 1 / spec["x"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = lc.sweep.run(inverse, {"x": [0, 2]}, store=folder, executor="in-process", attempts=1)
+    ...     failure = next(lc.sweep.failures(folder))
+    >>> failure.cell, failure.attempts
+    ({'x': 0}, 1)
+    >>> failure.error.splitlines()[-1]
+    'ZeroDivisionError: division by zero'
+    """
 
     cell: dict[str, Any]
     attempts: int
@@ -301,7 +368,38 @@ class Failure:
 
 
 def failures(store: Place) -> Iterator[Failure]:
-    """Tasks that were given up."""
+    """Tasks that were given up.
+
+    Parameters
+    ----------
+    store : path
+        Folder of the results.
+
+    Returns
+    -------
+    iterator of Failure
+        What each was to compute, how often it was tried, and its last traceback.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the folder holds no sweep, or one whose ledger is damaged.
+
+    See Also
+    --------
+    status, resume
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import learncast as lc
+    >>> def inverse(spec):
+    ...     return 1 / spec["x"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = lc.sweep.run(inverse, {"x": [0, 2]}, store=folder, executor="in-process")
+    ...     print([failure.cell for failure in lc.sweep.failures(folder)])
+    [{'x': 0}]
+    """
     place = Store(store)
     grid = place.grid()
     with place.ledger() as ledger:
@@ -311,7 +409,25 @@ def failures(store: Place) -> Iterator[Failure]:
 
 @dataclass(frozen=True)
 class Damage:
-    """A result whose file is not what was written."""
+    """A result whose file is not what was written.
+
+    See Also
+    --------
+    verify
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import learncast as lc
+    >>> def halved(spec):
+    ...     return 0.5 ** spec["steps"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = lc.sweep.run(halved, {"steps": [1, 2]}, store=folder, executor="in-process")
+    ...     _ = sorted(Path(folder).glob("results/*/*.nc"))[0].write_bytes(b"torn")
+    ...     print([damage.what for damage in lc.sweep.verify(folder)])
+    ['has 4 bytes instead of ...']
+    """
 
     digest: str
     what: str
@@ -322,10 +438,37 @@ def verify(store: Place, *, progress: Progress = silent) -> list[Damage]:
 
     Of a store that cannot be written to, such as an archive, they are told and stay where they are.
 
+    Parameters
+    ----------
+    store : path
+        Folder of the results.
+    progress : callable
+        Called with the share that is done.
+
     Returns
     -------
     list of Damage
         What was found; `resume` computes it again.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the folder holds no sweep, or one whose ledger is damaged; or where a driver is at work.
+
+    See Also
+    --------
+    resume, rebuild, prune
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import learncast as lc
+    >>> def halved(spec):
+    ...     return 0.5 ** spec["steps"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = lc.sweep.run(halved, {"steps": [1, 2]}, store=folder, executor="in-process")
+    ...     print(lc.sweep.verify(folder))
+    []
     """
     place = Store(store)
     place.study()
@@ -356,10 +499,39 @@ def _damaged(place: Store, ledger: Ledger, progress: Progress) -> Iterator[tuple
 def prune(store: Place, *, dry_run: bool = False) -> list[Path]:
     """Remove what no task needs: drafts, files that the ledger does not know, quarantine.
 
+    Parameters
+    ----------
+    store : path
+        Folder of the results.
+    dry_run : bool
+        Remove nothing.
+
     Returns
     -------
     list of Path
         What was removed, or with `dry_run` would be.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the folder holds no sweep, or one whose ledger is damaged; or where a driver is at work.
+
+    See Also
+    --------
+    verify
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import learncast as lc
+    >>> def halved(spec):
+    ...     return 0.5 ** spec["steps"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = lc.sweep.run(halved, {"steps": [1, 2]}, store=folder, executor="in-process")
+    ...     Path(folder, "results", "notes.txt").touch()
+    ...     print([path.name for path in lc.sweep.prune(folder, dry_run=True)])
+    ['notes.txt']
     """
     place = Store(store)
     place.study()

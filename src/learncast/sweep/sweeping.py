@@ -51,6 +51,25 @@ class Sweep:
         What else belongs to the study: a change of it is a change of the study.
     shard : pair of int, optional
         ``(k, n)``: only the k-th of n shares of the tasks, which belong together by their hashes.
+
+    Raises
+    ------
+    InvalidSpec
+        Where `shard` is not ``(k, n)`` with 1 <= k <= n.
+
+    See Also
+    --------
+    run, Grid
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> def halved(spec):
+    ...     return 0.5 ** spec["steps"]
+    >>> grid = lc.sweep.Grid.of({"steps": [1, 2, 3]})
+    >>> sweep = lc.sweep.Sweep(halved, grid, base={}, notes={})
+    >>> [position for position, _ in sweep.tasks()]
+    [0, 1, 2]
     """
 
     function: Function
@@ -150,6 +169,30 @@ def run(
     Returns
     -------
     Summary
+
+    Raises
+    ------
+    InvalidSpec
+        Where the grid or a value of it means nothing, the function has no name that can be imported, the folder holds
+        another sweep, another driver is at work, or the disk is full.
+
+    See Also
+    --------
+    resume, gather, status
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import learncast as lc
+    >>> def halved(spec):
+    ...     return 0.5 ** spec["steps"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     summary = lc.sweep.run(halved, {"steps": [1, 2]}, store=folder, executor="in-process")
+    ...     found = lc.sweep.gather(folder)
+    >>> summary.done, summary.failed
+    (2, 0)
+    >>> found["value"].values
+    array([0.5 , 0.25])
     """
     if not isinstance(grid, Grid):
         grid = Grid.of(grid, zips=zips, conditions=conditions, seeds=seeds)
@@ -174,7 +217,44 @@ def resume(
 ) -> Summary:
     """Go on with the sweep of a store; what it computes is read from there.
 
-    `function` is the one that it was begun with; a sweep of a study needs none. The keywords are those of `run`.
+    Parameters
+    ----------
+    store : path
+        Folder of the results.
+    function : callable, optional
+        The one that it was begun with; a sweep of a study needs none.
+    executor, workers
+        As for `run`.
+    **options
+        The other keywords of `run`: ``attempts``, ``fail_fast``, ``retry``, ``batch``, ``seconds``, ``watcher``.
+
+    Returns
+    -------
+    Summary
+        How the sweep stands at the end of this run.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the folder holds no sweep, `function` is not the one it was begun with, another driver is at work, or the
+        disk is full.
+
+    See Also
+    --------
+    run, status
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import learncast as lc
+    >>> def halved(spec):
+    ...     return 0.5 ** spec["steps"]
+    >>> grid = {"steps": [1, 2]}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     begun = lc.sweep.run(halved, grid, store=folder, executor="in-process", seconds=1e-6)
+    ...     ended = lc.sweep.resume(folder, halved, executor="in-process")
+    >>> begun.done, ended.done
+    (0, 2)
     """
     return carry_out(stored_sweep(store, function), store, executor_of(executor, workers), **options)
 
@@ -203,6 +283,38 @@ def rebuild(store: Place) -> StoreStatus:
 
     A result that can be read is entered under the task that its name is the hash of; one that cannot goes to
     quarantine. How long each took, and what had failed, is not known any more.
+
+    Parameters
+    ----------
+    store : path
+        Folder of the results.
+
+    Returns
+    -------
+    StoreStatus
+        How the store stands with its new ledger.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the ledger can be read, ``study.json`` is missing or was changed, or a driver is at work.
+
+    See Also
+    --------
+    verify, resume
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import learncast as lc
+    >>> def halved(spec):
+    ...     return 0.5 ** spec["steps"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = lc.sweep.run(halved, {"steps": [1, 2]}, store=folder, executor="in-process")
+    ...     Path(folder, "ledger.sqlite").unlink()
+    ...     print(lc.sweep.rebuild(folder).done)
+    2
     """
     place = Store(store)
     page, ledger = place.folder / "study.json", place.folder / "ledger.sqlite"
