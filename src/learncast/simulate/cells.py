@@ -37,6 +37,31 @@ class SteppedCell(nn.Module):
     inputs, hidden_size : int
     batch_first : bool
         Whether inputs are (trials, steps, inputs), as by default, or (steps, trials, inputs).
+
+    Raises
+    ------
+    InvalidSpec
+        Where there is no input or no unit.
+
+    See Also
+    --------
+    simulate.RateRNN, simulate.gated_module, learnability.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> class Leaky(lc.simulate.SteppedCell):
+    ...     def __init__(self, inputs, hidden_size):
+    ...         super().__init__(inputs, hidden_size)
+    ...         self.weights = torch.nn.Parameter(torch.ones(hidden_size, inputs))
+    ...     def drive(self, inputs):
+    ...         return inputs @ self.weights.T
+    ...     def moved(self, state, drive, recurrence):
+    ...         return 0.5 * state + 0.5 * drive
+    >>> states, last = Leaky(1, 2)(torch.ones(1, 3, 1))
+    >>> states[0].tolist()
+    [[0.5, 0.5], [0.75, 0.75], [0.875, 0.875]]
     """
 
     def __init__(self, inputs: int, hidden_size: int, *, batch_first: bool = True) -> None:
@@ -190,6 +215,28 @@ class RateRNN(SteppedCell):
     batch_first : bool
     **options
         Of the recurrence: gain, rank, excitatory, mask.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a size, the leak, a name or an option of the recurrence means nothing.
+    TypeError
+        Where the recurrence does not know an option.
+
+    See Also
+    --------
+    simulate.SteppedCell, simulate.gated_module, learnability.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> layer = lc.simulate.RateRNN(1, 4, alpha=0.1, recurrence="dale", excitatory=0.75)
+    >>> states, last = layer(torch.zeros(8, 20, 1))
+    >>> states.shape, last.shape
+    (torch.Size([8, 20, 4]), torch.Size([1, 8, 4]))
+    >>> layer.recurrent().sign()[0].tolist()
+    [1.0, 1.0, 1.0, -1.0]
     """
 
     def __init__(
@@ -250,6 +297,26 @@ class MinimalGRU(SteppedCell):
         What z is for an input of 0 at the start: one over the steps that a unit remembers.
     seed : int
     batch_first : bool
+
+    Raises
+    ------
+    InvalidSpec
+        Where there is no input or no unit, or the gate does not lie between 0 and 1.
+
+    See Also
+    --------
+    simulate.SteppedCell, simulate.gated_module, learnability.PaperGRU
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> layer = lc.simulate.MinimalGRU(1, 2, gate=0.1)
+    >>> states, last = layer(torch.zeros(8, 20, 1))
+    >>> states.shape
+    torch.Size([8, 20, 2])
+    >>> layer.kept(torch.ones(1, 2), torch.zeros(1, 1)).detach().numpy().round(3)
+    array([[0.9, 0.9]], dtype=float32)
     """
 
     def __init__(
@@ -293,6 +360,26 @@ class LinearRecurrentUnit(SteppedCell):
         learned too. `hidden_size` is then even.
     seed : int
     batch_first : bool
+
+    Raises
+    ------
+    InvalidSpec
+        Where there is no input or no unit, a time scale is not above 0, or an odd number of units should turn in pairs.
+
+    See Also
+    --------
+    simulate.SteppedCell, simulate.gated_module
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> layer = lc.simulate.LinearRecurrentUnit(1, 3, timescales=(2, 50))
+    >>> (-layer.log_rate).exp().detach().numpy().round(1)
+    array([ 2., 10., 50.], dtype=float32)
+    >>> states, last = layer(torch.zeros(8, 20, 1))
+    >>> states.shape
+    torch.Size([8, 20, 3])
     """
 
     def __init__(

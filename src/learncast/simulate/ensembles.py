@@ -52,6 +52,24 @@ class EnsembleRun(Result):
         when its numbers stopped being finite.
     networks : tuple of TwoLayer or Activated
         After training; of a diverged network the last finite weights. A file does not keep them.
+
+    See Also
+    --------
+    simulate.train_ensemble, simulate.TrainingRun
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((32, 2))
+    >>> starts = [lc.TwoLayer.random(2, 3, 1, scale=scale, rng=rng) for scale in (0.01, 0.1, 1.0)]
+    >>> trials = (inputs, inputs.sum(axis=1, keepdims=True))
+    >>> run = lc.simulate.train_ensemble(trials, starts, learning_rate=0.1, steps=100, until=0.01)
+    >>> run
+    <EnsembleRun of 3 networks: up to 36 steps; 3 ok>
+    >>> run.steps, [status.name for status in run.status]
+    ((36, 20, 15), ['ok', 'ok', 'ok'])
     """
 
     kind = "ensemble"
@@ -112,6 +130,36 @@ def train_ensemble(
     record : sequence of {"loss", "weights", "answers"}
     progress : callable
         Called with the share of steps done.
+
+    Returns
+    -------
+    EnsembleRun
+        What was recorded, how each network ended, and the networks as they are then.
+
+    Raises
+    ------
+    InvalidSpec
+        Where there is no network, trials do not fit one, or a setting means nothing.
+    UnsupportedModel
+        Where a network is not of two layers.
+
+    See Also
+    --------
+    simulate.train, simulate.train_replicas, TwoLayer
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((32, 2))
+    >>> starts = [lc.TwoLayer.random(2, 3, 1, scale=0.1, rng=rng) for _ in range(3)]
+    >>> trials = (inputs, inputs.sum(axis=1, keepdims=True))
+    >>> run = lc.simulate.train_ensemble(trials, starts, learning_rate=[0.05, 0.1, 0.2], steps=20, every=10)
+    >>> run.dataset["loss"].values.round(3)
+    array([[1.134, 1.132, 1.152],
+           [1.009, 0.637, 0.028],
+           [0.656, 0.008, 0.   ]])
     """
     starts = _checked_networks(networks)
     pairs = _checked_trials(trials, starts)

@@ -51,6 +51,34 @@ class GoalLoop:
         Of the batches.
     log : callable
         Called with a sentence when a stage begins and when it has ended.
+
+    Raises
+    ------
+    InvalidSpec
+        Where there is no stage, a stage ends by no such rule, or trials and batch do not fit.
+
+    See Also
+    --------
+    simulate.train, advice.Advice, practice.TrainingLoop, practice.CurriculumCallback
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> inputs = torch.randn(64, 5, 1, generator=torch.Generator().manual_seed(0))
+    >>> first = lc.simulate.trials((inputs, inputs[:, -1]), name="last input")
+    >>> then = lc.simulate.trials((inputs, inputs[:, -2:].sum(1)), name="sum of two")
+    >>> model = lc.simulate.gated_module("rnn", hidden_size=4)
+    >>> optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    >>> loop = lc.simulate.GoalLoop([(first, 20), (then, lc.simulate.LossBelow(0.2))], model, optimizer=optimizer)
+    >>> for inputs, targets, mask in loop:
+    ...     loss = loop.loss(model(inputs), targets, mask)
+    ...     optimizer.zero_grad()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     loop.update(loss)
+    >>> loop.done, loop.status.name, loop.steps[0], bool(loss < 0.3)
+    (True, 'ok', 20, True)
     """
 
     def __init__(

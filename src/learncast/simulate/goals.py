@@ -26,6 +26,20 @@ class Goal(ABC):
         A single look is noisy where trials are few: the mean over so many looks must meet the goal.
     every : int
         Steps between two looks.
+
+    See Also
+    --------
+    simulate.LossBelow, simulate.DecisionAccuracy, simulate.Measured, simulate.Learned, simulate.Stalled
+
+    Examples
+    --------
+    Where a goal is asked for, a number is the loss to reach.
+
+    >>> import learncast as lc
+    >>> lc.simulate.Goal.read(0.05).words
+    'a loss of 0.05'
+    >>> lc.simulate.Goal.read(lc.simulate.DecisionAccuracy(0.85)).words
+    '85% right decisions'
     """
 
     looks: int
@@ -87,6 +101,27 @@ class LossBelow(Goal):
         The loss that is trained on, unless another is given.
     looks, every : int
         Looks that are averaged, and steps between them.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the tolerance is not a number above 0, the loss is none, or looks are fewer than one.
+
+    See Also
+    --------
+    simulate.Goal, simulate.Loss, simulate.train
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> inputs = np.random.default_rng(0).standard_normal((64, 5, 1))
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> until = lc.simulate.LossBelow(0.1, loss="mse")
+    >>> training = lc.simulate.Training(learning_rate=0.02, batch=None, until=until)
+    >>> run = lc.simulate.train((inputs, inputs.sum(axis=1)), network, training)
+    >>> run.status.name, bool(run.dataset["loss"][-1] <= 0.05)  # the record is of half the squared error
+    ('ok', True)
     """
 
     tolerance: float
@@ -153,6 +188,28 @@ class DecisionAccuracy(Goal):
         Between the two answers of one output.
     looks, every : int
         Looks that are averaged, and steps between them.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the accuracy does not lie between 0 and 1, a class or looks are no counts, or `steps` and `outputs` are no
+        places.
+
+    See Also
+    --------
+    simulate.Goal, simulate.CrossEntropy, advise
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> goal = lc.simulate.DecisionAccuracy(0.75)
+    >>> answers = torch.tensor([[0.9, 0.1], [0.2, 0.7], [0.6, 0.4], [0.8, 0.3]])
+    >>> labels = torch.tensor([0, 1, 1, 0])
+    >>> goal.measure(answers, labels), goal.chance(labels)
+    (0.75, 0.5)
+    >>> goal.met(goal.measure(answers, labels))
+    True
     """
 
     accuracy: float
@@ -262,6 +319,28 @@ class Measured(Goal):
         What an answer reaches that does not look at its inputs, where that is known.
     looks, every : int
         Looks that are averaged, and steps between them.
+
+    Raises
+    ------
+    InvalidSpec
+        Where there is no function, or not exactly one of `at_least` and `at_most`, or looks are fewer than one.
+
+    See Also
+    --------
+    simulate.Goal, simulate.train, advise
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> def correlation(answers, targets):
+    ...     return torch.corrcoef(torch.stack([answers.flatten(), targets.flatten()]))[0, 1]
+    >>> goal = lc.simulate.Measured(correlation, at_least=0.9, chance_level=0.0)
+    >>> goal.words
+    'correlation of at least 0.9'
+    >>> answers, targets = torch.tensor([[0.1], [0.4], [0.5]]), torch.tensor([[1.0], [2.0], [3.0]])
+    >>> round(goal.measure(answers, targets), 2), goal.met(goal.measure(answers, targets))
+    (0.96, True)
     """
 
     function: Callable[..., Any]

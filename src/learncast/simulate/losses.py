@@ -95,6 +95,28 @@ class Loss(ABC):
         Whether it is, up to a factor, the squared error that forecasts are about.
     meaning : str
         What a forecast from second-order statistics can say of it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a weight is below 0, or none is above.
+
+    See Also
+    --------
+    simulate.HalfSquaredError, simulate.MeanSquaredError, simulate.CrossEntropy, simulate.OwnLoss, simulate.Training
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> lc.simulate.Loss.read("mse")
+    MeanSquaredError(steps=None, outputs=None)
+    >>> lc.simulate.Loss.read(torch.nn.CrossEntropyLoss(label_smoothing=0.1))
+    CrossEntropy(steps=None, outputs=None, smoothing=0.1)
+    >>> answers, targets = torch.zeros(2, 3, 1), torch.tensor([[[5.0], [5.0], [1.0]], [[5.0], [5.0], [1.0]]])
+    >>> last = lc.simulate.HalfSquaredError(steps=(0, 0, 1))
+    >>> float(last(answers, targets)), float(lc.simulate.HalfSquaredError()(answers, targets))
+    (0.5, 25.5)
     """
 
     steps: tuple[float, ...] | None = None
@@ -166,7 +188,32 @@ class Loss(ABC):
 
 @dataclass(frozen=True)
 class HalfSquaredError(Loss):
-    """Half the squared error, summed over outputs and readout steps, mean over trials."""
+    """Half the squared error, summed over outputs and readout steps, mean over trials.
+
+    Parameters
+    ----------
+    steps, outputs : sequence of float, optional
+        How much each readout step and each output counts, as of `Loss`.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a weight is below 0, or none is above.
+
+    See Also
+    --------
+    simulate.Loss, simulate.MeanSquaredError, simulate.Training
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> answers, targets = torch.tensor([[0.0, 0.0], [1.0, 1.0]]), torch.tensor([[1.0, 2.0], [1.0, 1.0]])
+    >>> float(lc.simulate.HalfSquaredError()(answers, targets))
+    1.25
+    >>> float(lc.simulate.HalfSquaredError(outputs=(1, 0))(answers, targets))
+    0.25
+    """
 
     squared: ClassVar[bool] = True
     meaning: ClassVar[str] = "Forecasts are of this very loss."
@@ -181,7 +228,34 @@ class HalfSquaredError(Loss):
 
 @dataclass(frozen=True)
 class MeanSquaredError(Loss):
-    """The squared error, mean over all that counts: trials, readout steps and outputs."""
+    """The squared error, mean over all that counts: trials, readout steps and outputs.
+
+    Parameters
+    ----------
+    steps, outputs : sequence of float, optional
+        How much each readout step and each output counts, as of `Loss`.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a weight is below 0, or none is above.
+
+    See Also
+    --------
+    simulate.Loss, simulate.HalfSquaredError, simulate.Training
+
+    Examples
+    --------
+    It is `torch.nn.MSELoss`; with one output, twice the loss that forecasts are about.
+
+    >>> import learncast as lc
+    >>> import torch
+    >>> answers, targets = torch.tensor([[0.0], [1.0]]), torch.tensor([[2.0], [1.0]])
+    >>> float(lc.simulate.MeanSquaredError()(answers, targets)), float(torch.nn.MSELoss()(answers, targets))
+    (2.0, 2.0)
+    >>> float(lc.simulate.HalfSquaredError()(answers, targets))
+    1.0
+    """
 
     squared: ClassVar[bool] = True
     meaning: ClassVar[str] = (
@@ -213,6 +287,25 @@ class CrossEntropy(Loss):
     ----------
     smoothing : float
         As torch's label_smoothing.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a weight is below 0, or none is above.
+
+    See Also
+    --------
+    simulate.Loss, simulate.DecisionAccuracy, simulate.Training
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> answers, labels = torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1])
+    >>> round(float(lc.simulate.CrossEntropy()(answers, labels)), 3)
+    1.127
+    >>> round(float(lc.simulate.CrossEntropy(outputs=(1, 4))(answers, labels)), 3)
+    1.727
     """
 
     smoothing: float = 0.0
@@ -261,6 +354,30 @@ class OwnLoss(Loss):
     ----------
     function : callable
         To a tensor of one number. One of two arguments cannot be used where trials have a mask.
+
+    Raises
+    ------
+    InvalidSpec
+        Where there is no function, or weights of steps or outputs are given besides.
+
+    See Also
+    --------
+    simulate.Loss, simulate.Training
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> def absolute_error(answers, targets):
+    ...     return (answers - targets).abs().mean()
+    >>> loss = lc.simulate.OwnLoss(function=absolute_error)
+    >>> float(loss(torch.tensor([[0.0], [1.0]]), torch.tensor([[2.0], [1.0]])))
+    1.0
+
+    To train on it, the function alone will do.
+
+    >>> lc.simulate.Training(learning_rate=0.01, loss=absolute_error).loss_object == loss
+    True
     """
 
     function: Callable[..., Any] | None = None

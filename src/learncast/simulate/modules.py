@@ -39,10 +39,17 @@ def as_module(
     dtype : torch dtype
         float64 unless told.
 
+    Returns
+    -------
+    nn.Module
+        From inputs (trials, steps, inputs), or (trials, inputs) where there are two layers, to answers.
+
     Raises
     ------
     InvalidSpec
-        Where a value means nothing here.
+        Where `learn` names weights that the network has not.
+    UnsupportedModel
+        Where the network is none of these.
 
     See Also
     --------
@@ -258,6 +265,23 @@ class TimeFirst(nn.Module):
     ----------
     module : nn.Module
         Answers (steps, trials, outputs), or (trials, outputs) at the end.
+
+    See Also
+    --------
+    simulate.train, simulate.trials
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> class Reader(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.layer, self.readout = torch.nn.GRU(1, 3), torch.nn.Linear(3, 2)
+    ...     def forward(self, inputs):
+    ...         return self.readout(self.layer(inputs)[0])
+    >>> lc.simulate.TimeFirst(Reader())(torch.zeros(8, 20, 1)).shape
+    torch.Size([8, 20, 2])
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -307,6 +331,31 @@ def gated_module(
         Of the initial weights, which are the layer's default.
     **keywords
         Passed on to the layer, e.g. ``nonlinearity="relu"``, ``num_layers=2`` or ``alpha=0.1``.
+
+    Returns
+    -------
+    nn.Module
+        From inputs (trials, steps, inputs) to answers (trials, outputs), or (trials, steps, outputs) at every step,
+        through its parts `layer` and `readout`.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the kind is none of these, or a size is less than one.
+
+    See Also
+    --------
+    simulate.as_module, simulate.RateRNN, simulate.train
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> model = lc.simulate.gated_module("gru", inputs=2, hidden_size=3, outputs=1)
+    >>> model(torch.zeros(8, 20, 2)).shape
+    torch.Size([8, 1])
+    >>> lc.simulate.gated_module("rate", hidden_size=3, every_step=True, alpha=0.1)(torch.zeros(8, 20, 1)).shape
+    torch.Size([8, 20, 1])
     """
     make = GATED[one_of("kind", kind, tuple(GATED), why="these are the recurrent layers known here")]
     why = "a network has at least one of each"

@@ -35,6 +35,25 @@ class TrainingRun(Trajectory):
         The weights at the end; None for a torch module.
     module : nn.Module
         The trained module. A file keeps neither this nor the network.
+
+    See Also
+    --------
+    simulate.train, Trajectory, agreement
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> inputs = np.random.default_rng(0).standard_normal((64, 5, 1))
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> training = lc.simulate.Training(learning_rate=0.02, batch=None, steps=50, learn=("input", "output"))
+    >>> run = lc.simulate.train((inputs, inputs.sum(axis=1)), network, training)
+    >>> run
+    <TrainingRun by gd: recorded (50); 50 steps, ok>
+    >>> run.dataset["loss"].sel(time=[0, 25, 50]).values.round(2)
+    array([2.75, 0.86, 0.06])
+    >>> run.network
+    <LinearRNN: 1 inputs, 4 hidden, 1 outputs; spectral radius 0.9>
     """
 
     network: Network | None = None

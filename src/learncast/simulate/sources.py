@@ -96,6 +96,34 @@ def trials(
     gaussian : bool
         For a Task that was made from an environment or a loader: draw Gaussian trials with its statistics, and not the
         trials themselves.
+
+    Returns
+    -------
+    Source
+        What `train`, `advise` and `GoalLoop` take as trials.
+
+    Raises
+    ------
+    InvalidSpec
+        Where arrays, mask, lengths and `held_out` do not fit one another, or are said of trials that are not recorded.
+
+    See Also
+    --------
+    simulate.train, advise, Task.from_samples
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> inputs = np.random.default_rng(0).standard_normal((40, 6, 1))
+    >>> targets, mask = inputs.cumsum(axis=1), np.zeros((40, 6))
+    >>> mask[:, -2:] = 1  # only the last two steps count
+    >>> recorded = lc.simulate.trials((inputs, targets), mask=mask, held_out=0.25, name="running sum")
+    >>> recorded.name, len(recorded.data.inputs), len(recorded.kept.inputs)
+    ('running sum', 30, 10)
+    >>> training = lc.simulate.Training(learning_rate=0.01, batch=10, steps=5)
+    >>> lc.simulate.train(recorded, lc.simulate.gated_module("gru", hidden_size=3, every_step=True), training)
+    <TrainingRun by gd: running sum (5); 5 steps, ok>
     """
     if mask is None and lengths is None:
         made = Source.of(source, batch_first=batch_first, gaussian=gaussian)

@@ -30,6 +30,26 @@ class Accuracy:
         below (1 - accuracy)^2 of where it began.
     plateau : Plateau
         Where that first pass ends.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the accuracy does not lie between 0 and 1, or the optimum is no number.
+
+    See Also
+    --------
+    simulate.train, simulate.Plateau, Stage
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=10)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> until = lc.simulate.Accuracy(0.9)
+    >>> training = lc.simulate.Training(learning_rate=0.01, batch=100, until=until, learn=("input", "output"))
+    >>> run = lc.simulate.train(task, network, training)
+    >>> run.status.name, run.steps
+    ('ok', 55)
     """
 
     accuracy: float
@@ -49,6 +69,32 @@ class Plateau:
     Over the last `window` steps against the `window` before, the mean loss has fallen by less than `tolerance` of
     itself and the mean of each kind of weights has moved by less than `tolerance` of its size. Both are asked for: at a
     small start the loss stands still while weights grow, and large weights hardly move while the loss falls.
+
+    Parameters
+    ----------
+    window : int
+    tolerance : float
+
+    Raises
+    ------
+    InvalidSpec
+        Where the window holds no step, or the tolerance is not above 0.
+
+    See Also
+    --------
+    simulate.train, simulate.Accuracy
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> inputs = np.random.default_rng(0).standard_normal((64, 5, 1))
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> until = lc.simulate.Plateau(window=10, tolerance=1e-3)
+    >>> training = lc.simulate.Training(learning_rate=0.02, batch=None, until=until, learn=("input", "output"))
+    >>> run = lc.simulate.train((inputs, inputs.sum(axis=1)), network, training)
+    >>> run.status.name, round(float(run.dataset["loss"][-1]), 2)
+    ('ok', 0.06)
     """
 
     window: int = 200
@@ -73,6 +119,31 @@ class Learned:
         Training goes on to so many times the steps at which the goal was met; 1 stops there.
     ahead : Ahead, optional
         What is trained on next: the stage is over as soon as that is met, however far the task itself is.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the goal is neither a Goal nor a number, or `times` is below 1.
+
+    See Also
+    --------
+    simulate.Goal, simulate.Stalled, simulate.train
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> inputs = np.random.default_rng(0).standard_normal((64, 5, 1))
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> rule = lc.simulate.Learned(0.5, times=2)
+    >>> rule.words
+    'a loss of 0.5, and on to 2 times its steps'
+    >>> training = lc.simulate.Training(learning_rate=0.02, batch=None, until=rule)
+    >>> recorded = (inputs, inputs.sum(axis=1))
+    >>> lc.simulate.train(recorded, network, training).steps
+    42
+    >>> lc.simulate.train(recorded, network, training.with_(until=lc.simulate.Learned(0.5))).steps
+    21
     """
 
     goal: Any
@@ -134,6 +205,30 @@ class Stalled:
         Between 0 and 1.
     least : int
         Steps before which nothing is said.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the goal is neither a Goal nor a number, or a share or a number of steps means nothing.
+
+    See Also
+    --------
+    simulate.Goal, simulate.Learned, simulate.train
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs, noise = rng.standard_normal((64, 5, 1)), rng.standard_normal((64, 1))
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> rule = lc.simulate.Stalled(0.01)
+    >>> rule.words
+    'a loss of 0.01, or until it stalls'
+    >>> training = lc.simulate.Training(learning_rate=0.02, batch=None, until=rule)
+    >>> run = lc.simulate.train((inputs, noise), network, training)
+    >>> run.steps, bool(run.dataset["loss"][-1] > 0.1)
+    (30, True)
     """
 
     goal: Any

@@ -83,7 +83,13 @@ def train(
     Raises
     ------
     InvalidSpec
-        Where a value means nothing here.
+        Where trials, stages or settings mean nothing or do not fit the network.
+    UnsupportedModel
+        Where the network is neither described nor a torch module.
+    SchemaMismatch
+        Where the checkpoint is one of another run, or damaged.
+    OutOfTime
+        Where a limit of time is set and it is up.
 
     See Also
     --------
@@ -94,10 +100,12 @@ def train(
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> training = lc.simulate.Training(learning_rate=1e-3, batch=200)
+    >>> training = lc.simulate.Training(learning_rate=1e-3, batch=200, learn=("input", "output"))
     >>> run = lc.simulate.train([lc.Stage(task, accuracy=0.9)], network, training)
-    >>> run.status.name
-    'diverged'
+    >>> run
+    <TrainingRun by gd: integration (279); 279 steps, ok>
+    >>> lc.follow([lc.Stage(task, accuracy=0.9)], network, learning_rate=1e-3).descent_steps
+    277.0
     """
     if not isinstance(training, Training):
         raise InvalidSpec(
@@ -538,6 +546,34 @@ def train_replicas(
         run in this process one after another. What is trained must then be picklable: functions at the top of a module.
     progress : callable
         Called with the share of replicas done.
+
+    Returns
+    -------
+    tuple of TrainingRun
+        One for each seed, in their order.
+
+    Raises
+    ------
+    InvalidSpec
+        Where trials, stages or settings mean nothing or do not fit the network.
+    UnsupportedModel
+        Where the network is neither described nor a torch module.
+    OutOfTime
+        Where a limit of time is set and it is up.
+
+    See Also
+    --------
+    simulate.train, simulate.train_all, simulate.train_ensemble
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=10)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> training = lc.simulate.Training(learning_rate=0.01, batch=20, until=0.9, learn=("input", "output"))
+    >>> runs = lc.simulate.train_replicas(task, network, training, seeds=3, processes=1)
+    >>> [run.steps for run in runs]
+    [49, 54, 57]
     """
     chosen = list(range(count("seeds", seeds, why="they are counted"))) if isinstance(seeds, int) else list(seeds)
     jobs = [(source, network, training.with_(seed=seed), optima) for seed in chosen]
@@ -546,7 +582,43 @@ def train_replicas(
 
 @noticed("training")
 def train_all(jobs: Sequence[Any], *, processes: int | None = None, progress: Progress = silent) -> list[TrainingRun]:
-    """Run (source, network, training, optima) jobs, several at a time, in the order given."""
+    """Run (source, network, training, optima) jobs, several at a time, in the order given.
+
+    Parameters
+    ----------
+    jobs : sequence of (source, network, training, optima)
+        As of `train`; optima may be None.
+    processes : int, optional
+        Jobs at a time, as of `train_replicas`.
+    progress : callable
+        Called with the share of jobs done.
+
+    Returns
+    -------
+    list of TrainingRun
+        In the order of the jobs.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a job means nothing, or `processes` is no count.
+    OutOfTime
+        Where a limit of time is set and it is up.
+
+    See Also
+    --------
+    simulate.train, simulate.train_replicas, simulate.trained_in_time
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=10)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> training = lc.simulate.Training(learning_rate=0.005, batch=100, until=0.9, learn=("input", "output"))
+    >>> jobs = [(task, network, training, None), (task, network, training.with_(learning_rate=0.01), None)]
+    >>> [run.steps for run in lc.simulate.train_all(jobs, processes=1)]
+    [112, 55]
+    """
     found = [run for run in trained_in_time(jobs, processes=processes, progress=progress) if run is not None]
     if len(found) < len(jobs):
         check_time()
@@ -556,7 +628,44 @@ def train_all(jobs: Sequence[Any], *, processes: int | None = None, progress: Pr
 def trained_in_time(
     jobs: Sequence[Any], *, processes: int | None = None, progress: Progress = silent
 ) -> list[TrainingRun | None]:
-    """The same; None for those that were not done when their time was up."""
+    """The same; None for those that were not done when their time was up.
+
+    Parameters
+    ----------
+    jobs : sequence of (source, network, training, optima)
+        As of `train`; optima may be None.
+    processes : int, optional
+        Jobs at a time, as of `train_replicas`.
+    progress : callable
+        Called with the share of jobs done.
+
+    Returns
+    -------
+    list of TrainingRun or None
+        In the order of the jobs.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a job means nothing, or `processes` is no count.
+
+    See Also
+    --------
+    simulate.train_all
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.progress import time_limit
+    >>> task = lc.tasks.integration(steps=10)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> jobs = [(task, network, lc.simulate.Training(learning_rate=0.01, batch=100, steps=20), None)]
+    >>> lc.simulate.trained_in_time(jobs, processes=1)
+    [<TrainingRun by gd: integration (20); 20 steps, ok>]
+    >>> with time_limit(1e-6):
+    ...     lc.simulate.trained_in_time(jobs, processes=1)
+    [None]
+    """
     end = time.time() + seconds_left()  # of the clock on the wall, which processes share
     workers = min(len(jobs), os.cpu_count() or 1 if processes is None else count("processes", processes, why="a job"))
     if workers <= 1:
