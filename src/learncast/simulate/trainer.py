@@ -472,11 +472,12 @@ class Checkpoint:
 
     def save(self, path: str | os.PathLike[str], *, spec: str) -> None:
         """Write through a temporary file and a rename; `spec` is the hash of what is trained and how."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         facts = {"format": FORMAT, "spec": spec, "facts": json.dumps(self.facts), "digest": self.digest}
         with draft_of(path, sole=True) as draft:
-            save_file(self.tensors, draft, metadata=facts)
+            # Its own save_file writes through a draft of its own, which a killed process leaves behind.
+            Path(draft).write_bytes(save(self.tensors, metadata=facts))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, spec: str) -> Checkpoint | None:
