@@ -154,5 +154,5 @@ def draw(found: dict[str, tuple[tuple[int, ...], list[float], float]]) -> None:
             ax.set_xticks(sizes, [f"{size // 1000}k" if size >= 10_000 else f"{size}" for size in sizes])
             ax.set_yticks([seconds[0], seconds[-1]], [f"{second:.2g}" for second in (seconds[0], seconds[-1])])
             ax.minorticks_off()
-        figure.savefig(FIGURE, metadata={"Date": None})
+        figure.savefig(FIGURE, bbox_inches="tight", metadata={"Date": None})
         plt.close(figure)
