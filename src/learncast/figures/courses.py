@@ -53,6 +53,28 @@ def mode_strengths(
     simulated : Dataset, optional
         The same from training.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    loss_curve, learning_curves
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> course = solution.at([0, 100, 200, 300, 400]).dataset
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.mode_strengths(course, ax, optimum=solution.modes.optimum).get_ylabel()
+    'strength $u$'
+    >>> plt.close(figure)
     """
     several = dataset.sizes["mode"] > 1
     for k in range(dataset.sizes["mode"]):
@@ -80,6 +102,29 @@ def loss_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         With ``loss`` over time.
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    mode_strengths, loss_paths
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> course = lc.solve(task, network, learning_rate=1e-3).at([0, 200, 400]).dataset
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.loss_curve(course, ax).get_xlabel()
+    'training time (gradient steps)'
+    >>> ax.get_yscale()
+    'log'
+    >>> plt.close(figure)
     """
     ax.plot(dataset["time"], dataset["loss"], color=COLOURS[0])
     if float(dataset["loss"].min()) > 0:
@@ -95,6 +140,26 @@ def step_profile(values: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
     values : DataArray over step
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    integration_profiles, lag_covariances
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> weights = xr.DataArray([0.0, 0.5, 1.0], dims="step", coords={"step": [1, 2, 3]}, attrs={"long_name": "weight"})
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.step_profile(weights, ax).get_ylabel()
+    'weight'
+    >>> plt.close(figure)
     """
     ax.axhline(0.0, color="grey", linewidth=0.7)
     ax.plot(values["step"], values, color=COLOURS[0], marker="o", markersize=2.5)
@@ -111,6 +176,30 @@ def forgetting_curves(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
         ``loss`` over (time, task) with ``stage``, as `ContinualLearning.curves` gives.
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    loss_matrix, learncast.forgetting
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> later = task.varied(target_strength=0.5).renamed("weaker")
+    >>> learned = lc.planning.in_sequence([task, later], network, learning_rate=1e-3, steps=[400, 50])
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.forgetting_curves(learned.curves(points=5), ax).get_ylabel()
+    'loss (solid: in training)'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['integration', 'weaker']
+    >>> plt.close(figure)
     """
     times, stage = dataset["time"].values, dataset["stage"].values
     for k, name in enumerate(dataset["task"].values):
@@ -150,6 +239,33 @@ def learning_curves(
     switches : sequence of float
         Times at which the task changes, as thin lines.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    mode_strengths, training_over_theory
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> curves = xr.DataArray(
+    ...     [[0.0, 0.5, 1.0], [0.0, 0.6, 1.0]],
+    ...     dims=("source", "time"),
+    ...     coords={"source": ["descent", "theory"], "time": [0, 50, 100]},
+    ...     attrs={"long_name": "strength", "units": "1"},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.learning_curves(curves, ax).get_ylabel()
+    'strength'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['descent', 'theory']
+    >>> plt.close(figure)
     """
     time = curves["time"].values
     for source in curves["source"].values:
@@ -191,6 +307,36 @@ def decoupling(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, title: str
     legend : bool
         Draw one.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    learning_curves
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> both = {"source": ["descent", "theory"], "time": [0, 50, 100]}
+    >>> dataset = xr.Dataset(
+    ...     {
+    ...         "diagonal": (("source", "time", "mode"), [[[0.1, 0.1], [2.0, 0.6], [3.0, 1.0]]] * 2),
+    ...         "coupling": (("source", "time"), [[0.1, 0.5, 0.0]] * 2),
+    ...         "peak_step": 50.0,
+    ...     },
+    ...     coords=both,
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.decoupling(dataset, ax).get_xlabel()
+    'time'
+    >>> ax.texts[0].get_text()
+    'predicted peak'
+    >>> plt.close(figure)
     """
     between, within = dataset["coupling"], dataset["diagonal"]
     learning_curves(within, ax, names=["$a_1$, within mode 1", "$a_2$, within mode 2"], colours=WITHIN, legend=False)
@@ -216,6 +362,31 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
     marked : int
         The first networks get crosses in their colours.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    agreement
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dataset = xr.Dataset(
+    ...     {"deviation": (("network", "learning_rate"), [[1e-4, 1e-3], [3e-4, 3e-3]])},
+    ...     coords={"learning_rate": [0.001, 0.01], "network": ["small", "large"]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.deviations(dataset, ax).get_xlabel()
+    'learning rate'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['small', 'large', 'slope 1']
+    >>> plt.close(figure)
     """
     rates, gaps = dataset["learning_rate"], dataset["deviation"]
     for k, gap in enumerate(gaps.values):
@@ -246,6 +417,33 @@ def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], legend: 
     legend : bool
         Draw one.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    learning_curves
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> path = [[[0.1, 0.0], [0.0, 0.1]], [[1.0, 0.2], [0.2, 1.0]]]
+    >>> points = xr.DataArray(
+    ...     [path, path],
+    ...     dims=("source", "time", "item", "axis"),
+    ...     coords={"source": ["descent", "theory"]},
+    ...     attrs={"long_name": "similarity", "units": "1"},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.item_paths(points, ax, names=["canary", "rose"])
+    >>> [text.get_text() for text in ax.texts]
+    ['canary', 'rose']
+    >>> plt.close(figure)
     """
     starts, ends = (points.sel(source="descent").isel(time=t).values for t in (0, -1))
     named = ends if 1.2 * np.ptp(ends) >= np.ptp(starts) else starts
@@ -296,6 +494,31 @@ def lag_covariances(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         ``covariance`` over (correlation, lag).
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    integration_profiles
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dataset = xr.Dataset(
+    ...     {"covariance": (("correlation", "lag"), [[1.0, 0.0, 0.0], [1.3, 0.6, 0.3]])},
+    ...     coords={"correlation": [0.0, 0.5], "lag": [0, 1, 2]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.lag_covariances(dataset, ax).get_xlabel()
+    'lag (steps)'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['$K$ = 0', '$K$ = 0.5']
+    >>> plt.close(figure)
     """
     _one_line_each(dataset["covariance"], ax, "$K$ = {:g}")
     key(ax)
@@ -311,6 +534,31 @@ def integration_profiles(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
         ``weight`` over (timescale, step).
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    lag_covariances, step_profile
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dataset = xr.Dataset(
+    ...     {"weight": (("timescale", "step"), [[0.37, 0.61, 1.0], [0.67, 0.82, 1.0]])},
+    ...     coords={"timescale": [2.0, 5.0], "step": [1, 2, 3]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.integration_profiles(dataset, ax).get_xlabel()
+    'step of the trial (steps)'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['2 steps', '5 steps']
+    >>> plt.close(figure)
     """
     _one_line_each(dataset["weight"], ax, "{:g} steps")
     key(ax, title="timescale")
@@ -359,6 +607,35 @@ def curriculum_paths(
     legend : bool
         Draw one, and name the lines; without it the panel is one of many.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    loss_paths, learncast.follow
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> first = task.varied(target_strength=1.5).renamed("stronger")
+    >>> stages = [lc.Stage(first, accuracy=0.5), lc.Stage(task, accuracy=0.99)]
+    >>> times = [0, 100, 200, 300]
+    >>> curriculum = lc.follow(stages, network, learning_rate=1e-3)
+    >>> staged = curriculum.at(times).dataset
+    >>> direct = lc.follow(stages[1:], network, learning_rate=1e-3).at(times).dataset
+    >>> optimum = float(curriculum.modes[-1].optimum[0])
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.curriculum_paths(staged, direct, ax, optimum=optimum, tolerance=0.01).get_ylabel()
+    'strength $u$'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['direct', 'curriculum']
+    >>> plt.close(figure)
     """
     ax.axhspan((1 - tolerance) * optimum, (1 + tolerance) * optimum, color=BAND, alpha=0.6, linewidth=0)
     ax.axhline(optimum, color="grey", linewidth=0.7, label=None if legend else "target's optimum")
@@ -403,6 +680,29 @@ def loss_paths(
     switches : sequence of float
         When tasks change over.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    curriculum_paths, loss_curve
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> staged = xr.Dataset({"target_excess_loss": ("time", [9.0, 1.0, 0.01])}, coords={"time": [0, 50, 100]})
+    >>> direct = xr.Dataset({"target_excess_loss": ("time", [9.0, 4.0, 0.5])}, coords={"time": [0, 50, 100]})
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.loss_paths(staged, direct, ax, goal=0.1, switches=[30.0]).get_ylabel()
+    'excess loss on the target'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['direct', 'curriculum']
+    >>> plt.close(figure)
     """
     for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
         series = dataset["target_excess_loss"]
@@ -426,6 +726,29 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         What `learncast.planning.plans.stop_portrait.stop_portrait` returned.
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    stop_map, learncast.planning.stop_portrait
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> pool = [task.varied(target_strength=1.5).renamed("stronger")]
+    >>> found = lc.plan(task, pool, network, learning_rate=1e-3)
+    >>> portrait = lc.planning.stop_portrait(found)
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.stop_curve(portrait, ax).get_xlabel()
+    'steps on stronger'
+    >>> plt.close(figure)
     """
     asked = dataset.sel(accuracy=float(dataset.attrs["accuracy"]), method="nearest")
     direct = float(asked["direct_steps"])
@@ -456,6 +779,29 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
     priced : bool
         Draw costs: those of the candidate include the switch.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    learncast.plan, plan_scores
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> pool = [task.varied(target_strength=1.5).renamed("stronger")]
+    >>> found = lc.plan(task, pool, network, learning_rate=1e-3)
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.ranking(found.dataset, ax)
+    >>> [text.get_text() for text in ax.texts]
+    ['saves 163']
+    >>> plt.close(figure)
     """
     shown = dataset.isel(candidate=slice(0, most))
     steps, whole = ("direct_steps", "descent_steps") if not priced else ("direct_total", "total")
@@ -497,6 +843,32 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
     most : int
         Show this many, the best.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    ranking, predicted_and_measured
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> advice = xr.Dataset(
+    ...     {
+    ...         "score": ("plan", [0.7, 1.0], {"long_name": "steps relative to direct training"}),
+    ...         "within_cap": ("plan", [True, True]),
+    ...     },
+    ...     coords={"plan": ["easy first", "direct"]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.plan_scores(advice, ax).get_xlabel()
+    'steps relative to direct training'
+    >>> plt.close(figure)
     """
     few = dataset.isel(plan=slice(0, most))
     rows, allowed = np.arange(few.sizes["plan"]), few["within_cap"].values.astype(bool)
@@ -530,6 +902,30 @@ def goal_curves(
     chance : float
         What an answer reaches that does not look at its inputs.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    predicted_and_measured, plan_scores
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> run = xr.Dataset(
+    ...     {"goal": ("time", [0.5, 0.8, 0.9]), "stage": ("time", [0, 0, 1])}, coords={"time": [0, 50, 100]}
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.goal_curves({"easy first": run}, ax, level=0.85).get_ylabel()
+    'measure of the goal'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['easy first']
+    >>> plt.close(figure)
     """
     for k, (name, run) in enumerate(runs.items()):
         last = int(run["stage"].max())
@@ -569,6 +965,30 @@ def training_over_theory(
     colour : int
         Which of the house colours.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    learning_curves, mode_strengths
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> theory = xr.Dataset(
+    ...     {"strength": (("time", "mode"), [[0.0], [0.6], [1.0]])}, coords={"time": [0, 50, 100]}
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.training_over_theory(theory, [0.98 * theory, 1.01 * theory], ax).get_ylabel()
+    'strength $u$'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['training', 'theory']
+    >>> plt.close(figure)
     """
     quantity = "strength" if all(bool(one["strength"].notnull().any()) for one in (theory, *runs)) else "loss"
     for k, run in enumerate(runs):
@@ -593,6 +1013,35 @@ def predicted_and_measured(dataset: xr.Dataset, ax: Axes, *, title: str = "") ->
         ``measured_steps`` over (plan, seed), ``measured_mean`` and ``predicted_descent_steps`` over plan.
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    predictions, plan_scores
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dataset = xr.Dataset(
+    ...     {
+    ...         "measured_steps": (("plan", "seed"), [[90.0, 110.0], [190.0, 210.0]]),
+    ...         "measured_mean": ("plan", [100.0, 200.0]),
+    ...         "predicted_descent_steps": ("plan", [101.0, 195.0]),
+    ...     },
+    ...     coords={"plan": ["easy first", "direct"]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.predicted_and_measured(dataset, ax).get_xlabel()
+    "gradient steps to the target's accuracy"
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['one run', 'mean', 'predicted']
+    >>> plt.close(figure)
     """
     rows = np.arange(dataset.sizes["plan"])
     measured = dataset["measured_steps"].values
@@ -625,6 +1074,36 @@ def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", legend: b
     legend : bool
         Draw one.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    stop_curve, predictions
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dataset = xr.Dataset(
+    ...     {
+    ...         "measured": (("value", "stop", "seed"), [[[80.0, 90.0], [60.0, 64.0]]]),
+    ...         "curve": (("value", "fine_stop"), [[84.0, 70.0, 61.0]]),
+    ...         "direct_measured": ("seed", [99.0, 101.0]),
+    ...         "direct_predicted": 100.0,
+    ...     },
+    ...     coords={"value": [1.5], "stop": [0.5, 0.9], "fine_stop": [0.5, 0.7, 0.9]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.stop_curves(dataset, ax, name="strength").get_ylabel()
+    'total gradient steps'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['direct training', 'theory, in the same colour', 'first strength 1.5']
+    >>> plt.close(figure)
     """
     direct = float(dataset["direct_measured"].mean("seed"))
     dotted: dict[str, Any] = {"linestyle": THEORY["linestyle"], "linewidth": 1.2}
@@ -654,6 +1133,31 @@ def predictions(dataset: xr.Dataset, ax: Axes, *, theory: str, title: str = "") 
     theory : str
         Variable of the prediction.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    predicted_and_measured, agreement
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dataset = xr.Dataset(
+    ...     {"flow": ("curriculum", [60.0, 100.0, 180.0]), "measured": ("curriculum", [62.0, 101.0, 185.0])},
+    ...     coords={"pool": ("curriculum", ["4A", "4A", "4B"])},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.predictions(dataset, ax, theory="flow").get_ylabel()
+    'measured gradient steps'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['equal', '4A', '4B']
+    >>> plt.close(figure)
     """
     ends = [float(f(dataset[key])) for f in (np.min, np.max) for key in ("measured", theory)]
     span = np.array([0.85 * min(ends), 1.15 * max(ends)])

@@ -31,6 +31,37 @@ def envelope(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         ``envelope``, ``envelope_gate``, ``envelope_fit``, ``score`` over lag, and ``decay_kind``.
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    window_curve, envelopes_by_cell, learncast.learnability_window
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> layer = xr.Dataset(
+    ...     {
+    ...         "envelope": ("lag", [1.0, 0.5, 0.25]),
+    ...         "envelope_gate": ("lag", [0.8, 0.4, 0.2]),
+    ...         "envelope_fit": ("lag", [1.0, 0.5, 0.25]),
+    ...         "score": ("lag", [9.0, 4.0, 1.0]),
+    ...         "critical_score": 3.0,
+    ...         "decay_kind": "exponential",
+    ...     },
+    ...     coords={"lag": [1, 2, 3]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.envelope(layer, ax)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['gates at the learning rate', 'with the optimiser', 'signal told from 0', 'fit: exponential']
+    >>> plt.close(figure)
     """
     lag = layer["lag"].values
     ax.plot(lag, layer["envelope_gate"], color=COLOURS[1], linewidth=1.3, label="gates at the learning rate")
@@ -51,6 +82,35 @@ def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         ``window``, ``contiguous_window`` and ``null_window`` over (noise, sample_size), and ``sequences``.
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    envelope, windows_by_cell, learncast.learnability_window
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> sizes = {"noise": ["per_lag"], "sample_size": [100, 1000]}
+    >>> layer = xr.Dataset(
+    ...     {
+    ...         "window": (("noise", "sample_size"), [[4, 9]]),
+    ...         "contiguous_window": (("noise", "sample_size"), [[4, 8]]),
+    ...         "null_window": (("noise", "sample_size"), [[1, 1]]),
+    ...         "sequences": 1000,
+    ...     },
+    ...     coords={**sizes, "lag": range(1, 13)},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.window_curve(layer, ax).get_ylabel()
+    'longest learnable lag (steps)'
+    >>> plt.close(figure)
     """
     sizes = layer["sample_size"].values
     names = {"per_lag": "against the noise of its lag", "total": "against all gradient noise"}
@@ -80,6 +140,29 @@ def time_scale_survival(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
         ``time_scale`` over unit.
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    time_scale_histogram, survivals_by_cell
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> layer = xr.Dataset({"time_scale": ("unit", [2.0, 5.0, np.inf, np.inf])})
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.time_scale_survival(layer, ax).get_ylabel()
+    'share of units at least as slow'
+    >>> ax.texts[0].get_text()
+    '2 of 4 units do not decay'
+    >>> plt.close(figure)
     """
     finite, share, endless = _survival(layer["time_scale"].values)
     ax.step(finite, share, where="pre", color=COLOURS[2], linewidth=1.3)
@@ -104,6 +187,37 @@ def envelopes_by_cell(
     law : {"exponential", "power"}, optional
     axis : {"linear", "semilog", "log-log"}
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    envelope, envelopes_by_gate
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> gone = np.full((1, 1, 3), np.nan)
+    >>> dataset = xr.Dataset(
+    ...     {
+    ...         "envelope": (("cell", "seed", "lag"), [[[1.0, 0.5, 0.25]]]),
+    ...         "envelope_auxiliary": (("cell", "seed", "lag"), gone),
+    ...         "exponential_fit": (("cell", "lag"), [[1.0, 0.5, 0.25]]),
+    ...         "exponential_r_squared": ("cell", [1.0]),
+    ...     },
+    ...     coords={"cell": ["GRU"], "lag": [1, 2, 3]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.envelopes_by_cell(dataset, ax, law="exponential", axis="semilog")
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['GRU, $R^2$ 1.000', 'exponential fit']
+    >>> plt.close(figure)
     """
     for cell, colour, one in _cells(dataset):
         name = cell if law is None else f"{cell}, $R^2$ {float(one[f'{law}_r_squared']):.3f}"
@@ -149,6 +263,30 @@ def windows_by_cell(
     legend : bool
         Draw one, below the axes.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    window_curve, requirements_by_cell
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dataset = xr.Dataset(
+    ...     {"window": (("cell", "seed", "noise", "sample_size"), [[[[4, 9]]], [[[2, 5]]]])},
+    ...     coords={"cell": ["GRU", "LSTM"], "noise": ["per_lag"], "sample_size": [100, 1000], "lag": range(1, 13)},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.windows_by_cell(dataset, ax, variable="window")
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['GRU', 'LSTM']
+    >>> plt.close(figure)
     """
     sizes = dataset["sample_size"].values
     for k, (cell, colour, one) in enumerate(_cells(dataset.sel(noise=noise))):
@@ -181,6 +319,31 @@ def survivals_by_cell(dataset: xr.Dataset, ax: Axes, *, scale: str = "semilog", 
     scale : {"semilog", "log-log"}
         Of the axes: the time scale's is logarithmic in both.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    time_scale_survival, time_scale_spectra
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dataset = xr.Dataset(
+    ...     {"time_scale": (("cell", "seed", "unit"), [[[2.0, 5.0, 20.0, np.inf]]])}, coords={"cell": ["GRU"]}
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.survivals_by_cell(dataset, ax).get_ylabel()
+    'share of units at least as slow'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['GRU, 25% do not decay']
+    >>> plt.close(figure)
     """
     for cell, colour, one in _cells(dataset):
         finite, share, endless = _survival(one["time_scale"].values)
@@ -203,6 +366,31 @@ def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
         ``tail_index`` and ``published_tail_index`` over (cell, seed, lag).
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    noise_scales_by_cell
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dims = ("cell", "seed", "lag")
+    >>> dataset = xr.Dataset(
+    ...     {"tail_index": (dims, [[[2.0, 1.8, 1.9]]]), "published_tail_index": (dims, [[[1.7, 1.5, 1.6]]])},
+    ...     coords={"cell": ["GRU"]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.tail_indices_by_cell(dataset, ax)
+    >>> [text.get_text() for text in ax.get_xticklabels()]
+    ['GRU']
+    >>> plt.close(figure)
     """
     names = {
         "tail_index": "used: 2 if the variance is finite",
@@ -238,6 +426,31 @@ def noise_scales_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
         ``scale`` and ``envelope`` over (cell, seed, lag).
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    tail_indices_by_cell, envelopes_by_cell
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dims = ("cell", "seed", "lag")
+    >>> dataset = xr.Dataset(
+    ...     {"scale": (dims, [[[0.2, 0.1, 0.06]]]), "envelope": (dims, [[[1.0, 0.5, 0.25]]])},
+    ...     coords={"cell": ["GRU"], "lag": [1, 2, 3]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.noise_scales_by_cell(dataset, ax)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['GRU', 'envelope, to scale']
+    >>> plt.close(figure)
     """
     for cell, colour, one in _cells(dataset[["scale", "envelope"]].mean("seed")):
         scale, envelope = one["scale"], one["envelope"]
@@ -258,6 +471,29 @@ def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title:
     ax : Axes
     colour : int
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    time_scale_survival
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> layer = xr.Dataset({"time_scale": ("unit", [2.0, 5.0, np.inf, np.inf])})
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.time_scale_histogram(layer, ax).get_ylabel()
+    'number of units'
+    >>> ax.texts[0].get_text()
+    '2 do not decay'
+    >>> plt.close(figure)
     """
     values = layer["time_scale"].values.ravel()
     finite = values[np.isfinite(values)]
@@ -287,6 +523,32 @@ def envelope_agreement(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, ti
     legend : bool
         Draw one.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    statistic_by_cell, envelopes_by_cell
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dims = ("cell", "seed", "lag")
+    >>> dataset = xr.Dataset(
+    ...     {"envelope": (dims, [[[1.0, 0.5, 0.25]]]), "exact_envelope": (dims, [[[1.0, 0.6, 0.2]]])},
+    ...     coords={"cell": ["GRU"]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.envelope_agreement(dataset, ax).get_ylabel()
+    'first-order envelope'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['equal', 'GRU']
+    >>> plt.close(figure)
     """
     exact = dataset["exact_envelope"].values
     span = np.array([exact[exact > 0].min(), exact[exact > 0].max()])
@@ -315,6 +577,31 @@ def statistic_by_cell(dataset: xr.Dataset, ax: Axes, *, variable: str, legend: b
     legend : bool
         Draw one.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    envelope_agreement
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dataset = xr.Dataset(
+    ...     {"slope": (("cell", "optimizer", "seed"), [[[0.98, 1.01], [0.9, 0.95]]], {"short_name": "slope"})},
+    ...     coords={"cell": ["GRU"], "optimizer": ["SGD", "Adam"]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.statistic_by_cell(dataset, ax, variable="slope").get_ylabel()
+    'slope'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['SGD', 'Adam']
+    >>> plt.close(figure)
     """
     cells = dataset["cell"].values
     for j, optimizer in enumerate(dataset["optimizer"].values):
@@ -342,6 +629,32 @@ def requirements_by_cell(
     told : callable
         From one cell's dataset to the sequences and the envelope of its lags.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    windows_by_cell
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dataset = xr.Dataset(
+    ...     {"sequences": (("cell", "lag"), [[10.0, 40.0, 160.0]]), "envelope": (("cell", "lag"), [[1.0, 0.5, 0.25]])},
+    ...     coords={"cell": ["GRU"]},
+    ... )
+    >>> def told(one):
+    ...     return one["sequences"].values, one["envelope"].values
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.requirements_by_cell(dataset, ax, told=told)
+    >>> ax.get_legend().get_texts()[0].get_text()
+    'GRU (3 lags)'
+    >>> plt.close(figure)
     """
     for cell, colour, one in _cells(dataset):
         needed, envelope = told(one)
@@ -365,6 +678,32 @@ def time_scale_courses(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axe
         ``watched_time_scale`` over (cell, seed, update, unit).
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    courses_by_cell, time_scale_spectra
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> scales = [[[[2.0, 3.0, 4.0], [3.0, 6.0, 12.0]]]]
+    >>> dataset = xr.Dataset(
+    ...     {"watched_time_scale": (("cell", "seed", "update", "unit"), scales)},
+    ...     coords={"cell": ["GRU"], "update": [10, 100]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.time_scale_courses(dataset, ax).get_xlabel()
+    'training (gradient steps)'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['GRU']
+    >>> plt.close(figure)
     """
     for cell, colour, one in _cells(dataset):
         values = one["watched_time_scale"].transpose("update", ...).values.reshape(one.sizes["update"], -1)
@@ -387,6 +726,30 @@ def courses_by_cell(values: xr.DataArray, ax: Axes, *, y: str, title: str = "") 
     y : str
         What it is.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    time_scale_courses
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> values = xr.DataArray(
+    ...     [[0.5, 0.9], [0.5, 0.7]], dims=("cell", "update"), coords={"cell": ["GRU", "LSTM"], "update": [10, 100]}
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.courses_by_cell(values, ax, y="accuracy").get_ylabel()
+    'accuracy'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['GRU', 'LSTM']
+    >>> plt.close(figure)
     """
     for cell in values["cell"].values:
         one = values.sel(cell=cell)
@@ -404,6 +767,31 @@ def time_scale_spectra(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         ``time_scale`` over (step, unit).
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    window_course, time_scale_survival
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> layer = xr.Dataset(
+    ...     {"time_scale": (("step", "unit"), [[2.0, 3.0, 4.0], [3.0, 6.0, 12.0]])},
+    ...     coords={"step": ("step", [10, 100], {"long_name": "gradient step"})},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.time_scale_spectra(layer, ax).get_ylabel()
+    'share of units at least as slow'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['gradient step 10', 'gradient step 100']
+    >>> plt.close(figure)
     """
     steps = layer["step"].values
     lines = colormaps["viridis_r"](np.linspace(0.08, 1, len(steps)))
@@ -438,6 +826,30 @@ def window_course(layer: xr.Dataset, name: str, ax: Axes, *, title: str = "") ->
     ax : Axes
     title : str
         The panel's letter.
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    time_scale_spectra, window_curve
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> layer = xr.Dataset(
+    ...     {"reach": ("step", [2, 5, 9]), "contiguous_reach": ("step", [2, 4, 9])}, coords={"step": [0, 50, 100]}
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.window_course(layer, "reach", ax, title="A").get_ylabel()
+    'longest learnable lag (steps)'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['any lag', 'without gaps']
+    >>> plt.close(figure)
     """
     look: dict[str, Any] = {"color": COLOURS[0], "markersize": 3}
     steps, (y, text) = layer["step"].values, _COURSES[name]
@@ -471,6 +883,30 @@ def envelopes_by_gate(dataset: xr.Dataset, ax: Axes, *, colour: int = 0, title: 
     ax : Axes
     colour : int
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    envelopes_by_cell, envelope
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dataset = xr.Dataset(
+    ...     {"envelope": (("gate", "seed", "lag"), [[[1.0, 0.5, 0.25]], [[1.0, 0.8, 0.64]]])},
+    ...     coords={"gate": [0.5, 0.9], "lag": [1, 2, 3]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.envelopes_by_gate(dataset, ax)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['gates start at 0.5', 'gates start at 0.9']
+    >>> plt.close(figure)
     """
     for gate, look in zip(dataset["gate"].values, ("-", "--"), strict=True):
         mean = dataset["envelope"].sel(gate=gate).mean("seed")

@@ -44,6 +44,28 @@ def portrait(
     y : str, optional
         Name of the varied parameter with its unit.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    learncast.phase_portrait, stop_map
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> grid = {"values": [0.5, 1.5, 2.0], "accuracies": [0.3, 0.6, 0.9]}
+    >>> portrait = lc.phase_portrait(task, network, vary="target_strength", **grid, learning_rate=1e-3)
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.portrait(portrait, ax, target_value=1.0).get_ylabel()
+    "first task's target strength"
+    >>> plt.close(figure)
     """
     vary = str(dataset.attrs["vary"])
     dataset = dataset.sortby([vary, "accuracy"])
@@ -100,6 +122,29 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         What `learncast.planning.plans.stop_portrait.stop_portrait` returned.
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    learncast.planning.stop_portrait, stop_curve, portrait
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> pool = [task.varied(target_strength=1.5).renamed("stronger")]
+    >>> found = lc.plan(task, pool, network, learning_rate=1e-3)
+    >>> portrait = lc.planning.stop_portrait(found)
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.stop_map(portrait, ax).get_xlabel()
+    'steps on stronger'
+    >>> plt.close(figure)
     """
     saving = dataset["saving_steps"].values
     finite = np.abs(saving[np.isfinite(saving)])
@@ -128,6 +173,34 @@ def basin_map(dataset: xr.Dataset, ax: Axes, *, better_beyond: float | None = No
     better_beyond : float, optional
         The strength beyond which the recurrent end has the lower loss, a dashed line.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    learncast.recurrence.tradeoff.basins
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> basins = xr.Dataset(
+    ...     {
+    ...         "boundary": ("strength", [0.8, 0.5, 0.2]),
+    ...         "network_end": (("network_start", "network_strength"), [[0.0, 0.9], [0.7, 0.9]]),
+    ...     },
+    ...     coords={"strength": [0.5, 1.0, 1.5], "network_start": [0.3, 0.6], "network_strength": [0.9, 1.4]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.basin_map(basins, ax).get_ylabel()
+    'network start'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['ends recurrent, theory', 'separatrix, theory', 'network ended recurrent', 'network ended feedforward']
+    >>> plt.close(figure)
     """
     r, boundary = dataset["strength"].values, dataset["boundary"].values
     ax.fill_between(r, boundary, 1.0, color=COLOURS[5], alpha=0.35, linewidth=0, label="ends recurrent, theory")

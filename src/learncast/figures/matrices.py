@@ -60,6 +60,27 @@ def matrix(
     bar : bool
         Draw the colour scale.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    split_matrix, loss_matrix
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> values = xr.DataArray([[1.0, -0.5], [0.0, 2.0]], dims=("output", "input"))
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.matrix(values, ax, rows=["y1", "y2"], columns=["x1", "x2"])
+    >>> [text.get_text() for text in ax.get_yticklabels()]
+    ['y1', 'y2']
+    >>> plt.close(figure)
     """
     top = float(np.abs(values).max()) if limit is None else limit
     shown, edges = np.asarray(values, dtype=float), [0, *borders, len(values)]
@@ -107,6 +128,27 @@ def split_matrix(
     scale : str
         What the colours mean.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    matrix, told_and_trained
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> predicted = xr.DataArray([[1.0, 0.2], [0.2, 1.0]], dims=("row", "column"))
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.split_matrix(predicted, 0.9 * predicted, ax, rows=["a", "b"], columns=["a", "b"])
+    >>> [text.get_text() for text in ax.texts]
+    ['1.00', '0.20', '0.20', '1.00']
+    >>> plt.close(figure)
     """
     top = max(float(np.abs(upper).max()), float(np.abs(lower).max())) or 1.0
     _, half = _halves(upper, lower, ax, top)
@@ -140,6 +182,27 @@ def told_and_trained(
     bar : bool
         Draw the colour scale.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    split_matrix, loss_matrix
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> told = xr.DataArray([[1.0, 0.0], [3.0, 0.1]], dims=("stage", "task"), coords={"task": ["A", "B"]}, name="loss")
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.told_and_trained(told, told + 0.1, ax, rows=["after A", "after B"], limit=3.0)
+    >>> [text.get_text() for text in ax.texts[:4]]
+    ['1.0', '0.0', '3.0', '0.1']
+    >>> plt.close(figure)
     """
     corners, half = _halves(told, trained, ax, limit)
     for values, squares in zip((told, trained), corners, strict=True):
@@ -178,6 +241,29 @@ def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
     loss : DataArray over (stage, task)
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    forgetting_curves, learncast.forgetting
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> later = task.varied(target_strength=0.5).renamed("weaker")
+    >>> learned = lc.planning.in_sequence([task, later], network, learning_rate=1e-3, steps=[400, 50])
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.loss_matrix(learned.losses(), ax)
+    >>> [text.get_text() for text in ax.get_yticklabels()]
+    ['start', 'after integration', 'after weaker']
+    >>> plt.close(figure)
     """
     values = loss.values
     mesh = ax.imshow(values, cmap="Blues", vmin=0.0, aspect="auto")
@@ -200,6 +286,26 @@ def spectrum(values: Any, ax: Axes, *, title: str = "") -> Axes:
     values : array of complex
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    matrix
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> import learncast as lc
+    >>> recurrence = np.array([[0.5, -0.8], [0.8, 0.5]])
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.spectrum(np.linalg.eigvals(recurrence), ax).get_xlabel()
+    'real part'
+    >>> plt.close(figure)
     """
     turn = np.linspace(0.0, 2 * np.pi, 200)
     ax.plot(np.cos(turn), np.sin(turn), color="grey", linewidth=0.7)
@@ -217,6 +323,25 @@ def network_scheme(ax: Axes, *, sizes: Sequence[int], title: str = "") -> Axes:
     sizes : three of int
         Inputs, hidden units and outputs.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    matrix
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> figure, ax = plt.subplots()
+    >>> _ = lc.figures.network_scheme(ax, sizes=(1, 128, 1), title="linear RNN")
+    >>> ax.get_title(loc="left")
+    'linear RNN'
+    >>> plt.close(figure)
     """
     words = (r"inputs $x_t$", r"state $h_t$", r"output $\hat y_T$")
     for k, (name, size) in enumerate(zip(words, sizes, strict=True)):
@@ -265,6 +390,34 @@ def agreement_by_kind(
     legend : bool
         Draw one, beside the axes.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    agreement, spread_by_kind
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> predicted = xr.DataArray([1.0, 2.0], dims="network", name="richness")
+    >>> measured = xr.DataArray(
+    ...     [[1.0, 2.0], [0.9, 1.7]],
+    ...     dims=("kind", "network"),
+    ...     coords={"kind": ["linear", "tanh"]},
+    ...     name="measured_richness",
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.agreement_by_kind(predicted, measured, ax).get_ylabel()
+    'measured richness'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['as told', 'linear', 'tanh']
+    >>> plt.close(figure)
     """
     # Linear networks lie on the line; drawn last they stay visible.
     for kind in reversed(measured["kind"].values.tolist()):
@@ -295,6 +448,33 @@ def spread_by_kind(
     legend : bool
         Draw one, beside the axes.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    spread, agreement_by_kind
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> values = xr.DataArray(
+    ...     [[[1.0, 2.0], [1.5, 2.5]], [[0.1, 0.2], [0.3, 0.4]]],
+    ...     dims=("when", "kind", "network"),
+    ...     coords={"when": ["before", "after"], "kind": ["linear", "relu"]},
+    ...     name="change",
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.spread_by_kind(values, ax).get_ylabel()
+    'change'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['linear', 'ReLU', 'median']
+    >>> plt.close(figure)
     """
     places, kinds = np.arange(values.sizes["when"]), values["kind"].values.tolist()
     for k, kind in enumerate(kinds):
@@ -324,6 +504,29 @@ def agreement(predicted: xr.DataArray, measured: xr.DataArray, ax: Axes, *, titl
         Of one shape.
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    agreement_by_kind, predictions
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> predicted = xr.DataArray([1.0, 2.0, 3.0], dims="network", name="predicted_steps")
+    >>> measured = xr.DataArray([1.1, 2.0, 2.8], dims="network", name="measured_steps")
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.agreement(predicted, measured, ax).get_xlabel()
+    'predicted steps'
+    >>> ax.get_ylabel()
+    'measured steps'
+    >>> plt.close(figure)
     """
     low, high = float(min(predicted.min(), measured.min())), float(max(predicted.max(), measured.max()))
     margin = 0.05 * (high - low)
@@ -344,6 +547,30 @@ def spread(values: xr.DataArray, ax: Axes, *, ceiling: float | None = None, titl
     ceiling : float, optional
         The largest value there can be, a thin line.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    spread_by_kind, agreement
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> values = xr.DataArray(
+    ...     [[1.0, 2.0], [0.1, 0.2]], dims=("when", "network"), coords={"when": ["before", "after"]}, name="change"
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.spread(values, ax, ceiling=4.0).get_ylabel()
+    'change'
+    >>> [text.get_text() for text in ax.get_xticklabels()]
+    ['before', 'after']
+    >>> plt.close(figure)
     """
     places = np.arange(values.sizes["when"])
     ax.semilogy(places, values.values, "o-", color=COLOURS[1], markersize=3, linewidth=0.5, alpha=0.5)
@@ -383,6 +610,33 @@ def networks_on_lines(
     named : bool
         Name the series in a legend.
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    networks_per_case, basin_map
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> lines = xr.DataArray(
+    ...     [[0.0, 0.5, 0.9], [0.0, 0.2, 0.4]],
+    ...     dims=("series", "strength"),
+    ...     coords={"series": ["long trials", "short trials"], "strength": [0.5, 1.0, 1.5]},
+    ...     name="recurrence",
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.networks_on_lines(lines, ax, networks=lines[:, 1:]).get_ylabel()
+    'recurrence'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['long trials', 'short trials']
+    >>> plt.close(figure)
     """
     some = lines if lines is not None else networks
     assert some is not None
@@ -416,6 +670,29 @@ def networks_per_case(predicted: xr.DataArray, networks: xr.DataArray, ax: Axes,
     networks : DataArray over (case, seed)
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    networks_on_lines
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> predicted = xr.DataArray([0.8, 0.4], dims="case", coords={"case": ["white", "correlated"]}, name="recurrence")
+    >>> networks = xr.DataArray([[0.79, 0.82], [0.38, 0.41]], dims=("case", "seed"))
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.networks_per_case(predicted, networks, ax).get_ylabel()
+    'recurrence'
+    >>> [text.get_text() for text in ax.get_xticklabels()]
+    ['white', 'correlated']
+    >>> plt.close(figure)
     """
     places = np.arange(predicted.sizes["case"], dtype=float)
     ax.hlines(predicted, places - 0.32, places + 0.32, color="black", linestyle=(0, (1, 0.8)), label="one mode, theory")
@@ -438,6 +715,36 @@ def escapes(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         ``measured_escape`` and ``integrated_escape`` over (draw, noise); ``unkicked_escape`` and ``one_layer_step``.
     ax : Axes
     title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    loss_curve
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> dataset = xr.Dataset(
+    ...     {
+    ...         "measured_escape": (("draw", "noise"), [[300.0, 200.0, 100.0]]),
+    ...         "integrated_escape": (("draw", "noise"), [[301.0, 201.0, 101.0]]),
+    ...         "unkicked_escape": 600.0,
+    ...         "one_layer_step": 20.0,
+    ...     },
+    ...     coords={"noise": [1e-6, 1e-4, 1e-2]},
+    ... )
+    >>> figure, ax = plt.subplots()
+    >>> lc.figures.escapes(dataset, ax).get_xlabel()
+    'noise'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['training', 'flow']
+    >>> plt.close(figure)
     """
     noise, measured = dataset["noise"], dataset["measured_escape"]
     for k, (spots, line) in enumerate(zip(measured.values, dataset["integrated_escape"].values, strict=True)):

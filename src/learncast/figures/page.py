@@ -47,7 +47,26 @@ def _settings() -> Any:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw with our style sheet, and leave matplotlib's own settings as they were."""
+    """Draw with our style sheet, and leave matplotlib's own settings as they were.
+
+    Returns
+    -------
+    context manager
+        Inside it, figures have our look.
+
+    See Also
+    --------
+    page, save
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> with lc.figures.style():
+    ...     inside = plt.rcParams["axes.spines.top"]
+    >>> inside, plt.rcParams["axes.spines.top"]
+    (False, True)
+    """
     if _STYLED.get():
         yield
         return
@@ -60,7 +79,32 @@ def style() -> Iterator[None]:
 
 
 def page(rows: int = 1, columns: int = 1, *, width: float = 3.4, height: float = 2.5) -> tuple[Figure, list[Axes]]:
-    """A figure with a grid of axes, made without matplotlib's global state; in a `composite`, a part of its page."""
+    """A figure with a grid of axes, made without matplotlib's global state; in a `composite`, a part of its page.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Of the grid.
+    width, height : float
+        Of each axes, in inches.
+
+    Returns
+    -------
+    figure : Figure
+    axes : list of Axes
+        Row by row.
+
+    See Also
+    --------
+    sheet, save
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> figure, axes = lc.figures.page(1, 2)
+    >>> len(axes), figure.get_size_inches().tolist()
+    (2, [6.8, 2.5])
+    """
     with style():
         canvas: Any = _CANVAS.get() or Figure(figsize=(width * columns, height * rows), layout="constrained")
         axes = canvas.subplots(rows, columns, squeeze=False)
@@ -69,7 +113,38 @@ def page(rows: int = 1, columns: int = 1, *, width: float = 3.4, height: float =
 
 
 def sheet(*draws: Callable[[Axes], Any], columns: int = 0, width: float = 3.4, height: float = 2.5) -> Figure:
-    """A page with one axes for each of the draws, `columns` in a row; all in one row by default."""
+    """A page with one axes for each of the draws, `columns` in a row; all in one row by default.
+
+    Parameters
+    ----------
+    *draws : callable
+        Each draws on the axes that it is given.
+    columns : int
+        Axes in a row; 0 for all of them.
+    width, height : float
+        Of each axes, in inches.
+
+    Returns
+    -------
+    Figure
+
+    See Also
+    --------
+    page, composite, save
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> course = lc.solve(task, network, learning_rate=1e-3).at([0, 200, 400]).dataset
+    >>> figure = lc.figures.sheet(
+    ...     lambda ax: lc.figures.mode_strengths(course, ax, title="A  strength"),
+    ...     lambda ax: lc.figures.loss_curve(course, ax, title="B  loss"),
+    ... )
+    >>> [ax.get_ylabel() for ax in figure.axes]
+    ['strength $u$', 'half mean squared error (target$^{2}$)']
+    """
     across = columns or len(draws)
     figure, axes = page(-(-len(draws) // across), across, width=width, height=height)
     with style():
@@ -92,6 +167,19 @@ def composite(draws: Sequence[tuple[Callable[[Any], Figure], Any]]) -> list[Figu
     -------
     list of Figure
         One page, or more where the pictures do not fit on one.
+
+    See Also
+    --------
+    page, sheet
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> def draw(values):
+    ...     return lc.figures.sheet(lambda ax: ax.plot(values))
+    >>> pages = lc.figures.composite([(draw, [0, 1]), (draw, [1, 0]), (draw, [1, 1])])
+    >>> len(pages)
+    1
     """
     sizes = [draw(data).natural for draw, data in draws]  # type: ignore[attr-defined]
     rows: list[list[int]] = [[]]
@@ -143,7 +231,31 @@ BELOW = 25
 
 
 def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
-    """Name the axes; what stands before two spaces in a title is the panel's letter, and bold."""
+    """Name the axes; what stands before two spaces in a title is the panel's letter, and bold.
+
+    Parameters
+    ----------
+    ax : Axes
+    x, y : str
+        Names of its axes, with units.
+    title : str
+
+    Returns
+    -------
+    Axes
+        Those it was given.
+
+    See Also
+    --------
+    key, style
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> figure, (ax,) = lc.figures.page()
+    >>> lc.figures.label(ax, x="lag (steps)", y="loss", title="A  mine").get_xlabel()
+    'lag (steps)'
+    """
     with style():
         ax.set_xlabel(x)
         ax.set_ylabel(y)
@@ -154,7 +266,32 @@ def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
 
 
 def key(ax: Axes, *args: Any, below: bool = False, **options: Any) -> Any:
-    """Name the lines, in the sheet's own letters; `below` the axes and what is written there, where no line can be."""
+    """Name the lines, in the sheet's own letters; `below` the axes and what is written there, where no line can be.
+
+    Parameters
+    ----------
+    ax : Axes
+    *args, **options
+        As for matplotlib's ``Axes.legend``.
+    below : bool
+        Put it below the axes.
+
+    Returns
+    -------
+    Legend
+
+    See Also
+    --------
+    label, style
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> figure, (ax,) = lc.figures.page()
+    >>> lines = ax.plot([0, 1], label="descent")
+    >>> [text.get_text() for text in lc.figures.key(ax, below=True).get_texts()]
+    ['descent']
+    """
     with style():
         if below:
             # In points, not in shares of the axes: numbers and words are as high in a small panel as in a large one.
@@ -254,7 +391,25 @@ def shortened(name: object, most: int) -> str:
 
 
 def new_axes() -> Axes:
-    """Axes of a new figure of pyplot's, which notebooks and windows show."""
+    """Axes of a new figure of pyplot's, which notebooks and windows show.
+
+    Returns
+    -------
+    Axes
+
+    See Also
+    --------
+    page
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import learncast as lc
+    >>> ax = lc.figures.new_axes()
+    >>> lc.figures.label(ax, x="gradient steps", y="loss").get_ylabel()
+    'loss'
+    >>> plt.close(ax.figure)
+    """
     from matplotlib import pyplot
 
     with style():
@@ -262,14 +417,63 @@ def new_axes() -> Axes:
 
 
 def png(figure: Figure, *, dpi: int = 150) -> bytes:
-    """A figure as the bytes of a PNG file."""
+    """A figure as the bytes of a PNG file.
+
+    Parameters
+    ----------
+    figure : Figure
+    dpi : int
+        Dots to the inch.
+
+    Returns
+    -------
+    bytes
+
+    See Also
+    --------
+    save
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> figure, (ax,) = lc.figures.page()
+    >>> lc.figures.png(figure, dpi=40)[1:4]
+    b'PNG'
+    """
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
 
 def save(figure: Figure, path: str | Path, *, dpi: int = DPI) -> Path:
-    """Write a figure to a file."""
+    """Write a figure to a file.
+
+    Parameters
+    ----------
+    figure : Figure
+    path : path
+        Its suffix says the kind of file; folders are made where they are missing.
+    dpi : int
+        Dots to the inch.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    See Also
+    --------
+    png, page
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import learncast as lc
+    >>> figure, (ax,) = lc.figures.page()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(lc.figures.save(figure, f"{folder}/pictures/loss.png", dpi=40).name)
+    loss.png
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target, dpi=dpi)
