@@ -69,6 +69,12 @@ class _Row:
         # A step more: counts are whole.
         return float(stats.t.ppf(1 - alarm / 2, n + m - 2) * np.sqrt(pooled * (1 / n + 1 / m))) + 1.0
 
+    @property
+    def on_a_saddle(self) -> bool:
+        """Whether the forecast is never because the exact flow ends on a saddle, which the noise of batches leaves."""
+        regular = all(one.holds for one in self.theory.assumptions if one.name == "regular_orientation")
+        return math.isinf(self.predicted) and not regular
+
     def verdict(self, tolerance: float | None, alarm: float) -> str:
         """Whether measured steps agree with the prediction, or the runs cannot tell."""
         measured = np.asarray(self.steps["measured_steps"][1])
@@ -80,6 +86,8 @@ class _Row:
         mean, low, high = (float(self.steps[key][1]) for key in ("measured_mean", "measured_low", "measured_high"))
         if math.isinf(mean) and math.isinf(self.predicted):
             return "agrees"
+        if self.on_a_saddle:
+            return "cannot tell"
         if math.isnan(deviation):
             return "differs"
         if deviation <= tolerance:
@@ -252,6 +260,12 @@ def _lead(rows: list[_Row], verdicts: dict[str, str], tolerance: float | None, s
     )
     if not unsure:
         return said
+    saddles = [row.name for row in rows if row.on_a_saddle and row.name in unsure]
+    if saddles:
+        return (
+            f"Training does not contradict the forecast, but of {', '.join(saddles)} it cannot confirm it either: the "
+            "exact flow ends on a saddle, which the noise of batches leaves in its own time."
+        )
     wide = f"its runs spread too widely to tell {TOLD:.0%}: use more seeds or larger batches"
     return f"Training does not contradict the forecast, but of {', '.join(unsure)} {wide}."
 

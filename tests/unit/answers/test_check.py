@@ -166,6 +166,19 @@ def test_other_linear_networks_are_checked_by_their_loss(write, kind):
     assert row["verdict"] in ("agrees", "cannot tell")
 
 
+@pytest.mark.slow_cases("saddle")
+@pytest.mark.parametrize(("kind", "seed"), [("saddle", 0), ("regular", 2)], ids=["saddle", "regular"])
+def test_a_start_that_ends_on_a_saddle_is_not_called_a_difference(write, kind, seed):
+    text = (
+        f'[network]\nkind = "two-layer"\nhidden_size = 4\nscale = 0.2\nseed = {seed}\n[training]\n'
+        'learning_rate = 0.02\nbatch = 400\naccuracy = 0.8\n[target]\nfamily = "static"\n'
+        "cross_correlation = [[1.5, 0.0], [0.0, 1.0]]\n"
+    )
+    found = json.loads(run(write(text), "--seeds", 3, "--processes", 1, "--json").stdout)
+    assert found["rows"][0]["verdict"] == ("cannot tell" if kind == "saddle" else "agrees"), found
+    assert ("saddle" in found["summary"]) is (kind == "saddle")
+
+
 def test_bad_words_are_refused_in_a_sentence(write):
     for words, text in (
         (("--network", "gelu"), "--network must be one of"),
