@@ -35,6 +35,20 @@ class BlockChange:
         1 - <Theta_0, Theta_1> / |Theta_0| |Theta_1|: 0 if the kernel only grew, near 1 if its features are new.
     final_share : float
         Trace of the block at the end, of that of the whole kernel.
+
+    See Also
+    --------
+    KernelChange, kernel_change
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.feature_learning import kernel_change
+    >>> before = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
+    >>> after = lc.LinearRNN.aligned(recurrence=0.5, initial=0.2, hidden_size=2)
+    >>> change = kernel_change(before, after, steps=3, learn=("input", "output")).blocks["output"]
+    >>> round(change.movement, 3), round(change.misalignment, 3)
+    (3.0, 0.0)
     """
 
     movement: float
@@ -52,6 +66,20 @@ class KernelChange:
         Of the kernel of all weights that learn.
     blocks : dict of str to BlockChange
         Of each kind of weights: "input", "recurrent", "output" (without "recurrent" for a feedforward network).
+
+    See Also
+    --------
+    BlockChange, kernel_change
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.feature_learning import kernel_change
+    >>> before = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
+    >>> after = lc.LinearRNN.aligned(recurrence=0.9, initial=0.2, hidden_size=2)
+    >>> change = kernel_change(before, after, steps=3)
+    >>> {name: round(block.final_share, 3) for name, block in change.blocks.items()}
+    {'input': 0.483, 'recurrent': 0.033, 'output': 0.483}
     """
 
     total: BlockChange
@@ -75,6 +103,20 @@ class FeatureLearning:
         Steps the two took.
     status : Status
         Worst of the two descents.
+
+    See Also
+    --------
+    feature_learning
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.feature_learning import feature_learning
+    >>> task = lc.tasks.integration(steps=3)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.3, hidden_size=2)
+    >>> found = feature_learning(task, network, learning_rate=0.05)
+    >>> found.status.name, bool((found.losses <= 1e-4).all())
+    ('ok', True)
     """
 
     recurrent: KernelChange | None
@@ -102,6 +144,31 @@ def kernel_change(
         Steps in a trial of the recurrent network; a two-layer network has one.
     learn : tuple of {"input", "recurrent", "output"}
         Weights that learn, whose blocks make up the total.
+
+    Returns
+    -------
+    KernelChange
+        Of the whole kernel and of the block of each kind of weights.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the networks differ in kind or shape, a two-layer network is given more than one step, or weights
+        are named that there are not.
+
+    See Also
+    --------
+    feature_learning, learncast.representation.network_kernel
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.feature_learning import kernel_change
+    >>> before = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
+    >>> after = lc.LinearRNN.aligned(recurrence=0.9, initial=0.2, hidden_size=2)
+    >>> change = kernel_change(before, after, steps=3)
+    >>> round(change.total.movement, 2), round(change.total.misalignment, 2)
+    (6.83, 0.16)
     """
     lags = count("steps", steps, why="the kernel has one lag per step")
     shapes = [(type(n).__name__, n.inputs, n.hidden_size, n.outputs) for n in (before, after)]
@@ -126,13 +193,66 @@ def feedforward_control(network: LinearRNN, *, steps: int) -> TwoLayer:
 
     Its first layer is [F_0, F_1, ...] with F_k = W_h^k W_x, its second W_y: the same function, the same hidden states
     and the same readout, without weights shared between lags. Inputs are ordered by lag, the last input first.
+
+    Parameters
+    ----------
+    network : LinearRNN
+        Before training.
+    steps : int
+        Of a trial.
+
+    Returns
+    -------
+    TwoLayer
+
+    Raises
+    ------
+    InvalidSpec
+        Where `steps` is no positive whole number.
+
+    See Also
+    --------
+    at_once, feature_learning
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.feature_learning import feedforward_control
+    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
+    >>> control = feedforward_control(network, steps=3)
+    >>> control.inputs, control.hidden_size
+    (3, 2)
+    >>> (control.second @ control.first).round(4)
+    array([[0.01  , 0.005 , 0.0025]])
     """
     lags = count("steps", steps, why="the control reads so many inputs")
     return TwoLayer(np.concatenate(list(reach(network, lags)), axis=1), network.output_weights)
 
 
 def at_once(task: Task) -> Task:
-    """Return the task of one step whose input is a whole trial, by lag: what a feedforward control learns."""
+    """Return the task of one step whose input is a whole trial, by lag: what a feedforward control learns.
+
+    Parameters
+    ----------
+    task : Task
+
+    Returns
+    -------
+    Task
+        Of one step, with an input for each step and input of `task`, the last step first.
+
+    See Also
+    --------
+    feedforward_control
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.feature_learning import at_once
+    >>> flat = at_once(lc.tasks.integration(steps=3))
+    >>> flat.name, flat.steps, flat.inputs
+    ('integration, at once', 1, 3)
+    """
     statistics = lag_statistics(task)
     A = input_matrix(statistics)
     cross = statistics.cross.transpose(0, 2, 1).reshape(1, len(A), 1, statistics.outputs)
@@ -176,6 +296,31 @@ def feature_learning(
         Weights of the recurrent network that learn. The control always learns both layers.
     most_steps : int
         Steps after which a descent is given up; its status then says so.
+
+    Returns
+    -------
+    FeatureLearning
+        What became of both networks and of their kernels.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    kernel_change, feedforward_control
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.feature_learning import feature_learning
+    >>> task = lc.tasks.integration(steps=3)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.3, hidden_size=2)
+    >>> found = feature_learning(task, network, learning_rate=0.05)
+    >>> kernels = {"recurrent": found.recurrent, "feedforward": found.feedforward}
+    >>> {name: round(kernel.blocks["output"].misalignment, 2) for name, kernel in kernels.items()}
+    {'recurrent': 0.23, 'feedforward': 0.21}
     """
     share = between("relative_loss", relative_loss, 0.0, 1.0, why="it is the share of the loss that is left")
     until = 1 - math.sqrt(share)  # accuracy is a distance between maps, the loss its square

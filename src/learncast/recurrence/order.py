@@ -40,7 +40,22 @@ from learncast.validation import FloatArray, between, evenly, positive, real_arr
 
 
 class ModeProfile(NamedTuple):
-    """Statistics of one mode of a task by lag behind the readout, lag 0 first."""
+    """Statistics of one mode of a task by lag behind the readout, lag 0 first.
+
+    See Also
+    --------
+    mode_profiles
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.order import mode_profiles
+    >>> (profile,) = mode_profiles(lc.tasks.integration(steps=3))
+    >>> profile.cross_strengths.round(6)
+    array([1., 1., 1.])
+    >>> profile.input_strengths.shape
+    (3, 3)
+    """
 
     cross_strengths: FloatArray
     input_strengths: FloatArray
@@ -55,6 +70,19 @@ class HalfTimes:
     steps : (...)
         In gradient steps; infinite if never, `nan` if unknown.
     status : (...) of Status
+
+    See Also
+    --------
+    half_strength_time, half_loss_time
+
+    Examples
+    --------
+    >>> from learncast.recurrence.order import half_loss_time
+    >>> times = half_loss_time([[1.0, 0.0], [0.0, 1.0]], recurrence=0.5, input_weight=0.1, learn_recurrence=False)
+    >>> times.steps.round(2)
+    array([1.98,  inf])
+    >>> [status.name for status in times.status]
+    ['ok', 'not_learned']
     """
 
     steps: FloatArray
@@ -73,6 +101,17 @@ class Reversal:
         All of them.
     first_below : str
         Which mode is first at the lower end of the range: "first", "second" or "neither".
+
+    See Also
+    --------
+    order_reversal
+
+    Examples
+    --------
+    >>> from learncast.recurrence.order import order_reversal
+    >>> found = order_reversal([1.0, 0.0], [0.0, 1.5], initial=0.1, low=0.3, high=1.2, points=4)
+    >>> found.first_below, round(found.recurrence, 3)
+    ('first', 0.716)
     """
 
     recurrence: float
@@ -95,6 +134,20 @@ class Precedence:
         Why, in a sentence.
     assumptions : tuple of Assumption
         How nearly the tasks, and the network if one was given, fall apart into modes.
+
+    See Also
+    --------
+    learned_first
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.order import learned_first
+    >>> weak = lc.tasks.integration(steps=5, name="weak")
+    >>> strong = weak.varied(target_strength=2.0, name="strong")
+    >>> found = learned_first(weak, strong)
+    >>> found.first, found.steps.round(2)
+    ('strong', array([0.88, 0.45]))
     """
 
     first: str | None
@@ -130,6 +183,26 @@ def half_strength_time(
         a and c before training; c = a unless told.
     learning_rate : float
         Flow time per gradient step.
+
+    Returns
+    -------
+    HalfTimes
+        Of every mode.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    half_loss_time, order_reversal
+
+    Examples
+    --------
+    >>> from learncast.recurrence.order import half_strength_time
+    >>> half_strength_time([[1.0, 0.0], [0.0, 1.0]], recurrence=0.5, input_weight=0.1).steps.round(2)
+    array([2.18, 3.66])
     """
     rate = positive("learning_rate", learning_rate, why="it turns steps into flow time")
     a, b, c = checked_weights(input_weight, recurrence, output_weight)
@@ -166,6 +239,29 @@ def half_loss_time(
         Whether b learns too.
     share : float
         Part of the first loss to reach.
+
+    Returns
+    -------
+    HalfTimes
+        Of every mode.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    half_strength_time, descent_half_loss_time
+
+    Examples
+    --------
+    >>> from learncast.recurrence.order import half_loss_time
+    >>> modes = [[1.0, 0.0], [0.0, 1.0]]
+    >>> half_loss_time(modes, recurrence=0.5, input_weight=0.1).steps.round(2)
+    array([1.97, 4.65])
+    >>> half_loss_time(modes, recurrence=0.5, input_weight=0.1, learn_recurrence=False).steps.round(2)
+    array([1.98,  inf])
     """
     rate = positive("learning_rate", learning_rate, why="it turns steps into flow time")
     part = between("share", share, 0.0, 1.0, why="it is the part of the first loss that is left")
@@ -188,6 +284,34 @@ def descent_half_loss_time(task: Task, network: LinearRNN, *, learning_rate: flo
     """Flow time, steps times learning rate, in which descent halves the loss of a network; what `half_loss_time` tells.
 
     Between two steps the loss is interpolated.
+
+    Parameters
+    ----------
+    task : Task
+        With a known target covariance.
+    network : LinearRNN
+        Before training.
+    learning_rate : float
+
+    Returns
+    -------
+    float
+
+    See Also
+    --------
+    half_loss_time, learncast.descend
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.order import descent_half_loss_time, half_loss_time, mode_profiles
+    >>> task = lc.tasks.integration(steps=5)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
+    >>> print(round(descent_half_loss_time(task, network, learning_rate=1e-3), 2))
+    0.88
+    >>> (profile,) = mode_profiles(task)
+    >>> round(half_loss_time(*profile, recurrence=0.5, input_weight=0.1).steps.item(), 2)
+    0.88
     """
     first = descend(task, network, learning_rate=learning_rate, steps=0).loss[0]
     accuracy = 1 - math.sqrt(0.5 * first / (0.5 * task.target_power))
@@ -226,6 +350,27 @@ def order_reversal(
         Range of b_0 to search.
     points : int
         Grid points in it; two reversals between neighbours cancel out.
+
+    Returns
+    -------
+    Reversal
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    half_loss_time, learned_first
+
+    Examples
+    --------
+    >>> from learncast.recurrence.order import order_reversal
+    >>> late, early = [1.0, 0.0], [0.0, 1.5]
+    >>> found = order_reversal(late, early, initial=0.1, low=0.3, high=1.2, points=4)
+    >>> found.first_below, round(found.recurrence, 3)
+    ('first', 0.716)
     """
     size = positive("initial", initial, why="weights of exactly 0 never learn")
     grid = evenly(low, high, points, why="a reversal is between two of them")
@@ -271,6 +416,32 @@ def effective_start(network: LinearRNN, cross_strengths: ArrayLike | None = None
     network : LinearRNN
     cross_strengths : (lags,), optional
         Of the task, for the sign of P; positive unless told.
+
+    Returns
+    -------
+    ModeStart
+        Weights a, b and c of the one mode.
+
+    Raises
+    ------
+    UnsupportedModel
+        Where the network has more than one input or output, or recurrent weights that are no multiple of the identity.
+    InvalidSpec
+        Where the strengths mean nothing.
+
+    See Also
+    --------
+    learned_first, half_loss_time
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import learncast as lc
+    >>> from learncast.recurrence.order import effective_start
+    >>> network = lc.LinearRNN(np.array([[0.03], [0.01]]), 0.5 * np.eye(2), np.array([[0.01, 0.03]]))
+    >>> start = effective_start(network)
+    >>> round(start.input_weight, 4), start.recurrence
+    (0.0283, 0.5)
     """
     b = float(network.recurrent_weights[0, 0])
     off = float(np.abs(network.recurrent_weights - b * np.eye(network.hidden_size)).max())
@@ -289,7 +460,28 @@ def effective_start(network: LinearRNN, cross_strengths: ArrayLike | None = None
 
 
 def mode_profiles(task: Task) -> tuple[ModeProfile, ...]:
-    """Return the statistics by lag of every mode that the task has, the strongest first."""
+    """Return the statistics by lag of every mode that the task has, the strongest first.
+
+    Parameters
+    ----------
+    task : Task
+
+    Returns
+    -------
+    tuple of ModeProfile
+
+    See Also
+    --------
+    learned_first, half_loss_time
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.order import half_strength_time, mode_profiles
+    >>> (profile,) = mode_profiles(lc.tasks.integration(steps=3))
+    >>> round(half_strength_time(*profile, recurrence=0.5, input_weight=0.1).steps.item(), 2)
+    1.4
+    """
     return _profiles(task, common_frame([task]))
 
 
@@ -319,6 +511,31 @@ def learned_first(
         Whether b learns too.
     learning_rate : float
         Flow time per gradient step.
+
+    Returns
+    -------
+    Precedence
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here, or a task has nothing to learn.
+
+    See Also
+    --------
+    half_loss_time, order_reversal
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.order import learned_first
+    >>> weak = lc.tasks.integration(steps=5, name="weak")
+    >>> strong = weak.varied(target_strength=2.0, name="strong")
+    >>> found = learned_first(weak, strong, recurrence=0.5, initial=0.1)
+    >>> found.first
+    'strong'
+    >>> print(found.reason.split(":")[0])
+    strong halves its loss first, after 0.4509 steps against 0.8788 for weak
     """
     size, b = float(real_array("initial", initial, ndim=0)), float(real_array("recurrence", recurrence, ndim=0))
     found: list[_SlowestMode] = []
@@ -498,6 +715,24 @@ def crossing_time(
     level : float
     cross_strengths, input_strengths
         As in `half_loss_time`, of one mode.
+
+    Returns
+    -------
+    float
+
+    See Also
+    --------
+    half_loss_time
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learncast.recurrence.order import crossing_time
+    >>> from learncast.dynamics.recurrent_mode import mode_trajectory
+    >>> strengths = [1.0, 0.8, 0.64]
+    >>> path = mode_trajectory(np.linspace(0.0, 5.0, 11), 0.2, 0.5, 0.2, strengths)
+    >>> print(round(crossing_time(path, 0.5 * path.loss[0], strengths), 4))
+    0.7738
     """
     below = np.flatnonzero(path.loss <= level)
     if not len(below):

@@ -56,6 +56,17 @@ class Optimum:
         The loss as a share of that of answering 0.
     stability : str
         "stable" (|b| < 1), "marginal" (|b| = 1), "unstable" (|b| > 1) or "runaway" (no finite b).
+
+    See Also
+    --------
+    best_recurrence, best_mode
+
+    Examples
+    --------
+    >>> from learncast.recurrence.stability import best_recurrence
+    >>> best = best_recurrence([1.0, 0.5, 0.25]).best
+    >>> round(best.recurrence, 6), round(best.strength, 6), best.stability
+    (0.5, 1.0, 'stable')
     """
 
     recurrence: float
@@ -77,6 +88,19 @@ class RecurrenceFit:
         The global one; of equals the finite, then the smallest, then the positive.
     flat : bool
         Whether every recurrence does equally well, of which one is given.
+
+    See Also
+    --------
+    best_recurrence
+
+    Examples
+    --------
+    >>> from learncast.recurrence.stability import best_recurrence
+    >>> fit = best_recurrence([1.0, 0.0, 0.0, 1.2, 0.0, 0.0])
+    >>> [round(one.recurrence, 3) for one in fit.optima]
+    [-1.443, 0.0, 0.699]
+    >>> fit.status.name, fit.flat
+    ('ok', False)
     """
 
     optima: tuple[Optimum, ...]
@@ -107,6 +131,18 @@ class Extrapolation:
         Steps in a trial.
     loss, unexplained : (horizons,)
         Half mean squared error, and its share of that of answering 0; infinite where the response overflows.
+
+    See Also
+    --------
+    extrapolation, family_extrapolation
+
+    Examples
+    --------
+    >>> from learncast.recurrence.stability import best_recurrence, extrapolation
+    >>> best = best_recurrence([1.0, 0.5, 0.2]).best
+    >>> found = extrapolation(best, lambda lag: 0.5**lag, [3, 10], anchor="end")
+    >>> found.horizons, found.unexplained.round(4)
+    (array([ 3., 10.]), array([0.0009, 0.0013]))
     """
 
     horizons: FloatArray
@@ -132,6 +168,19 @@ class StableRate:
         Largest eigenvalue of the tangent kernel under the task's inputs.
     status : Status
         Outside the theory if the network does not solve the task: its curvature has a second part there.
+
+    See Also
+    --------
+    largest_stable_rate
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import largest_stable_rate
+    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=1.0, hidden_size=2)
+    >>> found = largest_stable_rate(network, steps=3)
+    >>> round(found.learning_rate, 3), round(found.learning_rate * found.sharpness, 6), found.status.name
+    (0.585, 2.0, 'ok')
     """
 
     learning_rate: float
@@ -161,6 +210,29 @@ def best_recurrence(
         S_jk = E[x_{T-j} x_{T-k}]; white inputs of variance 1 unless told.
     constant : float, optional
         Half the mean square of the target; unless told, of a target the inputs determine.
+
+    Returns
+    -------
+    RecurrenceFit
+        The optima, and which is best.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the strengths mean nothing, or no inputs can have them.
+
+    See Also
+    --------
+    best_mode, learncast.recurrence.tradeoff.transition
+
+    Examples
+    --------
+    >>> from learncast.recurrence.stability import best_recurrence
+    >>> fit = best_recurrence([1.0, 0.0, 0.0, 1.2, 0.0, 0.0])
+    >>> [(round(one.recurrence, 3), round(one.unexplained, 3)) for one in fit.optima]
+    [(-1.443, 0.963), (0.0, 0.59), (0.699, 0.578)]
+    >>> round(fit.best.recurrence, 3), fit.best.stability
+    (0.699, 'stable')
     """
     sig, S = checked_strengths(cross_strengths, input_strengths, ndim=1)
     if S is not None:
@@ -175,7 +247,34 @@ def best_recurrence(
 
 
 def best_mode(task: Task) -> Optimum:
-    """Find the best single mode for a task with one input and one output."""
+    """Find the best single mode for a task with one input and one output.
+
+    Parameters
+    ----------
+    task : Task
+        With one input and one output.
+
+    Returns
+    -------
+    Optimum
+
+    Raises
+    ------
+    InvalidSpec
+        Where the task has more inputs or outputs.
+
+    See Also
+    --------
+    best_recurrence
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import best_mode
+    >>> best = best_mode(lc.tasks.integration(steps=10))
+    >>> round(best.recurrence, 6), round(best.strength, 6), best.stability
+    (1.0, 1.0, 'marginal')
+    """
     if (task.inputs, task.outputs) != (1, 1):
         raise InvalidSpec(
             required="one mode needs a task with one input and one output",
@@ -204,6 +303,27 @@ def least_hidden_size(
     tolerance : float
         Singular values below this share of the largest count as 0: a task within about this share of one that needs
         fewer units counts as that one.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    InvalidSpec
+        Where the strengths or the tolerance mean nothing.
+
+    See Also
+    --------
+    best_recurrence
+
+    Examples
+    --------
+    >>> from learncast.recurrence.stability import least_hidden_size
+    >>> least_hidden_size([1.0, 0.5, 0.25, 0.125])
+    1
+    >>> least_hidden_size([1.0, 0.0, 0.0, 1.0])
+    3
     """
     K = real_array("cross_strengths", cross_strengths, ndim=(1, 3))
     share = positive("tolerance", tolerance, why="ranks are decided by it")
@@ -246,6 +366,29 @@ def extrapolation(
     horizons : iterable of int
         Steps in a trial.
     anchor : {"end", "start"}
+
+    Returns
+    -------
+    Extrapolation
+        Of every horizon.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    family_extrapolation, best_recurrence
+
+    Examples
+    --------
+    >>> from learncast.recurrence.stability import best_recurrence, extrapolation
+    >>> best = best_recurrence([1.0, 0.5, 0.25]).best
+    >>> extrapolation(best, lambda lag: 0.5**lag, [3, 10], anchor="end").unexplained.round(4)
+    array([0., 0.])
+    >>> extrapolation(best, lambda step: 0.5 ** (3 - step), [3, 10], anchor="start").unexplained.round(4)
+    array([0.    , 0.9844])
     """
     one_of("anchor", anchor, ANCHORS, why="it says whether targets weigh inputs by lag or by step")
     if isinstance(model, Optimum):
@@ -275,6 +418,29 @@ def family_extrapolation(
         A task made by a family, of which `steps` is varied, or a function from steps to a task.
     horizons : iterable of int
         Steps in a trial.
+
+    Returns
+    -------
+    Extrapolation
+        Of every horizon.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    extrapolation
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import family_extrapolation
+    >>> task = lc.tasks.integration(steps=10)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.95, initial=1.0, hidden_size=1)
+    >>> family_extrapolation(network, task, [10, 50]).unexplained.round(3)
+    array([0.053, 0.465])
     """
     clock = _horizons(horizons)
     tasks = [family.varied(steps=h) if isinstance(family, Task) else family(h) for h in clock]
@@ -303,6 +469,30 @@ def largest_stable_rate(
         Steps in a trial, when no task is given.
     learn : tuple of {"input", "recurrent", "output"}
         Weights that learn.
+
+    Returns
+    -------
+    StableRate
+        With a status that says whether the network solves the task.
+
+    Raises
+    ------
+    InvalidSpec
+        Where neither or both of task and steps are given, or the task has other channels than the network.
+
+    See Also
+    --------
+    largest_kept_rate
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import largest_stable_rate
+    >>> task = lc.tasks.integration(steps=5)
+    >>> solved = lc.LinearRNN.aligned(recurrence=1.0, initial=1.0, hidden_size=1)
+    >>> found = largest_stable_rate(solved, task)
+    >>> round(found.learning_rate, 4), found.status.name
+    (0.0536, 'ok')
     """
     if task is not None:
         require_channels(task, network)
@@ -335,7 +525,29 @@ def largest_stable_rate(
 
 
 def require_channels(task: Task, network: LinearRNN) -> None:
-    """Refuse a task that the network could not be trained on."""
+    """Refuse a task that the network could not be trained on.
+
+    Parameters
+    ----------
+    task : Task
+    network : LinearRNN
+
+    Raises
+    ------
+    InvalidSpec
+        Where their inputs or outputs differ in number.
+
+    See Also
+    --------
+    largest_stable_rate
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import require_channels
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=2)
+    >>> require_channels(lc.tasks.integration(steps=5), network)
+    """
     if (task.inputs, task.outputs) != (network.inputs, network.outputs):
         raise InvalidSpec(
             required=f"task {task.name!r} must have {network.inputs} inputs and {network.outputs} outputs",
@@ -346,13 +558,59 @@ def require_channels(task: Task, network: LinearRNN) -> None:
 
 
 def input_matrix(statistics: LagStatistics) -> FloatArray:
-    """Covariance of all inputs of a trial, by lag and then by channel: (lags inputs, lags inputs)."""
+    """Covariance of all inputs of a trial, by lag and then by channel: (lags inputs, lags inputs).
+
+    Parameters
+    ----------
+    statistics : LagStatistics
+        Of a task.
+
+    Returns
+    -------
+    (lags inputs, lags inputs)
+
+    See Also
+    --------
+    learncast.dynamics.learning_problem.lag_statistics
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import input_matrix
+    >>> from learncast.dynamics.learning_problem import lag_statistics
+    >>> input_matrix(lag_statistics(lc.tasks.integration(steps=3)))
+    array([[1., 0., 0.],
+           [0., 1., 0.],
+           [0., 0., 1.]])
+    """
     size = statistics.lags * statistics.inputs
     return statistics.input.reshape(size, size)
 
 
 def reach(network: LinearRNN, lags: int) -> FloatArray:
-    """W_h^k W_x of each lag, (lags, units, inputs): what an input leaves in the hidden state."""
+    """W_h^k W_x of each lag, (lags, units, inputs): what an input leaves in the hidden state.
+
+    Parameters
+    ----------
+    network : LinearRNN
+    lags : int
+
+    Returns
+    -------
+    (lags, units, inputs)
+
+    See Also
+    --------
+    extrapolation
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import reach
+    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=1.0, hidden_size=1)
+    >>> reach(network, 3).ravel()
+    array([1.  , 0.5 , 0.25])
+    """
     return powers(network.input_weights.T, network.recurrent_weights.T, lags).transpose(0, 2, 1)
 
 
@@ -376,6 +634,30 @@ def largest_kept_rate(network: LinearRNN, task: Task, rng: np.random.Generator, 
         For the nudge.
     halvings : int
         Of the bracket, a factor of 4.4 on a logarithmic scale.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InvalidSpec
+        Where the task has other channels than the network.
+
+    See Also
+    --------
+    largest_stable_rate
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import largest_kept_rate, largest_stable_rate
+    >>> task = lc.tasks.integration(steps=5)
+    >>> solved = lc.LinearRNN.aligned(recurrence=1.0, initial=1.0, hidden_size=1)
+    >>> kept = largest_kept_rate(solved, task, np.random.default_rng(0), halvings=5)
+    >>> round(kept / largest_stable_rate(solved, task).learning_rate, 1)
+    1.0
     """
     weights = network.input_weights, network.recurrent_weights, network.output_weights
     nudged = LinearRNN(*(W + 1e-6 * rng.standard_normal(W.shape) for W in weights))
@@ -390,7 +672,27 @@ def largest_kept_rate(network: LinearRNN, task: Task, rng: np.random.Generator, 
 
 
 def outlier(network: LinearRNN) -> float:
-    """Return the real part of the eigenvalue of W_h that is farthest from 0."""
+    """Return the real part of the eigenvalue of W_h that is farthest from 0.
+
+    Parameters
+    ----------
+    network : LinearRNN
+
+    Returns
+    -------
+    float
+
+    See Also
+    --------
+    reach
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import outlier
+    >>> outlier(lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=2))
+    0.9
+    """
     values = np.linalg.eigvals(network.recurrent_weights)
     return float(values[np.argmax(np.abs(values))].real)
 

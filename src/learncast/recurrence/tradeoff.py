@@ -47,6 +47,17 @@ class LossTerms:
     regulariser : (...)
         u² Q(b) / 2, the power of the response: a penalty on weights that grows with trial length and with |b|. It is
         part of the squared error, not added to it. At the best u, data = -2 regulariser.
+
+    See Also
+    --------
+    loss_terms, loss_terms_over_time
+
+    Examples
+    --------
+    >>> from learncast.recurrence.tradeoff import loss_terms
+    >>> terms = loss_terms(1.0, 0.5, 0.8, [1.0, 0.5, 0.25])
+    >>> [round(float(one), 4) for one in (terms.constant, terms.data, terms.regulariser, terms.loss)]
+    [0.6562, -1.05, 0.42, 0.0263]
     """
 
     constant: FloatArray
@@ -79,6 +90,17 @@ class Transition:
     bistable_from, bistable_to : float
         Range of the parameter around a first-order transition in which both sides are local optima, so that the end of
         training depends on its start; -inf or inf where it reaches an end of the range searched.
+
+    See Also
+    --------
+    transition, two_pulse_transition
+
+    Examples
+    --------
+    >>> from learncast.recurrence.tradeoff import two_pulse_transition
+    >>> found = two_pulse_transition(steps=6, lag=3)
+    >>> found.kind, found.below, found.above > 0.5
+    ('first order', 0.0, True)
     """
 
     parameter: float
@@ -100,6 +122,17 @@ class End:
     status : Status
         Not learned if this is no local optimum but a place the flow cannot leave; diverged for a runaway; outside the
         theory if the integration gave up.
+
+    See Also
+    --------
+    end_of_training, basins
+
+    Examples
+    --------
+    >>> from learncast.recurrence.tradeoff import end_of_training
+    >>> end = end_of_training([1.0, 0.5, 0.25], recurrence=0.2, input_weight=0.1)
+    >>> round(end.recurrence, 6), round(end.strength, 6), end.status.name
+    (0.5, 1.0, 'ok')
     """
 
     recurrence: float
@@ -118,6 +151,17 @@ class Basins:
         Initial recurrences at which the end changes, rising.
     ends : tuple of End
         One more than boundaries: that of each range between them.
+
+    See Also
+    --------
+    basins, End
+
+    Examples
+    --------
+    >>> from learncast.recurrence.tradeoff import basins
+    >>> found = basins([1.0, 0.0, 0.0, 1.2, 0.0, 0.0], input_weight=0.3, points=3, tolerance=1e-3)
+    >>> len(found.boundaries), [round(end.recurrence, 2) for end in found.ends]
+    (1, [0.0, 0.7])
     """
 
     boundaries: FloatArray
@@ -145,6 +189,28 @@ def loss_terms(
         White inputs of variance 1 unless told.
     constant : (...), optional
         Unless told, of a target the inputs determine.
+
+    Returns
+    -------
+    LossTerms
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    loss_terms_over_time
+
+    Examples
+    --------
+    >>> from learncast.recurrence.tradeoff import loss_terms
+    >>> terms = loss_terms(1.0, [0.0, 0.5], 1.0, [1.0, 0.5, 0.25])
+    >>> terms.loss.round(4)
+    array([0.1562, 0.    ])
+    >>> terms.least_loss.round(4)
+    array([0.1562, 0.    ])
     """
     a, b, c = checked_weights(input_weight, recurrence, output_weight)
     return _terms(a * c, b, *checked_strengths(cross_strengths, input_strengths), constant)
@@ -157,7 +223,37 @@ def loss_terms_over_time(
     *,
     constant: ArrayLike | None = None,
 ) -> LossTerms:
-    """Take the loss along a trajectory apart, (..., times). Parameters as for `loss_terms`."""
+    """Take the loss along a trajectory apart, (..., times).
+
+    Parameters
+    ----------
+    trajectory : ModeTrajectory
+        Of one mode or several.
+    cross_strengths, input_strengths, constant
+        As for `loss_terms`.
+
+    Returns
+    -------
+    LossTerms
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    loss_terms
+
+    Examples
+    --------
+    >>> from learncast.recurrence.tradeoff import loss_terms_over_time
+    >>> from learncast.dynamics.recurrent_mode import mode_trajectory
+    >>> strengths = [1.0, 0.5, 0.25]
+    >>> path = mode_trajectory([0.0, 2.0, 50.0], 0.2, 0.3, 0.2, strengths)
+    >>> loss_terms_over_time(path, strengths).regulariser.round(3)
+    array([0.001, 0.503, 0.656])
+    """
     sig, S = checked_strengths(cross_strengths, input_strengths)
     S = None if S is None else S[..., None, :, :]
     level = None if constant is None else real_array("constant", constant)[..., None]
@@ -188,6 +284,26 @@ def transition(
         White inputs of variance 1 unless told.
     points : int
         Grid points.
+
+    Returns
+    -------
+    Transition
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    change_of_kind, two_pulse_transition, late_pulse_transition
+
+    Examples
+    --------
+    >>> from learncast.recurrence.tradeoff import transition
+    >>> found = transition(lambda strength: [1.0, 0.0, strength], 0.1, 0.9, points=9)
+    >>> found.kind, round(found.parameter, 4)
+    ('continuous', 0.5)
     """
     grid = evenly(low, high, points, why="a transition lies between two of them")
 
@@ -231,6 +347,26 @@ def change_of_kind(
         since a steep but smooth change can be larger.
     precision : float
         Share of an interval to which the place where b leaves 0 is located; 0 for the last digit.
+
+    Returns
+    -------
+    Transition
+
+    See Also
+    --------
+    transition
+
+    Examples
+    --------
+    >>> from functools import cache
+    >>> from learncast.recurrence.stability import best_recurrence
+    >>> from learncast.recurrence.tradeoff import change_of_kind
+    >>> @cache
+    ... def fit(strength):
+    ...     return best_recurrence([1.0, 0.0, strength])
+    >>> found = change_of_kind(fit, [0.1, 0.4, 0.8, 1.2])
+    >>> found.kind, round(found.parameter, 4)
+    ('continuous', 0.5)
     """
 
     def best(x: float) -> float:
@@ -253,6 +389,33 @@ def late_pulse_transition(steps: int) -> Transition:
 
     Of first order for trials of 11 steps or more, near eps = 1 / (1 + sqrt(steps)). In shorter ones recurrence grows
     smoothly, without a transition.
+
+    Parameters
+    ----------
+    steps : int
+        Of a trial.
+
+    Returns
+    -------
+    Transition
+
+    Raises
+    ------
+    InvalidSpec
+        Where there are fewer than two steps.
+
+    See Also
+    --------
+    transition, two_pulse_transition
+
+    Examples
+    --------
+    >>> from learncast.recurrence.tradeoff import late_pulse_transition
+    >>> late_pulse_transition(5).kind
+    'none'
+    >>> found = late_pulse_transition(16)
+    >>> found.kind, round(found.parameter, 3)
+    ('first order', 0.183)
     """
     T = count("steps", steps, least=2, why="there must be a past")
     return transition(lambda eps: np.where(np.arange(T) == 0, 1.0, eps), 1e-3, 0.5)
@@ -263,6 +426,32 @@ def two_pulse_transition(steps: int, lag: int) -> Transition:
 
     At lag 1 there is none: any r is worth some recurrence. At lag 2 it is continuous, at r = 1/2; at longer lags of
     first order, and ignoring the past stays a local optimum for every r.
+
+    Parameters
+    ----------
+    steps : int
+        Of a trial.
+    lag : int
+        Of the earlier pulse behind the last input.
+
+    Returns
+    -------
+    Transition
+
+    Raises
+    ------
+    InvalidSpec
+        Where there are fewer than two steps, or the lag is not within the trial.
+
+    See Also
+    --------
+    transition, two_pulse_recurrence
+
+    Examples
+    --------
+    >>> from learncast.recurrence.tradeoff import two_pulse_transition
+    >>> [two_pulse_transition(6, lag).kind for lag in (1, 2, 3)]
+    ['none', 'continuous', 'first order']
     """
     T = count("steps", steps, least=2, why="there must be a past")
     m = count("lag", lag, why="the earlier pulse comes before the last input")
@@ -278,7 +467,27 @@ def two_pulse_transition(steps: int, lag: int) -> Transition:
 
 
 def two_pulse_recurrence(strength: ArrayLike) -> FloatArray:
-    """Return the best recurrence of two pulses at lag 2 in an endless trial: sqrt((2r - 1) / 3r), 0 for r <= 1/2."""
+    """Return the best recurrence of two pulses at lag 2 in an endless trial: sqrt((2r - 1) / 3r), 0 for r <= 1/2.
+
+    Parameters
+    ----------
+    strength : (...)
+        r, of the earlier pulse relative to the last.
+
+    Returns
+    -------
+    (...)
+
+    See Also
+    --------
+    two_pulse_transition
+
+    Examples
+    --------
+    >>> from learncast.recurrence.tradeoff import two_pulse_recurrence
+    >>> two_pulse_recurrence([0.5, 0.6, 1.0]).round(3)
+    array([0.   , 0.333, 0.577])
+    """
     r = real_array("strength", strength)
     return np.sqrt(np.maximum(2 * r - 1, 0.0) / np.where(r > 0.5, 3 * r, 1.0))
 
@@ -303,6 +512,27 @@ def end_of_training(
         b_0.
     input_weight, output_weight : float
         a_0 and c_0; c_0 = a_0 unless told.
+
+    Returns
+    -------
+    End
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    basins, learncast.recurrence.stability.best_recurrence
+
+    Examples
+    --------
+    >>> from learncast.recurrence.tradeoff import end_of_training
+    >>> strengths = [1.0, 0.0, 0.0, 1.2, 0.0, 0.0]
+    >>> ends = [end_of_training(strengths, recurrence=b, input_weight=0.3) for b in (0.1, 0.9)]
+    >>> [round(end.recurrence, 3) for end in ends]
+    [0.0, 0.699]
     """
     sig, S = checked_strengths(cross_strengths, input_strengths, ndim=1)
     output = input_weight if output_weight is None else output_weight
@@ -351,6 +581,26 @@ def basins(
         Starts tried first; a basin that lies between two of them is missed.
     tolerance : float
         To which the separatrices are located, by bisection on the flow.
+
+    Returns
+    -------
+    Basins
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    end_of_training, learncast.figures.basin_map
+
+    Examples
+    --------
+    >>> from learncast.recurrence.tradeoff import basins
+    >>> found = basins([1.0, 0.0, 0.0, 1.2, 0.0, 0.0], input_weight=0.3, points=3, tolerance=1e-3)
+    >>> found.boundaries.round(2)
+    array([0.23])
     """
     width = positive("tolerance", tolerance, why="bisection stops there")
     grid = evenly(low, high, points, why="a boundary lies between two of them")
@@ -386,6 +636,27 @@ def zero_recurrence_warning(
         White inputs of variance 1 unless told.
     recurrence : float
         b_0.
+
+    Returns
+    -------
+    str or None
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    end_of_training
+
+    Examples
+    --------
+    >>> from learncast.recurrence.tradeoff import zero_recurrence_warning
+    >>> zero_recurrence_warning([1.0, 0.5, 0.25]) is None
+    True
+    >>> print(zero_recurrence_warning([1.0, 0.0, 1.0])[:61])
+    a recurrence that starts at exactly 0 never leaves it on this
     """
     sig, S = checked_strengths(cross_strengths, input_strengths, ndim=1)
     fit = best_recurrence(sig, S)
