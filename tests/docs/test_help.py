@@ -5,7 +5,10 @@ from __future__ import annotations
 import doctest
 import inspect
 import re
+import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 
 import pytest
@@ -18,7 +21,7 @@ import learncast as lc
 NAMES = [one for one in public_names.every() if one.documents_itself]
 TOP = [one for one in public_names.top_level() if one.documents_itself]
 #: Rooms of which every name has an example, and those of which every function has.
-WHOLE = ("simulate", "sweep", "papers", "figures", "recurrence")
+WHOLE = ("simulate", "learnability", "practice", "advice", "sweep", "papers", "figures", "recurrence")
 WITH_EXAMPLES = ("tasks", "planning", "representation", *WHOLE)
 LOOSE = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
@@ -52,6 +55,18 @@ def test_names_of_rooms_have_examples(room):
     assert not [one.path for one in names if not has(one, "Examples")]
 
 
+@pytest.fixture
+def lightning(monkeypatch):
+    """Where Lightning is not installed, the one class of it that its callbacks are made from."""
+    if find_spec("lightning") is None:
+        made = {name: ModuleType(name) for name in ("lightning", "lightning.pytorch")}
+        made["lightning.pytorch"].Callback = type("Callback", (), {})
+        for name, module in made.items():
+            module.__spec__ = ModuleSpec(name, None)
+            monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.mark.usefixtures("lightning")
 @pytest.mark.parametrize("one", [n for n in NAMES if ">>>" in (inspect.getdoc(n.value) or "")], ids=lambda n: n.path)
 def test_examples_run_and_give_what_they_show(one):
     home = vars(import_module(one.value.__module__))

@@ -112,6 +112,26 @@ class Advice(Result, Shown):
         What was asked; None after `load`.
     plans : dict of str to tuple of (Source, rule)
         What each plan trains on and by which rule it goes on; empty after `load`.
+
+    See Also
+    --------
+    advise, simulate.train, simulate.GoalLoop
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> inputs = np.random.default_rng(0).standard_normal((64, 6, 1)).astype("float32")
+    >>> model = lc.simulate.gated_module("rnn", hidden_size=4)
+    >>> target, easy = (inputs, inputs.sum(axis=1)), (inputs, inputs[:, -1])
+    >>> asked = {"optimizer": "adam", "learning_rate": 0.02, "batch": None, "echo": lambda text: None}
+    >>> found = lc.advise(model, target, {"last input": easy}, goal=1.0, **asked)
+    >>> found.forecast_class, found.recommended in found.shortlist, found.dataset.sizes["plan"]
+    ('surrogate', True, 7)
+    >>> [rule.words for _, rule in found.stages("no pretraining")]
+    ['a loss of 1']
+    >>> found.train("no pretraining").status.name
+    'ok'
     """
 
     kind = "advice"

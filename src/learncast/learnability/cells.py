@@ -139,7 +139,35 @@ class GatedCell(nn.Module):
 
 
 class ConstGate(GatedCell):
-    """The cell h <- (1 - s) h + s tanh(W x + U h + b) with a fixed s (`gate`); its one block is the candidate."""
+    """The cell h <- (1 - s) h + s tanh(W x + U h + b) with a fixed s (`gate`); its one block is the candidate.
+
+    Parameters
+    ----------
+    inputs, hidden : int
+    gate : float
+        The constant s: the share of the state that a step replaces.
+    **options
+        ``generator``, a CPU generator of the initial weights, which must be given; ``layer_norm``, ``orthogonal``,
+        ``dtype``, ``device``.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
+
+    See Also
+    --------
+    learnability.SharedGate, learnability.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> cell = lc.learnability.ConstGate(1, 3, gate=0.1, generator=torch.Generator().manual_seed(0))
+    >>> states = cell(torch.ones(2, 5, 1))
+    >>> states.shape, bool((states[:, 0].abs() < 0.1).all())
+    (torch.Size([2, 5, 3]), True)
+    """
 
     _blocks = (1,)
 
@@ -152,7 +180,38 @@ class ConstGate(GatedCell):
 
 
 class SharedGate(GatedCell):
-    """As `ConstGate`, with one gate s = sigmoid(w x + u h + b) for all units; blocks: gate (one row), candidate."""
+    """As `ConstGate`, with one gate s = sigmoid(w x + u h + b) for all units; blocks: gate (one row), candidate.
+
+    Parameters
+    ----------
+    inputs, hidden : int
+    gate : float or None
+        What the gate is at the start, for any input where its weights start at 0; None draws its bias at random.
+    zero_gate_weights : bool
+        Whether the weights of the gate start at 0.
+    **options
+        ``generator``, a CPU generator of the initial weights, which must be given; ``layer_norm``, ``orthogonal``,
+        ``dtype``, ``device``.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
+
+    See Also
+    --------
+    learnability.ConstGate, learnability.DiagGate, learnability.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> cell = lc.learnability.SharedGate(1, 3, gate=0.1, generator=torch.Generator().manual_seed(0))
+    >>> cell(torch.ones(2, 5, 1)).shape
+    torch.Size([2, 5, 3])
+    >>> cell.bias[:1].sigmoid().detach().numpy().round(3)
+    array([0.1], dtype=float32)
+    """
 
     _blocks, _leak = (0, 1), 0
 
@@ -167,7 +226,38 @@ class SharedGate(GatedCell):
 
 
 class DiagGate(SharedGate):
-    """As `SharedGate`, with a gate of its own for every unit; blocks: gate, candidate."""
+    """As `SharedGate`, with a gate of its own for every unit; blocks: gate, candidate.
+
+    Parameters
+    ----------
+    inputs, hidden : int
+    gate : float or None
+        What the gates are at the start, for any input where their weights start at 0; None draws biases at random.
+    zero_gate_weights : bool
+        Whether the weights of the gates start at 0.
+    **options
+        ``generator``, a CPU generator of the initial weights, which must be given; ``layer_norm``, ``orthogonal``,
+        ``dtype``, ``device``.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
+
+    See Also
+    --------
+    learnability.SharedGate, learnability.PaperGRU, learnability.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> cell = lc.learnability.DiagGate(1, 3, gate=0.1, generator=torch.Generator().manual_seed(0))
+    >>> cell(torch.ones(2, 5, 1)).shape
+    torch.Size([2, 5, 3])
+    >>> cell.bias[:3].sigmoid().detach().numpy().round(3)
+    array([0.1, 0.1, 0.1], dtype=float32)
+    """
 
     _blocks = (1, 1)
 
@@ -176,6 +266,40 @@ class PaperGRU(GatedCell):
     """The GRU h <- (1 - z) h + z tanh(W x + U (r h) + b); blocks: update z, reset r, candidate.
 
     `torch.nn.GRU` swaps the roles of z and 1 - z, and lets r act on U h instead of h.
+
+    Parameters
+    ----------
+    inputs, hidden : int
+    generator : torch.Generator
+        A CPU generator from which every initial weight is drawn.
+    gate : float, optional
+        What z is for an input and a state of 0 at the start; None draws its bias at random.
+    zero_gate_weights : bool
+        Whether the weights of z start at 0, so that it is `gate` whatever the input.
+    layer_norm : bool
+        Normalise the candidate's pre-activation over the units.
+    orthogonal : bool
+        Draw every block of weights as a (semi-)orthogonal matrix instead of uniformly.
+    dtype, device : optional
+
+    Raises
+    ------
+    InvalidSpec
+        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
+
+    See Also
+    --------
+    learnability.DiagGate, learnability.LSTM, learnability.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> cell = lc.learnability.PaperGRU(1, 3, gate=0.1, generator=torch.Generator().manual_seed(0))
+    >>> cell(torch.ones(2, 5, 1)).shape
+    torch.Size([2, 5, 3])
+    >>> cell.bias[:3].sigmoid().detach().numpy().round(3)
+    array([0.1, 0.1, 0.1], dtype=float32)
     """
 
     _blocks, _leak = (1, 1, 1), 0
@@ -191,7 +315,42 @@ class PaperGRU(GatedCell):
 
 
 class LSTM(GatedCell):
-    """The cell c <- f c + i g, h = o tanh(c); blocks: input i, forget f, candidate g, output o, as in torch."""
+    """The cell c <- f c + i g, h = o tanh(c); blocks: input i, forget f, candidate g, output o, as in torch.
+
+    Parameters
+    ----------
+    inputs, hidden : int
+    generator : torch.Generator
+        A CPU generator from which every initial weight is drawn.
+    gate : float, optional
+        What 1 - f is for an input and a state of 0 at the start; None draws the bias of f at random.
+    zero_gate_weights : bool
+        Whether the weights of f start at 0, so that it is 1 - `gate` whatever the input.
+    layer_norm : bool
+        Normalise the candidate's pre-activation over the units.
+    orthogonal : bool
+        Draw every block of weights as a (semi-)orthogonal matrix instead of uniformly.
+    dtype, device : optional
+
+    Raises
+    ------
+    InvalidSpec
+        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
+
+    See Also
+    --------
+    learnability.PaperGRU, learnability.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> cell = lc.learnability.LSTM(1, 3, gate=0.1, generator=torch.Generator().manual_seed(0))
+    >>> cell(torch.ones(2, 5, 1)).shape
+    torch.Size([2, 5, 3])
+    >>> cell.bias[3:6].sigmoid().detach().numpy().round(3)  # what the cell keeps
+    array([0.9, 0.9, 0.9], dtype=float32)
+    """
 
     _blocks, _leak = (1, 1, 1, 1), 1
 

@@ -69,6 +69,38 @@ def evolution(
     progress : callable
     **loose
         Refused.
+
+    Returns
+    -------
+    Evolution
+        The windows over the states, in the order of training.
+
+    Raises
+    ------
+    InvalidSpec
+        Where there are fewer than two files, one does not hold a state of this model or this optimiser, or the model
+        cannot be diagnosed.
+
+    See Also
+    --------
+    learnability.window, learnability.WindowMonitor
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> inputs = torch.randn(120, 8, 1, generator=torch.Generator().manual_seed(0))
+    >>> model = lc.simulate.gated_module("gru", hidden_size=4)
+    >>> measurement = lc.learnability.Measurement(lags=(1, 2, 3), directions=1)
+    >>> with TemporaryDirectory() as folder:
+    ...     for step in (10, 200):
+    ...         stored = lc.simulate.gated_module("gru", hidden_size=4, seed=step)
+    ...         torch.save(stored.state_dict(), Path(folder) / f"step{step}.pt")
+    ...     found = lc.learnability.evolution(model, f"{folder}/*.pt", inputs, inputs[:, -2], measurement=measurement)
+    >>> found.dataset["step"].values, found.dataset["reach"].dims
+    (array([ 10, 200]), ('step', 'layer'))
     """
     refuse_loose(loose)
     paths, numbers, counted = in_order(_files(checkpoints))
@@ -151,6 +183,29 @@ class Evolution(Result):
         `LearnabilityWindow`, and of every step ``time_scale_quantile`` (10%, median and 90% of the units),
         ``envelope_exponent`` and ``tail_index_median``.
     provenance : Provenance
+
+    See Also
+    --------
+    learnability.evolution, learnability.LearnabilityWindow, learnability.WindowMonitor
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> inputs = torch.randn(120, 8, 1, generator=torch.Generator().manual_seed(0))
+    >>> model = lc.simulate.gated_module("gru", hidden_size=4)
+    >>> measurement = lc.learnability.Measurement(lags=(1, 2, 3), directions=1)
+    >>> with TemporaryDirectory() as folder:
+    ...     files = [Path(folder) / name for name in ("epoch1.pt", "epoch2.pt")]
+    ...     for file in files:
+    ...         torch.save(model.state_dict(), file)
+    ...     found = lc.learnability.evolution(model, files, inputs, inputs[:, -2], measurement=measurement)
+    ...     path = found.save(Path(folder) / "evolution.nc")
+    ...     again = lc.learnability.Evolution.load(path)
+    >>> again.layers, again.dataset["file"].values.tolist()
+    (1, ['epoch1.pt', 'epoch2.pt'])
     """
 
     kind = "evolution"

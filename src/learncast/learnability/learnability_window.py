@@ -219,13 +219,18 @@ class LearnabilityWindow(Result, Shown):
 
     See Also
     --------
-    learnability.window
+    learnability.window, learnability.Evolution
 
     Examples
     --------
     >>> import learncast as lc
-    >>> lc.learnability.LearnabilityWindow.kind
-    'window'
+    >>> import torch
+    >>> inputs = torch.randn(400, 8, 1, generator=torch.Generator().manual_seed(0))
+    >>> model = lc.simulate.gated_module("gru", hidden_size=4)
+    >>> measurement = lc.learnability.Measurement(lags=(1, 2, 3))
+    >>> found = lc.learnability.window(model, inputs, inputs[:, -2], measurement=measurement)
+    >>> found.sequences, found.windows()[400], all(one.holds for one in found.validity())
+    (400, 3.0, True)
     """
 
     kind = "window"

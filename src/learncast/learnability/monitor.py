@@ -39,6 +39,34 @@ class WindowMonitor:
         Seconds.
     measurement, rule, batching : optional
         As for `learncast.learnability.window`; by default along one direction and with 99 nulls.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a cadence or a share means nothing, or a keyword belongs into one of the three objects; at a diagnosis,
+        where the model or the sequences cannot be diagnosed.
+
+    See Also
+    --------
+    learnability.window, learnability.evolution, learnability.lightning_callback
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> inputs = torch.randn(120, 8, 1, generator=torch.Generator().manual_seed(0))
+    >>> targets = inputs[:, -2]
+    >>> model = lc.simulate.gated_module("gru", hidden_size=4)
+    >>> optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    >>> measurement = lc.learnability.Measurement(lags=(1, 2, 3), directions=1)
+    >>> monitor = lc.learnability.WindowMonitor(model, optimizer, (inputs, targets), every=2, measurement=measurement)
+    >>> for _ in range(4):
+    ...     optimizer.zero_grad()
+    ...     (model(inputs) - targets).pow(2).mean().backward()
+    ...     optimizer.step()
+    ...     found = monitor.step()
+    >>> monitor.history["step"].values, monitor.history["reach"].dims
+    (array([2, 4]), ('step', 'layer'))
     """
 
     def __init__(
@@ -131,6 +159,32 @@ def lightning_callback(data: tuple[Any, Any], **options: Any) -> Any:
     ----------
     data, **options
         As for `WindowMonitor`.
+
+    Returns
+    -------
+    lightning.Callback
+        For ``Trainer(callbacks=[...])``; its `monitor` is a `WindowMonitor`.
+
+    Raises
+    ------
+    InvalidSpec
+        Where Lightning is not installed.
+
+    See Also
+    --------
+    learnability.WindowMonitor, practice.CurriculumCallback
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> inputs = torch.randn(120, 8, 1, generator=torch.Generator().manual_seed(0))
+    >>> callback = lc.learnability.lightning_callback((inputs, inputs[:, -2]), every=100)
+    >>> callback.monitor is None  # until the first batch
+    True
+    >>> trainer = lightning.Trainer(max_epochs=5, callbacks=[callback])  # doctest: +SKIP
+    >>> trainer.fit(module, loader)  # doctest: +SKIP
+    >>> print(callback.monitor)  # doctest: +SKIP
     """
     base = lightning_package("call WindowMonitor.step() in your own training loop").Callback
 

@@ -44,6 +44,23 @@ class Measurement:
         fast. It costs about 64 units^2 operations per step and sequence times the longest lag.
     loss : function of (answers, targets), optional
         One loss per sequence or finer, not averaged over sequences; half the squared error by default.
+
+    Raises
+    ------
+    InvalidSpec
+        Where lags do not grow, a number is no count, or the order is another.
+
+    See Also
+    --------
+    learnability.window, learnability.DetectionRule, learnability.Batching
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.learnability.Measurement(lags=(1, 2, 4)).lags_within(50)
+    [1, 2, 4]
+    >>> lc.learnability.Measurement().lags_within(12)
+    [1, 2, 3, 4, 5, 6]
     """
 
     lags: Sequence[int] | None = None
@@ -90,6 +107,23 @@ class DetectionRule:
         Numbers of sequences to give windows for; from 1/64 of those given to 4 times as many by default.
     seed : int
         Of directions, random signs and the order of visit.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the method is another, there are fewer than 19 nulls, the threshold is not above 0, or sizes do not grow.
+
+    See Also
+    --------
+    learnability.window, learnability.Measurement, learnability.Batching
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.learnability.DetectionRule(nulls=99, sample_sizes=(100, 1000)).sizes_around(128)
+    [100, 1000]
+    >>> lc.learnability.DetectionRule().sizes_around(128)
+    [2, 4, 8, 16, 32, 64, 128, 256, 512]
     """
 
     method: str = "sound"
@@ -136,6 +170,22 @@ class Batching:
         Bytes of contributions, sequences x lags x directions x units x 8, up to which all are kept: then every
         sequence is tested with signs from the other half. Beyond, the first half gives the signs, the second is
         tested, and what is kept is one number per tested sequence and lag.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a number is no count.
+
+    See Also
+    --------
+    learnability.window, learnability.Measurement, learnability.DetectionRule
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> batching = lc.learnability.Batching(chunk=16, memory=2**20)
+    >>> batching.keeps(200 * 32 * 2 * 4, "sound"), batching.keeps(200 * 32 * 2 * 64, "sound")
+    (True, False)
     """
 
     batch_first: bool | None = None

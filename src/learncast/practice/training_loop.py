@@ -72,6 +72,44 @@ class TrainingLoop:
         lags behind by half of it.
     every : int
         Updates between two measurements.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the criterion is another or needs modes that there are none of, two stages have tasks of one name, a stage
+        has no end by the plan's own forecast, or a number means nothing.
+
+    See Also
+    --------
+    Plan, follow, practice.CurriculumCallback, simulate.GoalLoop
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> import torch
+    >>> target = lc.tasks.integration(steps=10)
+    >>> stronger = target.varied(target_strength=1.5).renamed("stronger targets")
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> plan = lc.plan(target, [stronger], network, learning_rate=0.002)
+    >>> loop = plan.training_loop()
+    >>> loop
+    <TrainingLoop by strength: stronger targets (0 of 155) -> integration (0 of 0)>
+    >>> rng, model = np.random.default_rng(0), lc.simulate.as_module(network, learn=("input", "output"))
+    >>> batches = {task.name: [tuple(map(torch.tensor, task.sample(1000, rng)))] for task in (stronger, target)}
+    >>> optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.002)
+    >>> for stage in loop.stages(batches):
+    ...     for inputs, targets in stage:
+    ...         output = model(inputs)
+    ...         loss = (output - targets).pow(2).sum() / (2 * len(inputs))
+    ...         optimizer.zero_grad()
+    ...         loss.backward()
+    ...         optimizer.step()
+    ...         stage.update(loss, output)
+    >>> print(loop.report())
+    stage             planned    taken  accuracy  ended
+    stronger targets      155      153    0.6693  ok
+    integration             0        0    0.9961  ok
     """
 
     def __init__(
@@ -449,14 +487,28 @@ class CurriculumCallback:
         A goal loop is trained on itself, ``trainer.fit(module, loop)``, and judges its own model; the state of the
         trainer's optimisers is cleared at every switch, unless it is told to keep it.
 
+    Raises
+    ------
+    InvalidSpec
+        Where Lightning is not installed.
+
+    See Also
+    --------
+    practice.TrainingLoop, simulate.GoalLoop, learnability.lightning_callback
+
     Examples
     --------
-    ::
-
-        loop = plan.training_loop()
-        trainer = lightning.Trainer(max_epochs=-1, callbacks=[CurriculumCallback(loop)])
-        trainer.fit(module, loop.dataloader(loaders))
-        print(loop.report())
+    >>> import learncast as lc
+    >>> target = lc.tasks.integration(steps=10)
+    >>> stronger = target.varied(target_strength=1.5).renamed("stronger targets")
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> loop = lc.plan(target, [stronger], network, learning_rate=0.002).training_loop()
+    >>> callback = lc.practice.CurriculumCallback(loop)
+    >>> callback.loop
+    <TrainingLoop by strength: stronger targets (0 of 155) -> integration (0 of 0)>
+    >>> trainer = lightning.Trainer(max_epochs=-1, callbacks=[callback])  # doctest: +SKIP
+    >>> trainer.fit(module, loop.dataloader(loaders))  # doctest: +SKIP
+    >>> print(loop.report())  # doctest: +SKIP
     """
 
     def __new__(cls, loop: Any) -> CurriculumCallback:
