@@ -23,7 +23,21 @@ EXACT = 1e-8
 
 @dataclass(frozen=True)
 class Condition:
-    """What a condition requires, what follows when it fails, and what to do then."""
+    """What a condition requires, what follows when it fails, and what to do then.
+
+    See Also
+    --------
+    Assumption
+
+    Examples
+    --------
+    >>> from learncast.assumptions import ASSUMPTIONS
+    >>> condition = ASSUMPTIONS["stable_learning_rate"]
+    >>> condition.allowed, condition.binding
+    (2.0, True)
+    >>> condition.requires
+    'learning_rate times the sharpest curvature met must stay below 2'
+    """
 
     allowed: float
     requires: str
@@ -115,6 +129,20 @@ class Assumption:
         Key of `ASSUMPTIONS`.
     measured, allowed : float
         The number found, and the largest under which the theory is exact.
+
+    See Also
+    --------
+    Condition, Trust, learncast.AssumptionViolated
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> rate = solution.assumptions[-1]
+    >>> rate.name, rate.holds, rate.allowed
+    ('stable_learning_rate', True, 2.0)
     """
 
     name: str
@@ -164,6 +192,17 @@ class Trust:
         Every condition, as measured.
     promise : str
         What may be promised where all that bind hold: a key of `learncast.trajectory.FORECAST_CLASSES`.
+
+    See Also
+    --------
+    Assumption
+
+    Examples
+    --------
+    >>> from learncast.assumptions import Assumption, Trust
+    >>> trust = Trust((Assumption("stable_learning_rate", 0.1), Assumption("aligned_start", 0.3)), promise="exact")
+    >>> trust.forecast_class, trust.names
+    ('outside', 'aligned start (0.3)')
     """
 
     assumptions: tuple[Assumption, ...]
@@ -202,19 +241,90 @@ class Trust:
 
 
 def require(assumptions: Iterable[Assumption]) -> None:
-    """Raise for the first binding assumption that does not hold."""
+    """Raise for the first binding assumption that does not hold.
+
+    Parameters
+    ----------
+    assumptions : iterable of Assumption
+        As a solution's ``assumptions`` gives them.
+
+    Raises
+    ------
+    AssumptionViolated
+        For the first that binds and does not hold.
+
+    See Also
+    --------
+    exact, worst
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.assumptions import Assumption, require
+    >>> require([Assumption("aligned_start", 0.0)])
+    >>> try:
+    ...     require([Assumption("aligned_start", 0.3)])
+    ... except lc.AssumptionViolated as error:
+    ...     print(error.why)
+    modes would share hidden directions and compete
+    """
     for assumption in assumptions:
         if assumption.condition.binding and not assumption.holds:
             raise assumption.violation()
 
 
 def exact(assumptions: Iterable[Assumption]) -> bool:
-    """Whether every binding assumption holds, so that the solution is exact."""
+    """Whether every binding assumption holds, so that the solution is exact.
+
+    Parameters
+    ----------
+    assumptions : iterable of Assumption
+        As a solution's ``assumptions`` gives them.
+
+    Returns
+    -------
+    bool
+
+    See Also
+    --------
+    require
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.assumptions import exact
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> exact(solution.assumptions)
+    True
+    """
     return all(a.holds for a in assumptions if a.condition.binding)
 
 
 def worst(groups: Iterable[Iterable[Assumption]]) -> tuple[Assumption, ...]:
-    """For each condition the largest number measured anywhere, in the order first met."""
+    """For each condition the largest number measured anywhere, in the order first met.
+
+    Parameters
+    ----------
+    groups : iterable of iterables of Assumption
+        Those of several tasks or stages, say.
+
+    Returns
+    -------
+    tuple of Assumption
+
+    See Also
+    --------
+    require, exact
+
+    Examples
+    --------
+    >>> from learncast.assumptions import Assumption, worst
+    >>> stages = [[Assumption("aligned_start", 0.0)], [Assumption("aligned_start", 0.2)]]
+    >>> [(one.name, one.measured) for one in worst(stages)]
+    [('aligned_start', 0.2)]
+    """
     found: dict[str, Assumption] = {}
     for group in groups:
         for item in group:
@@ -224,13 +334,61 @@ def worst(groups: Iterable[Iterable[Assumption]]) -> tuple[Assumption, ...]:
 
 
 def static_geometry(task: Task, frame: Frame) -> Assumption:
-    """Share of the cross covariance that lies between different modes."""
+    """Share of the cross covariance that lies between different modes.
+
+    Parameters
+    ----------
+    task : Task
+    frame : Frame
+        Directions of the modes, as `learncast.tasks.geometry.common_frame` finds them.
+
+    Returns
+    -------
+    Assumption
+
+    See Also
+    --------
+    aligned_input_covariance
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.assumptions import static_geometry
+    >>> from learncast.tasks.geometry import common_frame
+    >>> task = lc.tasks.integration(steps=5)
+    >>> static_geometry(task, common_frame([task])).holds
+    True
+    """
     rotated = task.cross_covariance.rotated(frame.inputs, frame.outputs)
     return Assumption("static_geometry", _off_diagonal_share(rotated))
 
 
 def aligned_input_covariance(task: Task, frame: Frame) -> Assumption:
-    """Share of the modes' input covariance that lies between a mode and any other input direction."""
+    """Share of the modes' input covariance that lies between a mode and any other input direction.
+
+    Parameters
+    ----------
+    task : Task
+    frame : Frame
+        Directions of the modes, as `learncast.tasks.geometry.common_frame` finds them.
+
+    Returns
+    -------
+    Assumption
+
+    See Also
+    --------
+    static_geometry
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.assumptions import aligned_input_covariance
+    >>> from learncast.tasks.geometry import common_frame
+    >>> task = lc.tasks.integration(steps=5)
+    >>> aligned_input_covariance(task, common_frame([task])).measured
+    0.0
+    """
     # Directions beyond the modes may co-vary among themselves: no weights ever read them.
     rotated = task.input_covariance.rotated(frame.mode_inputs, frame.inputs)
     return Assumption("aligned_input_covariance", _off_diagonal_share(rotated))
@@ -242,7 +400,32 @@ def _off_diagonal_share(covariance: Covariance) -> float:
 
 
 def balanced_start(alignment: Alignment) -> Assumption:
-    """Largest |a^2 - c^2| / (a^2 + c^2) over modes."""
+    """Largest |a^2 - c^2| / (a^2 + c^2) over modes.
+
+    Parameters
+    ----------
+    alignment : Alignment
+        A network's weights in the directions of the modes, as `Alignment.of` finds them.
+
+    Returns
+    -------
+    Assumption
+
+    See Also
+    --------
+    Assumption
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.assumptions import balanced_start
+    >>> from learncast.networks.linear_rnn import Alignment
+    >>> from learncast.tasks.geometry import common_frame
+    >>> task = lc.tasks.integration(steps=5)
+    >>> network = lc.LinearRNN([[0.1]], [[0.9]], [[0.2]])
+    >>> round(balanced_start(Alignment.of(network, common_frame([task]))).measured, 3)
+    0.6
+    """
     a2, c2 = alignment.input_weight**2, alignment.output_weight**2
     total = a2 + c2
     ratios = np.abs(a2 - c2) / np.where(total > 0, total, 1.0)
@@ -250,5 +433,27 @@ def balanced_start(alignment: Alignment) -> Assumption:
 
 
 def stable_learning_rate(learning_rate: float, sharpness: FloatArray) -> Assumption:
-    """Learning rate times the largest curvature of the loss at the start and at the optimum."""
+    """Learning rate times the largest curvature of the loss at the start and at the optimum.
+
+    Parameters
+    ----------
+    learning_rate : float
+    sharpness : array
+        Curvatures of the loss that descent meets.
+
+    Returns
+    -------
+    Assumption
+
+    See Also
+    --------
+    learncast.recurrence.stability.largest_stable_rate
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learncast.assumptions import stable_learning_rate
+    >>> [stable_learning_rate(rate, np.array([5.0, 50.0])).holds for rate in (0.01, 0.1)]
+    [True, False]
+    """
     return Assumption("stable_learning_rate", learning_rate * float(np.max(sharpness, initial=0.0)))

@@ -125,7 +125,23 @@ class NotLearned(LearncastError):
 
 
 class OutOfTime(LearncastError):
-    """Work that was given up because the time it was given had passed."""
+    """Work that was given up because the time it was given had passed.
+
+    See Also
+    --------
+    LearncastError
+
+    Examples
+    --------
+    >>> from learncast.errors import OutOfTime
+    >>> from learncast.progress import check_time, time_limit
+    >>> try:
+    ...     with time_limit(1e-9):
+    ...         check_time()
+    ... except OutOfTime as error:
+    ...     print(error.required)
+    the answer must be there in the time that was given
+    """
 
 
 class AssumptionViolated(LearncastError):
@@ -161,7 +177,31 @@ class AssumptionViolated(LearncastError):
 
 
 def suggestion(word: str, choices: tuple[str, ...]) -> str:
-    """Say "did you mean ...?" when a choice is close to `word`, else nothing."""
+    """Say "did you mean ...?" when a choice is close to `word`, else nothing.
+
+    Parameters
+    ----------
+    word : str
+        What was written.
+    choices : tuple of str
+        What could have been meant.
+
+    Returns
+    -------
+    str
+
+    See Also
+    --------
+    LearncastError
+
+    Examples
+    --------
+    >>> from learncast.errors import suggestion
+    >>> suggestion("learning_rat", ("learning_rate", "accuracy"))
+    "did you mean 'learning_rate'?"
+    >>> suggestion("colour", ("learning_rate", "accuracy"))
+    ''
+    """
     import difflib
 
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
@@ -169,6 +209,28 @@ def suggestion(word: str, choices: tuple[str, ...]) -> str:
 
 
 def brief(value: Any) -> str:
-    """A value as it is written in Python, cut where it is long; numpy's numbers as plain ones."""
+    """A value as it is written in Python, cut where it is long; numpy's numbers as plain ones.
+
+    Parameters
+    ----------
+    value
+        Anything.
+
+    Returns
+    -------
+    str
+        At most sixty letters.
+
+    See Also
+    --------
+    LearncastError
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learncast.errors import brief
+    >>> brief(np.float64(0.5)), brief("a" * 100)[-5:]
+    ('0.5', 'aa...')
+    """
     text = repr(value.item() if type(value).__module__ == "numpy" and not getattr(value, "ndim", 1) else value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -21,7 +21,20 @@ import learncast as lc
 NAMES = [one for one in public_names.every() if one.documents_itself]
 TOP = [one for one in public_names.top_level() if one.documents_itself]
 #: Rooms of which every name has an example, and those of which every function has.
-WHOLE = ("simulate", "learnability", "practice", "advice", "sweep", "papers", "figures", "recurrence")
+WHOLE = (
+    "simulate",
+    "learnability",
+    "practice",
+    "advice",
+    "sweep",
+    "papers",
+    "figures",
+    "recurrence",
+    "study",
+    "trajectory",
+    "assumptions",
+    "errors",
+)
 WITH_EXAMPLES = ("tasks", "planning", "representation", *WHOLE)
 LOOSE = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 

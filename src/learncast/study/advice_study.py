@@ -144,7 +144,27 @@ class AdviceStudySection(Section):
 
 
 class AdviceStudy(StudyFile[AdviceStudySection]):
-    """The study file of advice, with everything it names built when it is asked for."""
+    """The study file of advice, with everything it names built when it is asked for.
+
+    See Also
+    --------
+    learncast.advise, Study
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from learncast.study import AdviceStudy
+    >>> slow = {"name": "slow", "family": "leaky-integration", "steps": 12, "timescale": 10.0}
+    >>> tables = {
+    ...     "name": "slow and quick evidence",
+    ...     "training": {"learning_rate": 0.01},
+    ...     "target": slow,
+    ...     "candidates": [{**slow, "name": "quick", "timescale": 2.0}],
+    ... }
+    >>> study = AdviceStudy.from_dict(tables, folder=Path(), source="my study")
+    >>> study.name, study.section.training.optimizer
+    ('slow and quick evidence', 'adam')
+    """
 
     sections = AdviceStudySection
 

@@ -52,6 +52,23 @@ class Study(StudyFile[StudySection]):
         Stages to learn one after another; infinite steps train to convergence.
     learning_rate, accuracy : float
     max_stages : int
+
+    See Also
+    --------
+    learncast.plan, WindowStudy, AdviceStudy
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from learncast.study import Study
+    >>> from learncast.study.beginning import begin
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     (path,) = begin("plan", f"{folder}/mine.toml")
+    ...     study = Study.load(path)
+    >>> study.target.name, [task.name for task in study.candidates]
+    ('target', ['stronger targets', 'correlated input'])
+    >>> study.learning_rate, study.accuracy
+    (0.001, 0.99)
     """
 
     sections = StudySection

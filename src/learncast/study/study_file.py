@@ -178,7 +178,32 @@ class StudyFile(Generic[Kind]):
 
 
 def to_toml(tables: dict[str, Any], path: str = "") -> str:
-    """Write nested tables of numbers, words and lists as TOML; `path` is where they lie, with a dot at its end."""
+    """Write nested tables of numbers, words and lists as TOML; `path` is where they lie, with a dot at its end.
+
+    Parameters
+    ----------
+    tables : dict
+        Of numbers, words, lists and further tables.
+    path : str
+        Where they lie, with a dot at its end; empty for a whole file.
+
+    Returns
+    -------
+    str
+
+    See Also
+    --------
+    Study
+
+    Examples
+    --------
+    >>> from learncast.study import to_toml
+    >>> print(to_toml({"name": "mine", "training": {"learning_rate": 0.001}}).strip())
+    name = "mine"
+    <BLANKLINE>
+    [training]
+    learning_rate = 0.001
+    """
     lines = [f"{key} = {_toml_value(value)}" for key, value in tables.items() if not _is_table(value)]
     for key, value in tables.items():
         if isinstance(value, dict):

@@ -18,7 +18,23 @@ from learncast.validation import FloatArray
 
 
 class WindowStudy(StudyFile[WindowStudySection]):
-    """The study file of a learnability window."""
+    """The study file of a learnability window.
+
+    See Also
+    --------
+    learncast.learnability_window, Study
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from learncast.study import WindowStudy
+    >>> from learncast.study.beginning import begin
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     (path,) = begin("window", f"{folder}/mine.toml")
+    ...     study = WindowStudy.load(path)
+    >>> study.name, study.settings()["optimizer"]["kind"]
+    ('my window', 'adamw')
+    """
 
     sections = WindowStudySection
 
