@@ -285,6 +285,10 @@ class CrossEntropy(Loss):
 
     Parameters
     ----------
+    steps : sequence of float, optional
+        How much each readout step counts, as of `Loss`.
+    outputs : sequence of float, optional
+        How much each class counts, as torch's weight.
     smoothing : float
         As torch's label_smoothing.
 
@@ -352,6 +356,8 @@ class OwnLoss(Loss):
 
     Parameters
     ----------
+    steps, outputs : None
+        Left out: the function weighs by itself.
     function : callable
         To a tensor of one number. One of two arguments cannot be used where trials have a mask.
 

@@ -68,6 +68,8 @@ def train(
     checkpoint : path, optional
         A safetensors file written every `checkpoint_every` steps. When it holds a state of this very run, training
         goes on from there, and ends as if it had never stopped.
+    checkpoint_every : int
+        Steps between two writings of it.
     log : callable
         Called with a sentence when a stage begins and when it has ended, e.g. `print`.
     writer : object with add_scalar(name, value, step), optional
