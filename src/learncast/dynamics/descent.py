@@ -73,6 +73,21 @@ class Descent(Solution):
         On the task itself, also when batches drive the descent.
     status : Status
         ``diverged`` when weights stopped being finite, ``not_learned`` when the accuracy asked for was not reached.
+
+    See Also
+    --------
+    learncast.descend, learncast.solve
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> run = lc.descend(task, network, learning_rate=1e-3, steps=400, learn=("input", "output"))
+    >>> run.steps, run.status.name
+    (400, 'ok')
+    >>> run.loss[[0, 200, 400]].round(2)
+    array([25.  , 16.99,  6.13])
     """
 
     problem: LearningProblem

@@ -171,6 +171,19 @@ class FlowSolution(Solution):
         Error allowed per step of the integration, relative and absolute.
     conditions : tuple of Assumption, optional
         Of descent, where they were measured on it.
+
+    See Also
+    --------
+    gradient_flow, learncast.solve
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> flow = lc.solve(task, network, learning_rate=1e-3, by="flow")
+    >>> flow.at([0, 200, 400])["strength"].values.ravel().round(3)
+    array([0.   , 0.446, 1.734])
     """
 
     problem: LearningProblem
@@ -396,6 +409,29 @@ def gradient_flow(
         Weights that learn, of "input", "recurrent", "output" (or "first", "second"); all by default.
     tolerance : float
         Error allowed per step of the integration.
+
+    Returns
+    -------
+    FlowSolution
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    learncast.solve, learncast.descend
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.dynamics.gradient_flow import gradient_flow
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> flow = gradient_flow(task, network, learning_rate=1e-3, learn=("input", "output"))
+    >>> flow.time_to(0.99)
+    <LearningTime to 0.99: 329.985 flow steps, 331 descent steps, ok>
     """
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     allowed = between("tolerance", tolerance, 1e-13, 1e-3, why="it is the integration's relative error per step")

@@ -151,7 +151,28 @@ def checked_learn(network: LinearRNN | TwoLayer, learn: Sequence[str] | None) ->
 
 
 def lag_statistics(task: Task) -> LagStatistics:
-    """A task's statistics by lag behind the readout."""
+    """A task's statistics by lag behind the readout.
+
+    Parameters
+    ----------
+    task : Task
+
+    Returns
+    -------
+    LagStatistics
+
+    See Also
+    --------
+    learncast.dynamics.statistics.loss
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.dynamics.learning_problem import lag_statistics
+    >>> statistics = lag_statistics(lc.tasks.integration(steps=3))
+    >>> statistics.lags, statistics.cross.ravel().round(6)
+    (3, array([1., 1., 1.]))
+    """
     cross = task.cross_covariance.dense()
     end = task.targets == "end"
     power = None

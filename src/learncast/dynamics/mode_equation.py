@@ -51,6 +51,21 @@ def strength(time: Any, start: Any, imbalance: Any, cross: Any, power: Any) -> F
         u_0 = a c and lambda = a^2 - c^2 at time 0.
     cross, power : array_like
         beta_yx and beta_xx, the recurrence-weighted cross and input strengths.
+
+    Returns
+    -------
+    array
+        u, of the shape that the arguments broadcast to.
+
+    See Also
+    --------
+    time_to_band, weights
+
+    Examples
+    --------
+    >>> from learncast.dynamics.mode_equation import strength
+    >>> strength([0.0, 2.0, 4.0, float("inf")], start=0.01, imbalance=0.0, cross=1.0, power=1.0).round(3)
+    array([0.01 , 0.355, 0.968, 1.   ])
     """
     t, u0, lam, beta, B = np.broadcast_arrays(*(np.asarray(v, float) for v in (time, start, imbalance, cross, power)))
     # u -> -u with beta -> -beta is a symmetry (flip the sign of c): work with u0 >= 0, where W0 = 2u0 + S0
@@ -102,6 +117,25 @@ def band_scale(optimum: Any) -> FloatArray:
     That is |u*|. Of a mode with nothing to learn, u* = 0, whose own band could never be entered (u decays like 1/t at
     best), it is that of the strongest mode: what is left of it then counts as little as what the strongest lacks.
     It is 0 for every mode of a task that has nothing to learn at all.
+
+    Parameters
+    ----------
+    optimum : array_like
+        u* of each mode, on the last axis.
+
+    Returns
+    -------
+    array
+
+    See Also
+    --------
+    accuracy, time_to_band
+
+    Examples
+    --------
+    >>> from learncast.dynamics.mode_equation import band_scale
+    >>> band_scale([2.0, -0.5, 0.0])
+    array([2. , 0.5, 2. ])
     """
     size = np.abs(np.asarray(optimum, dtype=float))
     idle = size == 0
@@ -112,7 +146,30 @@ def band_scale(optimum: Any) -> FloatArray:
 
 
 def accuracy(strengths: Any, cross: Any, power: Any) -> FloatArray:
-    """1 - |u - u*| / `band_scale` of each mode; 1 for a mode that is where it should be or whose input never varies."""
+    """1 - |u - u*| / `band_scale` of each mode; 1 for a mode that is where it should be or whose input never varies.
+
+    Parameters
+    ----------
+    strengths : array_like
+        u of each mode.
+    cross, power : array_like
+        As for `strength`.
+
+    Returns
+    -------
+    array
+
+    See Also
+    --------
+    band_scale, time_to_band
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learncast.dynamics.mode_equation import accuracy
+    >>> accuracy(np.array([0.5, 1.98]), cross=np.array([1.0, 2.0]), power=np.array([1.0, 1.0])).round(3)
+    array([0.5 , 0.99])
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         best = np.asarray(cross, dtype=float) / power
         off = np.abs(strengths - best)
@@ -129,6 +186,31 @@ def time_to_band(start: Any, imbalance: Any, cross: Any, power: Any, tolerance: 
     Implements: curriculum2025 Eq. (12), as the first entry from below or above; the print stops at (1 - eps)u* always
     Implements: curriculum2025 Eq. (41), solved for the time to a given strength
     Implements: curriculum2025 Eq. (11), u* = beta_yx / beta_xx
+
+    Parameters
+    ----------
+    start, imbalance, cross, power : array_like
+        As for `strength`.
+    tolerance : array_like
+        eps, a share of the optimum.
+
+    Returns
+    -------
+    time : array
+        Flow time, steps x learning rate.
+    strength : array
+        There.
+
+    See Also
+    --------
+    strength, time_between
+
+    Examples
+    --------
+    >>> from learncast.dynamics.mode_equation import time_to_band
+    >>> time, there = time_to_band(0.01, 0.0, cross=1.0, power=1.0, tolerance=0.01)
+    >>> print(round(float(time), 3), round(float(there), 3))
+    4.595 0.99
     """
     u0, lam, beta, B, eps = (np.asarray(v, dtype=float) for v in (start, imbalance, cross, power, tolerance))
     mirrored = bool((beta < 0).any())
@@ -158,6 +240,28 @@ def time_between(start: Any, end: Any, imbalance: Any, cross: Any, power: Any) -
     """Flow time from one strength to another; infinite when the flow does not lead there.
 
     Implements: curriculum2025 Eq. (41), also for unbalanced starts and either direction
+
+    Parameters
+    ----------
+    start, end : array_like
+        u at the beginning and at the end.
+    imbalance, cross, power : array_like
+        As for `strength`.
+
+    Returns
+    -------
+    array
+        Flow time, steps x learning rate.
+
+    See Also
+    --------
+    strength, time_to_band
+
+    Examples
+    --------
+    >>> from learncast.dynamics.mode_equation import time_between
+    >>> time_between(0.01, [0.5, 0.99, 1.5], imbalance=0.0, cross=1.0, power=1.0).round(3)
+    array([2.298, 4.595,   inf])
     """
     u0, u, lam, beta, B = (np.asarray(v, dtype=float) for v in (start, end, imbalance, cross, power))
     sign = np.where(beta < 0, -1.0, 1.0)
@@ -273,6 +377,31 @@ def weights(start_input: Any, start_output: Any, strengths: Any) -> tuple[FloatA
     """Input and output weight (a, c) of a mode at given strengths along its flow.
 
     lambda = a^2 - c^2 is conserved, and the larger of |a|, |c| never changes sign.
+
+    Parameters
+    ----------
+    start_input, start_output : array_like
+        a and c before training.
+    strengths : array_like
+        u = a c, at any time.
+
+    Returns
+    -------
+    input_weight : array
+    output_weight : array
+
+    See Also
+    --------
+    strength
+
+    Examples
+    --------
+    >>> from learncast.dynamics.mode_equation import weights
+    >>> a, c = weights(0.3, 0.1, [0.03, 1.0])
+    >>> a.round(4), c.round(4)
+    (array([0.3   , 1.0202]), array([0.1   , 0.9802]))
+    >>> (a**2 - c**2).round(6)
+    array([0.08, 0.08])
     """
     a0, c0, u = np.broadcast_arrays(*(np.asarray(v, float) for v in (start_input, start_output, strengths)))
     lam = (a0 - c0) * (a0 + c0)
@@ -288,6 +417,25 @@ def sharpness(start: Any, imbalance: Any, cross: Any, power: Any) -> FloatArray:
 
     At the optimum it is S* B = 2 sqrt(beta^2 + (lambda B / 2)^2). At the start the step multiplies a - c or a + c
     by 1 -+ learning_rate (u_0 B - beta), so |u_0 B - beta| counts too.
+
+    Parameters
+    ----------
+    start, imbalance, cross, power : array_like
+        As for `strength`.
+
+    Returns
+    -------
+    array
+
+    See Also
+    --------
+    learncast.assumptions.stable_learning_rate
+
+    Examples
+    --------
+    >>> from learncast.dynamics.mode_equation import sharpness
+    >>> print(sharpness(start=0.01, imbalance=0.0, cross=1.0, power=1.0))
+    2.0
     """
     u0, lam, beta, B = (np.asarray(v, dtype=float) for v in (start, imbalance, cross, power))
     return np.maximum(np.hypot(2 * beta, lam * B), np.abs(u0) * B - np.copysign(beta, beta * u0))

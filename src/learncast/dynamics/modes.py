@@ -46,6 +46,20 @@ class Modes:
         How nearly the task and the network fall apart into these modes.
     drawn : pair of (replicas, modes), optional
         Bootstrap replicas of beta_yx and beta_xx in the estimate's own frame, where they were estimated from trials.
+
+    See Also
+    --------
+    modes, ModeSolution
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.dynamics.modes import modes
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> found = modes(task, network)
+    >>> len(found), found.optimum.round(3)
+    (1, array([1.735]))
     """
 
     task: Task
@@ -140,7 +154,39 @@ class Modes:
 
 
 def modes(task: Task, network: LinearRNN) -> Modes:
-    """Take a task and a network apart into modes, measuring how nearly that is possible."""
+    """Take a task and a network apart into modes, measuring how nearly that is possible.
+
+    Parameters
+    ----------
+    task : Task
+    network : LinearRNN
+        Before training.
+
+    Returns
+    -------
+    Modes
+
+    Raises
+    ------
+    UnsupportedModel
+        Where the network is no LinearRNN.
+    InvalidSpec
+        Where the task has other channels than the network.
+
+    See Also
+    --------
+    modes_of, learncast.solve
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.dynamics.modes import modes
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> found = modes(task, network)
+    >>> found.weighted_cross.round(3), found.weighted_input.round(3)
+    (array([21.753]), array([12.54]))
+    """
     return modes_of([task], network)[0]
 
 
@@ -148,6 +194,38 @@ def modes_of(tasks: Sequence[Task], network: LinearRNN) -> list[Modes]:
     """Take several tasks apart in one common frame, that of the first.
 
     Implements: curriculum2025 Eq. (32), with c for the output mode where the print repeats b
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+    network : LinearRNN
+        Before training.
+
+    Returns
+    -------
+    list of Modes
+        One for each task.
+
+    Raises
+    ------
+    UnsupportedModel
+        Where the network is no LinearRNN.
+    InvalidSpec
+        Where a task has other channels than the network.
+
+    See Also
+    --------
+    modes
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.dynamics.modes import modes_of
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> stronger = task.varied(target_strength=2.0)
+    >>> [one.optimum.round(3).tolist() for one in modes_of([task, stronger], network)]
+    [[1.735], [3.469]]
     """
     if not isinstance(network, LinearRNN):
         raise UnsupportedModel(
@@ -230,6 +308,21 @@ class ModeSolution(Solution):
     first order, and its steps are counted.
 
     Assumes: static_geometry, aligned_input_covariance, normal_recurrence, aligned_start, stable_learning_rate
+
+    See Also
+    --------
+    learncast.solve, Modes
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> solution
+    <ModeSolution of 'integration' at learning rate 0.001: 1 modes, exact>
+    >>> solution.at([0, 200, 400])["strength"].values.ravel().round(3)
+    array([0.   , 0.446, 1.734])
     """
 
     modes: Modes

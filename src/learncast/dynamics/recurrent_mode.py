@@ -36,6 +36,17 @@ class ModeTrajectory:
     status : array of str (...)
         "ok"; "diverged" if the weights ran away beyond `LARGEST` or too fast for the solver; "unfinished" if
         `MOST_STEPS` solver steps did not reach the last time.
+
+    See Also
+    --------
+    mode_trajectory
+
+    Examples
+    --------
+    >>> from learncast.dynamics.recurrent_mode import mode_trajectory
+    >>> path = mode_trajectory([0.0, 5.0, 100.0], 0.2, 0.3, 0.2, [1.0, 0.5, 0.25])
+    >>> path.recurrence.round(3), str(path.status)
+    (array([0.3  , 0.502, 0.5  ]), 'ok')
     """
 
     times: FloatArray
@@ -72,6 +83,25 @@ def mode_loss(
     constant : array (...), optional
         Half the mean square of the target. Unless told, that of a target the inputs determine,
         sig' S^-1 sig / 2.
+
+    Returns
+    -------
+    array (...)
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    mode_flow, learncast.recurrence.tradeoff.loss_terms
+
+    Examples
+    --------
+    >>> from learncast.dynamics.recurrent_mode import mode_loss
+    >>> mode_loss(1.0, [0.0, 0.5], 1.0, [1.0, 0.5, 0.25]).round(4)
+    array([0.1562, 0.    ])
     """
     a, b, c = checked_weights(input_weight, recurrence, output_weight)
     sig, S = checked_strengths(cross_strengths, input_strengths)
@@ -92,6 +122,30 @@ def mode_flow(
 
     Implements: curriculum2025 Eq. (35), with the cross strengths counted once
     Implements: curriculum2025 Eq. (36), with the cross strengths counted once
+
+    Parameters
+    ----------
+    input_weight, recurrence, output_weight, cross_strengths, input_strengths
+        As in `mode_loss`.
+
+    Returns
+    -------
+    da, db, dc : array (...)
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    mode_loss, mode_trajectory
+
+    Examples
+    --------
+    >>> from learncast.dynamics.recurrent_mode import mode_flow
+    >>> [round(float(slope), 4) for slope in mode_flow(0.5, 0.0, 0.5, [1.0, 0.5, 0.25])]
+    [0.375, 0.125, 0.375]
     """
     a, b, c = checked_weights(input_weight, recurrence, output_weight)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -127,6 +181,28 @@ def mode_trajectory(
         As in `mode_loss`.
     learning_rate : float
         Flow time per step.
+
+    Returns
+    -------
+    ModeTrajectory
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    mode_flow, learncast.recurrence.tradeoff.end_of_training
+
+    Examples
+    --------
+    >>> from learncast.dynamics.recurrent_mode import mode_trajectory
+    >>> path = mode_trajectory([0.0, 5.0, 100.0], 0.2, 0.3, 0.2, [1.0, 0.5, 0.25])
+    >>> path.recurrence.round(3)
+    array([0.3  , 0.502, 0.5  ])
+    >>> abs(path.loss.round(3))
+    array([0.61, 0.  , 0.  ])
     """
     clock = _clock(times)
     rate = positive("learning_rate", learning_rate, why="it turns steps into flow time")

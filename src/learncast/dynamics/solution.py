@@ -41,6 +41,19 @@ class LearningTime:
     mode_status : one per mode
     flow_interval, descent_interval : (2, modes), optional
         Ends of the 95% confidence intervals of both, where the statistics were measured on trials; None elsewhere.
+
+    See Also
+    --------
+    learncast.time_to_learn
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> time = lc.time_to_learn(lc.solve(task, network, learning_rate=1e-3), 0.99)
+    >>> time.descent_steps, time.status.name
+    (331.0, 'ok')
     """
 
     accuracy: float
@@ -94,7 +107,28 @@ _SEVERITY = [Status.ok, Status.too_few_samples, Status.outside_theory, Status.di
 
 
 def worst_status(statuses: Iterable[Status]) -> Status:
-    """Pick the status that most limits what may be said."""
+    """Pick the status that most limits what may be said.
+
+    Parameters
+    ----------
+    statuses : iterable of Status
+
+    Returns
+    -------
+    Status
+        ``ok`` where there are none.
+
+    See Also
+    --------
+    learncast.Status
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.dynamics.solution import worst_status
+    >>> worst_status([lc.Status.ok, lc.Status.diverged]).name
+    'diverged'
+    """
     return max(statuses, key=_SEVERITY.index, default=Status.ok)
 
 

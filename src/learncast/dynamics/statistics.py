@@ -35,6 +35,18 @@ class LagStatistics:
     constant : float
         The loss of a network that answers 0: half the weighted mean square of the targets. `nan` if
         unknown; the loss is then `nan` too, the gradients are not.
+
+    See Also
+    --------
+    loss, learncast.dynamics.learning_problem.lag_statistics
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learncast.dynamics.statistics import LagStatistics
+    >>> statistics = LagStatistics(np.eye(3).reshape(3, 1, 3, 1), np.ones((3, 1, 1)), 1.5)
+    >>> statistics.lags, statistics.inputs, statistics.outputs
+    (3, 1, 1)
     """
 
     input: FloatArray
@@ -145,6 +157,31 @@ def loss(statistics: LagStatistics, input_weights: Any, recurrent_weights: Any, 
     loss near 0 is known to about 1e-16 of it.
 
     Implements: curriculum2025 Eq. (4), with the 1/2 on the quadratic term only
+
+    Parameters
+    ----------
+    statistics : LagStatistics
+        Of a task.
+    input_weights, recurrent_weights, output_weights : array
+        Of a linear RNN.
+
+    Returns
+    -------
+    float
+        `nan` where the constant is unknown.
+
+    See Also
+    --------
+    gradient, loss_and_gradient
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.dynamics.learning_problem import lag_statistics
+    >>> from learncast.dynamics.statistics import loss
+    >>> statistics = lag_statistics(lc.tasks.integration(steps=3))
+    >>> print(round(loss(statistics, [[1.0]], [[0.0]], [[1.0]]), 6))
+    1.0
     """
     return loss_and_gradient(statistics, input_weights, recurrent_weights, output_weights, learn=())[0]
 
@@ -161,6 +198,33 @@ def gradient(
 
     Implements: curriculum2025 Eq. (28), for weights in any frame
     Implements: curriculum2025 Eq. (29), for weights in any frame
+
+    Parameters
+    ----------
+    statistics : LagStatistics
+        Of a task.
+    input_weights, recurrent_weights, output_weights : array
+        Of a linear RNN.
+    learn : tuple of {"input", "recurrent", "output"}
+        Weights whose gradients are asked for.
+
+    Returns
+    -------
+    dict of str to array
+
+    See Also
+    --------
+    loss, loss_and_gradient
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.dynamics.learning_problem import lag_statistics
+    >>> from learncast.dynamics.statistics import gradient
+    >>> statistics = lag_statistics(lc.tasks.integration(steps=3))
+    >>> slopes = gradient(statistics, [[1.0]], [[0.5]], [[1.0]], learn=("input", "recurrent"))
+    >>> {name: slope.round(6).tolist() for name, slope in slopes.items()}
+    {'input': [[-0.4375]], 'recurrent': [[-1.25]]}
     """
     return loss_and_gradient(statistics, input_weights, recurrent_weights, output_weights, learn=learn)[1]
 
@@ -198,6 +262,20 @@ def loss_and_gradient(
     loss : float
     gradient : dict of str to array
         The gradients asked for, each shaped like its weights.
+
+    See Also
+    --------
+    loss, gradient
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.dynamics.learning_problem import lag_statistics
+    >>> from learncast.dynamics.statistics import loss_and_gradient
+    >>> statistics = lag_statistics(lc.tasks.integration(steps=3))
+    >>> loss, slopes = loss_and_gradient(statistics, [[1.0]], [[1.0]], [[1.0]])
+    >>> print(abs(round(loss, 6)), sorted(slopes))
+    0.0 ['input', 'output', 'recurrent']
     """
     W_x, W_h, W_y = _weights(statistics, input_weights, recurrent_weights, output_weights)
     for name in learn:
@@ -230,7 +308,32 @@ def loss_and_gradient(
 
 
 def powers(first: FloatArray, step: FloatArray, lags: int, hop: FloatArray | None = None, m: int = 1) -> FloatArray:
-    """Stack first, first step, first step², ... for each lag; faster with hop = step^m at hand."""
+    """Stack first, first step, first step², ... for each lag; faster with hop = step^m at hand.
+
+    Parameters
+    ----------
+    first : array (rows, units)
+    step : array (units, units)
+    lags : int
+    hop : array, optional
+        step^m.
+    m : int
+
+    Returns
+    -------
+    array (lags, rows, units)
+
+    See Also
+    --------
+    learncast.recurrence.stability.reach
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learncast.dynamics.statistics import powers
+    >>> powers(np.array([[1.0]]), np.array([[0.5]]), 4).ravel()
+    array([1.   , 0.5  , 0.25 , 0.125])
+    """
     J = np.empty((m, -(-lags // m), *first.shape))  # lag k at [k % m, k // m]
     J[0, 0] = first
     for before, after in pairwise(J[0]):

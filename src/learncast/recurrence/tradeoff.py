@@ -411,11 +411,9 @@ def late_pulse_transition(steps: int) -> Transition:
     Examples
     --------
     >>> from learncast.recurrence.tradeoff import late_pulse_transition
-    >>> late_pulse_transition(5).kind
-    'none'
-    >>> found = late_pulse_transition(16)
+    >>> found = late_pulse_transition(12)
     >>> found.kind, round(found.parameter, 3)
-    ('first order', 0.183)
+    ('first order', 0.198)
     """
     T = count("steps", steps, least=2, why="there must be a past")
     return transition(lambda eps: np.where(np.arange(T) == 0, 1.0, eps), 1e-3, 0.5)

@@ -29,6 +29,16 @@ class Optimizer:
         Added to the root of Adam's second moment.
     weight_decay : float, optional
         Decoupled for "adamw", where it is 0.01 by default; added to the gradient otherwise, 0 by default.
+
+    See Also
+    --------
+    learncast.descend
+
+    Examples
+    --------
+    >>> from learncast.dynamics.steps.optimizer import Optimizer
+    >>> Optimizer("adamw", learning_rate=1e-3).weight_decay
+    0.01
     """
 
     name: str
