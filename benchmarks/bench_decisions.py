@@ -172,6 +172,12 @@ def rows(preset: str | None = None, from_file: bool = False) -> Iterator[tuple[s
             some = [case for case in held if (case.cell, case.rule) == (cell, rule)]
             if some:
                 yield f"  {cell}, {rule} ({len(some)} pools)", _line(some, OURS), ""
+    shares = [float(case.ours().mean()) / case.restarted for case in held if case.rule == "adam"]
+    yield (
+        "  adam: the least and the most of a single case, of direct with restart",
+        f"{min(shares):.2f} {max(shares):.2f}",
+        "",
+    )
     named = [case for case in held if case.pool in NAMED]
     yield f"  the six tasks of the first complaint ({len(named)} cases)", _line(named, OURS), ""
     yield "every pool: the advice (warned: in how many of its cases)", HEADER, ""
