@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
+from learncast.dynamics.descent import MOST_COUNTED
 
 
 @dataclass(frozen=True)
@@ -181,12 +182,17 @@ def answers(q: Question, *, searched: bool) -> dict[str, tuple[float, float]]:
     alone = lc.plan(q.target, [], q.network, **q.options, terms=terms.with_(max_stages=1), strict=False)
     assert alone.ground.by == q.ground
     keep("plan of one stage", alone.direct)
-    assert alone.total == alone.direct_total == alone.best.descent_steps == alone.direct.descent_steps
+    assert alone.counted == np.isfinite(alone.direct.descent_steps)
+    told = [alone.best, alone.direct]
+    steps = {x.descent_steps if alone.counted else x.flow_steps for x in told} | {alone.total, alone.direct_total}
+    assert len(steps) == 1, steps
+    assert len({x.status for x in (*told, solution.time_to(q.accuracy))}) == 1
     if searched or q.ground != "flow":
         planned = lc.plan(q.target, q.others, q.network, **q.options, terms=terms, strict=False)
         assert planned.ground.by == q.ground
         keep("plan.direct", planned.direct)
-        assert planned.direct_total == planned.direct.descent_steps
+        direct = planned.direct
+        assert planned.direct_total == (direct.descent_steps if planned.counted else direct.flow_steps)
     for by in q.ways:
         if by != "flow" or q.target.trials is None:  # else it would be integrated again for every resampling
             named = lc.follow([last], q.network, **q.options, by=by, strict=False)
@@ -205,13 +211,16 @@ def assert_one_answer(q: Question, *, searched: bool) -> None:
     found = answers(q, searched=searched)
     flow, descent = found["follow"]
     assert np.isfinite(flow)
-    assert np.isfinite(descent)
-    assert descent == int(descent) > 0
+    # Too many steps of a recurrence that is no number to be taken one by one are unknown, through every door.
+    known = q.ground != "flow" or flow <= MOST_COUNTED
+    assert np.isfinite(descent) == known
+    assert not known or descent == int(descent) > 0
     for door, (other_flow, other_descent) in found.items():
-        assert other_descent == descent, (door, found)
+        assert other_descent == descent or not (known or np.isfinite(other_descent)), (door, found)
         # Flows are integrated to 1e-8 a step at least, and the search by the flow to 1e-6.
         assert other_flow == pytest.approx(flow, rel=1e-6), (door, found)
-    assert_learned_then(q, int(descent))
+    if known:
+        assert_learned_then(q, int(descent))
 
 
 def assert_learned_then(q: Question, steps: int) -> None:

@@ -17,7 +17,7 @@ from learncast.dynamics.balanced.imbalance import Imbalance
 from learncast.dynamics.descent import counted_steps
 from learncast.dynamics.learning_problem import AS_RECURRENT, LearningProblem, Weights, curvature
 from learncast.dynamics.pooled import PooledProblem
-from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
+from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
 from learncast.dynamics.steps.pooled_descent import hidden_basis
 from learncast.errors import NotLearned
 from learncast.networks.linear_rnn import LinearRNN
@@ -260,9 +260,8 @@ class FlowSolution(Solution):
         goal = rest + (1 - accuracy) ** 2 * (self.problem.statistics.constant - rest)
         steps = self._steps_to(goal)
         counted = counted_steps(self.problem, self.learning_rate, goal - self.problem.least_loss, steps)
-        learned = math.isfinite(steps)
-        lost = math.isinf(counted) if learned else course.state == "diverged"
-        status = Status.diverged if lost else Status.ok if learned else Status.not_learned
+        lost = math.isinf(steps) and course.state == "diverged"
+        status = Status.diverged if lost else status_of(steps, counted, self.assumptions)
         return LearningTime(accuracy, np.array([steps]), np.array([counted]), (status,))
 
     def time_to_loss(self, tolerance: float) -> float:

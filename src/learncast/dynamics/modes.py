@@ -15,14 +15,14 @@ from learncast.assumptions import Assumption
 from learncast.dynamics import mode_equation
 from learncast.dynamics.learning_problem import LearningProblem, curvature, sharpest_curvature
 from learncast.dynamics.mode_equation import BALANCED, Problem
-from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
+from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
 from learncast.errors import UnsupportedModel
 from learncast.networks.linear_rnn import Alignment, LinearRNN, check_fit
 from learncast.tasks.covariance import Sampled
 from learncast.tasks.geometry import ABSENT, Frame, common_frame, pooled_statistics
 from learncast.tasks.recorded.resampling import resampled
 from learncast.tasks.task import Task
-from learncast.trajectory import Provenance, Status, Trajectory, spec_hash
+from learncast.trajectory import Provenance, Trajectory, spec_hash
 from learncast.validation import FloatArray, between
 
 #: Replicas drawn of every recorded task.
@@ -388,13 +388,8 @@ class ModeSolution(Solution):
         arguments = (m.imbalance, m.weighted_cross, m.weighted_input)
         flow, _ = mode_equation.time_to_band(m.start, *arguments, 1.0 - accuracy)
         descent = self._counted((1.0 - accuracy) * mode_equation.band_scale(m.optimum))
-        fine = Status.ok if conditions.exact(m.assumptions) else Status.outside_theory
-        # Of what applies to a mode the last says it.
-        status = np.full(flow.shape, fine, dtype=object)
-        status[np.isinf(descent)] = Status.diverged
-        status[np.isinf(flow)] = Status.not_learned
-        status[np.isnan(flow)] = Status.outside_theory
-        return LearningTime(accuracy, flow / self.learning_rate, descent, tuple(status))
+        status = tuple(status_of(f, d, self.assumptions) for f, d in zip(flow, descent, strict=True))
+        return LearningTime(accuracy, flow / self.learning_rate, descent, status)
 
     def _counted(self, room: FloatArray) -> FloatArray:
         """Steps of gradient descent until each mode by itself is so near its optimum."""

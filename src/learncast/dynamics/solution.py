@@ -132,6 +132,44 @@ def worst_status(statuses: Iterable[Status]) -> Status:
     return max(statuses, key=_SEVERITY.index, default=Status.ok)
 
 
+def status_of(flow: float, descent: float, assumptions: Iterable[Assumption]) -> Status:
+    """Say what numbers of flow steps and of descent steps mean together, under these conditions.
+
+    Parameters
+    ----------
+    flow, descent : float
+        Infinite where never, nan where unknown.
+    assumptions : iterable of Assumption
+        Conditions of the theory, as measured.
+
+    Returns
+    -------
+    Status
+        Descent diverges too where it passes the goal at a learning rate at which it cannot settle.
+
+    See Also
+    --------
+    worst_status
+
+    Examples
+    --------
+    >>> from learncast.assumptions import Assumption
+    >>> from learncast.dynamics.solution import status_of
+    >>> fast = [Assumption("stable_learning_rate", 2.5)]
+    >>> status_of(70.0, 72.0, [Assumption("stable_learning_rate", 0.5)]).name, status_of(70.0, 72.0, fast).name
+    ('ok', 'diverged')
+    """
+    known = tuple(assumptions)
+    if math.isnan(flow):
+        return Status.outside_theory
+    if math.isinf(flow):
+        return Status.not_learned
+    settles = all(a.holds for a in known if a.name == "stable_learning_rate")
+    if math.isinf(descent) or not settles:
+        return Status.diverged
+    return Status.ok if exact(known) else Status.outside_theory
+
+
 class Solution(Shown, ABC):
     """A trajectory of learning as a function of time.
 

@@ -14,12 +14,12 @@ from learncast.assumptions import Assumption
 from learncast.dynamics.balanced.flow import BalancedFlow
 from learncast.dynamics.learning_problem import sharpest_curvature
 from learncast.dynamics.pooled import PooledProblem
-from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times
+from learncast.dynamics.solution import LearningTime, Solution, checked_time, checked_times, status_of
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.task import Task
-from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, spec_hash
+from learncast.trajectory import STEPS, Provenance, Trajectory, described, spec_hash
 from learncast.validation import FloatArray, between, one_of, positive, real_array
 
 if TYPE_CHECKING:
@@ -132,9 +132,8 @@ class TwoLayerSolution(Solution):
         whole = float((self.optimum**2).sum()) * self.problem.variance / 2
         excess = (1.0 - accuracy) ** 2 * whole
         steps = super().time_to_loss(excess)
-        fine = Status.ok if conditions.exact(self._flow_assumptions) else Status.outside_theory
-        status = Status.not_learned if math.isinf(steps) else fine
         counted = self.problem.counted(excess, self.learning_rate) if math.isfinite(steps) else steps
+        status = status_of(steps, counted, self.assumptions)
         return LearningTime(accuracy, np.array([steps]), np.array([counted]), (status,))
 
     def time_to_loss(self, tolerance: float) -> float:

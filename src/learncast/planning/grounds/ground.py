@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learncast.assumptions import Assumption, Trust, worst
-from learncast.dynamics.solution import LearningTime, Solution
+from learncast.dynamics.solution import LearningTime, Solution, status_of
 from learncast.errors import InvalidSpec, NotLearned
 from learncast.practice.measured_accuracy import LossRange, answers_of
 from learncast.tasks.task import Task
@@ -167,13 +167,7 @@ class Ground(ABC):
 
     def status(self, task: int, steps: float, counted: float) -> Status:
         """What a number of flow steps and of descent steps on a task mean together."""
-        if math.isnan(steps):
-            return Status.outside_theory
-        if math.isinf(steps):
-            return Status.not_learned
-        if math.isinf(counted) or not self.stable_on(task):
-            return Status.diverged
-        return Status.ok if self.trust_of([task]).holds else Status.outside_theory
+        return status_of(steps, counted, self.measured(task))
 
     @cached_property
     def trust(self) -> Trust:

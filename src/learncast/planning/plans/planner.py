@@ -155,7 +155,10 @@ class _Planner:
         with until(self.end):
             found = self._searched(walker, lambda done: progress(0.8 * done))
         counted = not math.isnan(direct.descent_steps)
-        alone = walker.walked((), ()) if counted and math.isfinite(direct.flow_steps) else found.direct
+        if counted and math.isfinite(direct.flow_steps):
+            alone = walker.walked((), ())
+        else:  # as precise as it is told
+            alone = Route((), (), direct.flow_steps, direct.flow_steps * float(terms.cost[-1]))
         self._check_limits(found)
         candidates = self._candidates(found, walker if counted else None, alone, direct)
         good = [c for c in candidates if c.helps and (c.holds if self.strict else c.usable)]

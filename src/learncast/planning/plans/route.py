@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from learncast.assumptions import Assumption, exact
-from learncast.dynamics.solution import LearningTime
+from learncast.dynamics.solution import LearningTime, status_of
 from learncast.planning.curriculum import Curriculum, Interval, difference, ratio
 from learncast.planning.grounds.ground import Ground, State
 from learncast.planning.terms import PoolTerms
@@ -287,12 +287,7 @@ class Candidate:
     @property
     def status(self) -> Status:
         """How the forecast came out."""
-        failed = {a.name for a in self.assumptions if a.condition.binding and not a.holds}
-        if failed - {"stable_learning_rate"} or math.isnan(self.flow.rest):
-            return Status.outside_theory
-        if math.isinf(self.flow_steps):
-            return Status.not_learned
-        return Status.diverged if failed or math.isinf(self.descent_steps) else Status.ok
+        return status_of(self.flow_steps, self.descent_steps, self.assumptions)
 
     @property
     def saving(self) -> float:
