@@ -64,7 +64,7 @@ question = {
     "rule": learnability.DetectionRule(sample_sizes=[16, 64, 256, 1024, 4096]),
 }
 early = learnability.window(model, x, y, optimizer=optimizer, **question)
-print(early.summary())
+print(early.summary)
 
 # %%
 # Its class is ``measured``, and its conditions were measured too. One of them is that data without any signal (sequences whose
@@ -94,7 +94,7 @@ plt.show()
 # Blue asks at each lag whether its signal stands out of the noise of that lag. Orange asks whether it stands out of the noise of
 # the whole gradient, which is what a step of training sees. Grey is the band that data without signal stay in.
 
-print(late.summary())
+print(late.summary)
 _, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 lc.figures.window_curve(late.dataset.isel(layer=0), ax)
 plt.show()

@@ -293,6 +293,7 @@ REFUSED = {
     "odd pairs": (lambda: simulate.LinearRecurrentUnit(2, 3, turning=True), "even"),
     "mask": (lambda: simulate.RateRNN(2, 3, recurrence="masked", mask=np.ones((2, 2))), "each pair of the 3 units"),
     "no leak": (lambda: simulate.RateRNN(2, 3, alpha=0.0), "never changes"),
+    "option": (lambda: simulate.RateRNN(2, 3, rnak=1, recurrence="low_rank"), "must be one of rank"),
     "no sequences": (lambda: simulate.RateRNN(2, 3)(torch.zeros(4, 2)), "batch_first=False"),
     "no cell": (lambda: replays(nn.Linear(2, 2).double(), X), r"step\(state, input\)"),
 }

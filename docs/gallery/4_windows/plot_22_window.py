@@ -45,7 +45,7 @@ found = learnability.window(
     measurement=learnability.Measurement(lags=list(range(1, 25))),
     rule=learnability.DetectionRule(sample_sizes=[16, 64, 256, 1024, 4096, 16384]),
 )
-print(found.summary())
+print(found.summary)
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 figures.window_curve(found.dataset.isel(layer=0), ax)
 plt.show()

@@ -149,11 +149,11 @@ def evolving_window(own: OwnModel, *, checkpoints: str, progress: Progress = sil
     found = evolution(stored.model, checkpoints, *sequences, optimizer=stored.optimizer, progress=progress, **question)
     layers = [_course(found.dataset.sel(layer=index)) for index in range(found.layers)]
     counted = str(found.dataset["step"].attrs["long_name"])
-    values = {"summary": found.summary(), "counted": counted, "files": found.dataset["file"].values}
+    values = {"summary": found.summary, "counted": counted, "files": found.dataset["file"].values}
     return Answer(
         kind="evolution",
         title=f"{own.name}: learnability window over training",
-        lead=found.summary(),
+        lead=found.summary,
         trust=Trust(found.validity(), "measured"),
         values={**values, **layers[0], **({"layers": layers} if len(layers) > 1 else {})},
         tables=[_course_table(layer, index, counted, len(layers)) for index, layer in enumerate(layers)],
@@ -216,7 +216,7 @@ def _answer(found: LearnabilityWindow, name: str, study: str, extra: dict[str, A
     layers = [_values(found, index) for index in range(found.layers)]
     values = {
         "method": found.method,
-        "summary": found.summary(),
+        "summary": found.summary,
         "sequences": found.sequences,
         "signs": found.dataset.attrs["signs"],
         "optimizer": found.dataset.attrs["optimizer"],
@@ -227,7 +227,7 @@ def _answer(found: LearnabilityWindow, name: str, study: str, extra: dict[str, A
     return Answer(
         kind="window",
         title=f"{name}: learnability window",
-        lead=found.summary(),
+        lead=found.summary,
         trust=found.trust,
         values=values,
         tables=[table for index in range(found.layers) for table in _tables(found, index)],

@@ -144,11 +144,16 @@ class Modes:
         """s_xx of each mode over time, (modes, steps, steps)."""
         return self.task.input_covariance.rotated(self.frame.mode_inputs, self.frame.mode_inputs).diagonal()
 
+    @property
+    def number(self) -> str:
+        """How many there are, in words."""
+        return "1 mode" if len(self) == 1 else f"{len(self)} modes"
+
     def __repr__(self) -> str:
         fails = [a.name for a in self.assumptions if not a.holds]
         health = "every condition holds" if not fails else f"fails {', '.join(fails)}"
         return (
-            f"<Modes of {self.task.name!r}: {len(self)} modes, optimum {np.round(self.optimum, 6)}, "
+            f"<Modes of {self.task.name!r}: {self.number}, optimum {np.round(self.optimum, 6)}, "
             f"start {np.round(self.start, 8)}; {health}>"
         )
 
@@ -320,7 +325,7 @@ class ModeSolution(Solution):
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> solution = lc.solve(task, network, learning_rate=1e-3)
     >>> solution
-    <ModeSolution of 'integration' at learning rate 0.001: 1 modes, exact>
+    <ModeSolution of 'integration' at learning rate 0.001: 1 mode, exact>
     >>> solution.at([0, 200, 400])["strength"].values.ravel().round(3)
     array([0.   , 0.446, 1.734])
     """
@@ -429,5 +434,5 @@ class ModeSolution(Solution):
     def __repr__(self) -> str:
         return (
             f"<ModeSolution of {self.modes.task.name!r} at learning rate {self.learning_rate:g}: "
-            f"{len(self.modes)} modes, {self.forecast_class}>"
+            f"{self.modes.number}, {self.forecast_class}>"
         )

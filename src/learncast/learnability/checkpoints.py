@@ -215,7 +215,7 @@ class Evolution(Result):
         """Read a file that `save` wrote, refusing any other, and one whose numbers take more than `most_bytes`."""
         found = super().load(path, most_bytes=most_bytes)
         with readable(Path(path), "save the evolution again", kind="a whole evolution", error=SchemaMismatch):
-            found.summary(), found.validity()
+            found.summary, found.validity()
         return found
 
     @property
@@ -228,12 +228,11 @@ class Evolution(Result):
         known = [name for name in CONDITIONS if f"validity_{name}" in self.dataset]
         return tuple(Validity(name, float(np.max(self.dataset[f"validity_{name}"].values))) for name in known)
 
+    @property
     def summary(self) -> str:
         """What it means, in plain words, layer by layer."""
         texts = [_told(self.dataset.sel(layer=layer)) for layer in range(self.layers)]
-        if len(texts) == 1:
-            return texts[0]
-        return "\n".join(f"Layer {layer}: {text}" for layer, text in enumerate(texts))
+        return texts[0] if len(texts) == 1 else "\n".join(f"Layer {k}: {text}" for k, text in enumerate(texts))
 
     def __repr__(self) -> str:
         steps = self.dataset["step"].values

@@ -242,7 +242,7 @@ class LearnabilityWindow(Result, Shown):
         with readable(Path(path), "save the window again", kind="a whole learnability window", error=SchemaMismatch):
             _check_variables(found.dataset)
             for layer in range(found.layers):
-                found.summary(layer), found.validity(layer)
+                summary(found.dataset.sel(layer=layer)), found.validity(layer)
         return found
 
     @property
@@ -312,19 +312,17 @@ class LearnabilityWindow(Result, Shown):
 
     def _card(self) -> Card:
         tables = [self.table(layer) for layer in range(self.layers)]
-        return Card("Learnability window", self.summary(), tables, self.trust.standing, self.trust.table)
+        return Card("Learnability window", self.summary, tables, self.trust.standing, self.trust.table)
 
     def _picture(self) -> Picture:
         """Of the first layer; `figures.window_curve` draws any."""
         return Picture.of("window_curve", self.dataset.sel(layer=0), title=f"Window ({self.method} method)")
 
-    def summary(self, layer: int | None = None) -> str:
-        """What it means, in plain words; of one layer or of all."""
-        chosen = range(self.layers) if layer is None else [layer]
-        texts = [summary(self.dataset.sel(layer=index)) for index in chosen]
-        if len(texts) == 1:
-            return texts[0]
-        return "\n".join(f"Layer {index}: {text}" for index, text in zip(chosen, texts, strict=True))
+    @property
+    def summary(self) -> str:
+        """What it means, in plain words, layer by layer."""
+        texts = [summary(self.dataset.sel(layer=layer)) for layer in range(self.layers)]
+        return texts[0] if len(texts) == 1 else "\n".join(f"Layer {k}: {text}" for k, text in enumerate(texts))
 
     def __repr__(self) -> str:
         here = self.dataset.isel(layer=0)

@@ -81,7 +81,7 @@ def solve(
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> solution = lc.solve(task, network, learning_rate=1e-3)
     >>> solution
-    <ModeSolution of 'integration' at learning rate 0.001: 1 modes, exact>
+    <ModeSolution of 'integration' at learning rate 0.001: 1 mode, exact>
     >>> solution.time_to(0.99).descent_steps
     331.0
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -220,8 +221,6 @@ class RateRNN(SteppedCell):
     ------
     InvalidSpec
         Where a size, the leak, a name or an option of the recurrence means nothing.
-    TypeError
-        Where the recurrence does not know an option.
 
     See Also
     --------
@@ -262,6 +261,9 @@ class RateRNN(SteppedCell):
                 self.recurrent = recurrence
             else:
                 name = one_of("recurrence", recurrence, tuple(RECURRENCES), why="these are known")
+                known = tuple(inspect.signature(RECURRENCES[name]).parameters)[1:]
+                for option in options:
+                    one_of(f"an option of recurrence={name!r}", option, known, why="it makes its weights by these")
                 self.recurrent = RECURRENCES[name](hidden_size, **options)
 
     def drive(self, inputs: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from learncast.errors import InvalidSpec
-from learncast.validation import one_of, real_array
+from learncast.validation import between, one_of, real_array
 
 #: The label of a step that does not count, as torch has it.
 IGNORED = -100
@@ -290,12 +290,12 @@ class CrossEntropy(Loss):
     outputs : sequence of float, optional
         How much each class counts, as torch's weight.
     smoothing : float
-        As torch's label_smoothing.
+        As torch's label_smoothing: from 0 to 1.
 
     Raises
     ------
     InvalidSpec
-        Where a weight is below 0, or none is above.
+        Where a weight is below 0, or none is above, or the smoothing is no share.
 
     See Also
     --------
@@ -313,6 +313,10 @@ class CrossEntropy(Loss):
     """
 
     smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        between("smoothing", self.smoothing, 0.0, 1.0, why="it is the share of a label that every class has")
 
     meaning: ClassVar[str] = (
         "Near answers of nothing it is a squared error towards the centred one-hot targets, and its first steps are "

@@ -128,7 +128,7 @@ def test_a_study_is_trained_and_diagnosed(study, tmp_path):
     names = ["report.html", "study.toml", "window.json", "window.nc", "window.png"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     again = LearnabilityWindow.load(tmp_path / "out" / "window.nc")
-    assert again.summary() == found["summary"]
+    assert again.summary == found["summary"]
 
 
 def test_the_resolved_study_gives_the_same_answer(study, tmp_path):
@@ -445,7 +445,7 @@ def test_checkpoints_are_followed_in_the_order_of_their_steps(own, checkpoints, 
     assert found["envelope_exponent"][-1] == pytest.approx(-np.polyfit(np.log([1, 2, 4]), f, 1)[0])
     scales = np.sort(last["time_scale"].isel(layer=0))
     assert [found[f"time_scale_{q}"][-1] for q in (10, 50, 90)] == pytest.approx(scales[[0, 1, 2]])
-    assert again.summary() == found["summary"]
+    assert again.summary == found["summary"]
     assert "3 states" in repr(again)
     names = ["evolution.json", "evolution.nc", "evolution.png", "report.html", "study.toml"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names

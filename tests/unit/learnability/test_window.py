@@ -224,8 +224,8 @@ def test_layers_are_told_apart():
     found = window(model, *data(), optimizer=optimizer, **QUICK)
     assert found.layers == 2
     assert not np.allclose(found["envelope"].isel(layer=0), found["envelope"].isel(layer=1))
-    assert found.summary().count("\n") == 1
-    assert found.summary().startswith("Layer 0: With 128 sequences")
+    assert found.summary.count("\n") == 1
+    assert found.summary.startswith("Layer 0: With 128 sequences")
     assert "2 layers" in repr(found)
 
 
@@ -256,7 +256,7 @@ def test_saved_and_loaded_again(found, tmp_path):
     again = LearnabilityWindow.load(found.save(tmp_path / "window.nc"))
     xr.testing.assert_identical(again.dataset, found.dataset)
     assert again.provenance == found.provenance
-    assert again.summary() == found.summary()
+    assert again.summary == found.summary
     with pytest.raises(SchemaMismatch, match="no file"):
         LearnabilityWindow.load(tmp_path / "nothing.nc")
 
@@ -268,12 +268,12 @@ def test_without_recurrent_weights_the_first_order_is_exact():
     found = window(model, *data(), exact=3, **QUICK)
     np.testing.assert_allclose(found["exact_envelope"], found["envelope"], rtol=1e-12)  # products of the same numbers
     assert float(found["exact_slope"][0]) == pytest.approx(1, abs=1e-12)
-    assert "it decays 1.00 times as fast as the envelope to all orders" in found.summary()
+    assert "it decays 1.00 times as fast as the envelope to all orders" in found.summary
     assert "first_order_transport" in [v.name for v in found.validity()]
 
 
 def test_words(found):
-    text = found.summary()
+    text = found.summary
     assert text.startswith("With 128 sequences this GRU can credit up to ")
     assert "AdamW's rates" in text
     assert "4x the data" in text
@@ -290,7 +290,7 @@ def test_too_few_sequences_are_unknown_and_said_so():
     assert "do not trust: enough_sequences" in repr(found)
     assert np.isnan(found["tail_index"]).all()
     told = bool((found["score"] > found["critical_score"]).any())
-    assert ("too few" in found.summary()) == told
+    assert ("too few" in found.summary) == told
     assert np.isnan(list(found.windows().values())).all() == told
 
 
@@ -298,7 +298,7 @@ def test_the_published_rule_warns_of_itself():
     model, optimizer = trained()
     found = window(model, *data(), optimizer=optimizer, method="paper", **QUICK)
     assert float(found["threshold"][0]) == THRESHOLD
-    assert "do not rely on it" in found.summary()
+    assert "do not rely on it" in found.summary
     assert not found.trusted
     with pytest.raises(InvalidSpec, match=r'method="paper" must keep all contributions'):
         window(model, *data(), optimizer=optimizer, method="paper", memory=0, **QUICK)
@@ -497,7 +497,7 @@ def test_any_shape_has_an_answer(kind, steps, units, number, chunk, memory, seed
     assert here.sizes["unit"] == units
     assert (here["envelope"] >= 0).all()
     assert np.isnan(here["reach"]) or float(here["reach"]) in {0, *here["lag"].values}
-    assert isinstance(found.summary(), str)
+    assert isinstance(found.summary, str)
 
 
 class Clock:

@@ -98,6 +98,8 @@ def test_losses_of_torch_are_read():
     assert Loss.read(nn.CrossEntropyLoss(label_smoothing=0.1)) == CrossEntropy(smoothing=0.1)
     smoothed = nn.functional.cross_entropy(ANSWERS.reshape(-1, 3), LABELS.reshape(-1), label_smoothing=0.1)
     assert float(CrossEntropy(smoothing=0.1)(ANSWERS, LABELS)) == pytest.approx(float(smoothed), rel=1e-14)
+    with pytest.raises(InvalidSpec, match="smoothing must lie between 0 and 1"):
+        CrossEntropy(smoothing=2.0)
     assert all(loss().meaning for loss in (HalfSquaredError, MeanSquaredError, CrossEntropy))
 
 

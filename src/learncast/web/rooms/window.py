@@ -188,6 +188,8 @@ def _shown(window: LearnabilityWindow | None, state: WindowState) -> View:
             why="this window has no more",
             remedy="choose another layer",
         )
+    from learncast.learnability.learnability_window import summary
+
     layer = window.dataset.sel(layer=state.layer)
     conditions = window.validity(state.layer)
     return View(
@@ -195,7 +197,7 @@ def _shown(window: LearnabilityWindow | None, state: WindowState) -> View:
         validity=validity_of("measured", conditions),
         readings=_readings(layer, state),
         notes=(*warnings_of(conditions), *_remarks(layer, state)),
-        words=f"As it was diagnosed: {window.summary(state.layer)}",
+        words=f"As it was diagnosed: {summary(layer)}",
         answer=_answer(layer, state),
     )
 

@@ -78,7 +78,7 @@ def test_readings_are_those_of_the_chosen_number(window, room):
     assert reading(view, "without gaps") == window.windows(contiguous=True)[64]
     assert reading(view, "against all gradient noise") == window.windows(noise="total")[64]
     assert reading(view, "sequences diagnosed") == 160
-    assert view.words == f"As it was diagnosed: {window.summary(0)}"
+    assert view.words == f"As it was diagnosed: {window.summary}"
 
 
 def test_sliders_begin_at_what_was_diagnosed(window, room):
