@@ -220,29 +220,24 @@ def pooled_curvature(
     straight, error = _straight_curvature(cross, power, first, second, learn)
     if error <= _PRECISION**2 * straight:
         return straight
-    return _iterated_curvature(cross, power, first, second, learn)
+    return _iterated_curvature(cross, power, first, second)
 
 
-def _iterated_curvature(
-    cross: FloatArray, power: FloatArray, first: FloatArray, second: FloatArray, learn: tuple[bool, ...] = (True, True)
-) -> float:
-    """The largest eigenvalue of the whole Hessian, error included."""
+def _iterated_curvature(cross: FloatArray, power: FloatArray, first: FloatArray, second: FloatArray) -> float:
+    """The largest eigenvalue of the whole Hessian of both layers, error included."""
     S, R, n = power, cross, first.shape[1]
     layers = np.concatenate([first, second.T], axis=1)
     if len(layers) > layers.shape[1]:
         layers = np.concatenate([np.linalg.qr(layers, mode="r"), np.zeros((1, layers.shape[1]))])
     A, C = layers[:, :n], layers[:, n:].T
     G = C @ A @ S - R
-    split = A.size if learn[0] else 0
 
     def bent(flat: FloatArray) -> FloatArray:
-        dA = flat[:split].reshape(A.shape) if learn[0] else np.zeros_like(A)
-        dC = flat[split:].reshape(C.shape) if learn[1] else np.zeros_like(C)
+        dA, dC = flat[: A.size].reshape(A.shape), flat[A.size :].reshape(C.shape)
         D = (C @ dA + dC @ A) @ S
-        parts = (C.T @ D + dC.T @ G, D @ A.T + G @ dA.T)
-        return np.concatenate([part.ravel() for part, moves in zip(parts, learn, strict=True) if moves])
+        return np.concatenate([(C.T @ D + dC.T @ G).ravel(), (D @ A.T + G @ dA.T).ravel()])
 
-    return _largest(bent, split + (C.size if learn[1] else 0))
+    return _largest(bent, A.size + C.size)
 
 
 def sharpest_curvature(cross: FloatArray, power: FloatArray, places: Sequence[tuple[FloatArray, FloatArray]]) -> float:

@@ -292,7 +292,7 @@ def _passage(
         S0, S, S1 = np.hypot(ell, 2 * u0), np.hypot(ell, 2 * u), np.hypot(ell, 2 * best)
         W0, W = _root_sum(u0, S0, ell), _root_sum(u, S, ell)
         plus = 2 * best + S1
-        minus = np.where(plus > 0, ell * (ell / np.where(plus > 0, plus, 1.0)), 0.0)
+        minus = ell * (ell / plus)
         y = 2 * (path / room) * ((W0 + W) / (W + plus)) * ((S + S1) / (S0 + S)) / ((W0 + minus) * B)
         rate = np.hypot(2 * beta, ell * B)
         time = np.log1p(rate * y) / rate

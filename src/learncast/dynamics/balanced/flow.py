@@ -284,8 +284,8 @@ class _Spectrum:
 
     @property
     def balanced(self) -> bool:
-        """Whether no layer is larger: sine and cosine are then exactly 1."""
-        return bool((self.sine == 1.0).all() and (self.cosine == 1.0).all())
+        """Whether no layer is larger: sine and cosine are then 1."""
+        return bool((self.sine == self.cosine).all())
 
     def split(self, first: FloatArray, second: FloatArray) -> FloatArray:
         """O^T Q / sqrt(2): for zero-balanced weights half-sums and half-differences, free of rounding."""
@@ -585,8 +585,6 @@ def _gram(A: FloatArray, ridge: FloatArray) -> FloatArray:
 
 def _solved(Y: FloatArray, G: FloatArray) -> FloatArray:
     """Y C^-T in the place of Y, where C C^T = G, for every time."""
-    if Y.size == 0:
-        return Y
     C = np.linalg.cholesky(G)
     if Y.shape[2] > _FEW:
         for c, y in zip(C, Y, strict=True):

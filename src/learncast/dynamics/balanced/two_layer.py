@@ -99,9 +99,9 @@ class TwoLayerSolution(Solution):
     def _weights_over(self, steps: FloatArray, include: tuple[str, ...]) -> dict[str, FloatArray]:
         first = np.empty((len(steps), *self.problem.first.shape))
         second = np.empty((len(steps), *self.problem.second.shape))
-        near = (self.problem.first, self.problem.second)
+        near, times = (self.problem.first, self.problem.second), self._flow_times(steps)
         for k in np.argsort(steps, kind="stable"):
-            near = self.flow.weights(float(self._flow_times(steps[k : k + 1])[0]), like=near)
+            near = self.flow.weights(float(times[k]), like=near)
             first[k], second[k] = near
         found = {"input_weights": first, "output_weights": second}
         return {name: found[name] for name in include}

@@ -220,7 +220,7 @@ class Descents:
         number = len(states)
         steps, ends = np.full(number, np.nan), states.copy()
         rows = np.arange(number)
-        limit = RUNAWAY * max(float(np.abs(states).max(initial=0.0)), 1.0)
+        limit = RUNAWAY * float(np.abs(states).max(initial=1.0))
         most, taken = self.longest(), 0
         plain = _plain(number) if most >= LEAST else most_steps
         grades = _graded(most)

@@ -276,18 +276,6 @@ class PooledGround(LinearGround):
         return super().loss_range(task, end)
 
     @cached_property
-    def floors(self) -> list[float]:
-        """Share of the explained loss that the hidden directions of the start cannot reach, by task."""
-        rank = self._basis.shape[1]
-        found = []
-        for d in self.descents:
-            values, vectors = np.linalg.eigh(d.power)
-            root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-            strengths = np.linalg.svd(d.best @ root, compute_uv=False) ** 2
-            found.append(float(strengths[rank:].sum() / (strengths.sum() or 1.0)))
-        return found
-
-    @cached_property
     def _drawn(self) -> list[PooledDescent]:
         """Each task's descent in every resampling, one a row; a task that is known exactly is the same in all."""
         number = REPLICAS[True]
