@@ -706,6 +706,12 @@ def test_one_hidden_unit_is_always_balanced():
     assert flow.balance_residual < ROUNDING
 
 
+def test_layers_of_nothing_are_balanced():
+    flow = BalancedFlow(np.eye(2), np.zeros((3, 2)), np.zeros((2, 3)))
+    assert flow.imbalance == 0
+    assert flow.balance_residual == 0
+
+
 def test_unrelated_layers_are_measured_not_refused():
     rng = np.random.default_rng(1)
     for size in (5, 100):

@@ -7,7 +7,7 @@ import pytest
 
 import learncast as lc
 from learncast.dynamics.gradient_flow import gradient_flow
-from learncast.dynamics.learning_problem import LearningProblem, curvature, sharpest_curvature
+from learncast.dynamics.learning_problem import LearningProblem, curvature, pooled_curvature, sharpest_curvature
 from learncast.dynamics.pooled import PooledProblem
 
 torch = pytest.importorskip("torch")
@@ -148,3 +148,16 @@ def test_the_sharpest_of_several_places_is_the_largest_of_all(scale):
     assert sharpest_curvature(problem.cross, problem.power, places) == pytest.approx(max(each), rel=1e-9)
     gone = (np.full_like(net.first, np.nan), net.second)
     assert np.isnan(sharpest_curvature(problem.cross, problem.power, [gone, *places]))
+
+
+@pytest.mark.parametrize("factor", [1e-8, 1e-3, 1e6])
+@pytest.mark.parametrize("scale", [1e-3, 0.5])
+def test_a_stronger_task_is_curved_as_much_more(factor, scale):
+    """R, A, C -> c R, sqrt(c) A, sqrt(c) C multiplies the Hessian by c, whether the error counts in it or not."""
+    rng = np.random.default_rng(7)
+    R, A, C = rng.normal(size=(3, 4)), scale * rng.normal(size=(5, 4)), scale * rng.normal(size=(3, 5))
+    power = np.diag([0.5, 1.0, 2.0, 3.0])
+    plain = pooled_curvature(R, power, A, C)
+    strong = pooled_curvature(factor * R, power, np.sqrt(factor) * A, np.sqrt(factor) * C)
+    assert strong == pytest.approx(factor * plain, rel=1e-9)
+    assert plain > 0.9 * np.linalg.norm(C @ A @ power - R, 2)

@@ -574,6 +574,25 @@ def test_the_flow_is_that_of_autograd(kind, learn):
         np.testing.assert_allclose(flat(flow.network_at(time / rate), learn), values, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["static", "pooled"])
+def test_the_slope_of_two_maps_and_how_it_changes_are_those_of_autograd(kind):
+    """A wrong Jacobian would only cost the solver steps, which nobody sees."""
+    _, _, task, network = problem("static" if kind == "static" else "every", inputs=3, hidden=2, outputs=4)
+    if kind == "pooled":
+        network = lc.LinearRNN(network.input_weights, 0.6 * np.eye(2), network.output_weights)
+    found = LearningProblem.of(task, network, LAYERS if kind == "static" else ("input", "output"))
+    slope, jacobian = flow_module._pooled_slopes(found)
+    A, R = (torch.tensor(found.statistics.input[0, :, 0, :]), torch.tensor(found.statistics.cross[0]))
+
+    def loss(flat):
+        W = flat[6:].reshape(4, 2) @ flat[:6].reshape(2, 3)
+        return torch.trace(W @ A @ W.T) / 2 - torch.trace(W @ R.T)
+
+    at = np.concatenate([found.start[name].ravel() for name in found.learn])
+    np.testing.assert_allclose(slope(0.0, at), -torch.func.grad(loss)(torch.tensor(at)), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(jacobian(0.0, at), -torch.func.hessian(loss)(torch.tensor(at)), rtol=0, atol=1e-12)
+
+
 @pytest.mark.slow
 def test_the_large_flow_is_that_of_autograd():
     """More weights than stiff steps are taken for: the explicit solver."""

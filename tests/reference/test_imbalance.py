@@ -150,3 +150,100 @@ def test_inputs_that_do_not_vary_bound_nothing():
     low, high = found.interval(goal)
     steps = lc.solve(task, network, learning_rate=RATE).time_to_loss(goal)
     assert low <= steps <= high
+
+
+def hand_made(first, second, cross, variances):
+    """The imbalance of given layers, of independent inputs."""
+    C = np.diag(np.asarray(variances, dtype=float))
+    task = lc.tasks.static(np.asarray(cross, dtype=float), C)
+    return Imbalance(PooledProblem.of(task, lc.TwoLayer(np.array(first), np.array(second))), RATE)
+
+
+def test_paces_worked_out_by_hand():
+    """D = diag(-1, -1/4, 16/25): two inputs of variance 2 and 3, three units, one output that answers nothing yet."""
+    found = hand_made([[1.0, 0.0], [0.0, 0.5], [0.0, 0.0]], [[0.0, 0.0, 0.8]], [[1.0, 2.0]], [2.0, 3.0])
+    assert found.slowest == pytest.approx(2 * (0.64 + 0.25), rel=1e-14)
+    # M* P^1/2 = (1 / sqrt 2, 2 / sqrt 3), and the loss of no answer is half its square.
+    size = np.sqrt(1 / 2 + 4 / 3)
+    assert found.excess == pytest.approx(size**2 / 2, rel=1e-14)
+    largest = (size + size) / np.sqrt(2)
+    roots = [max(np.roots([1.0, -end, -(largest**2)])) for end in (1.0, 0.64)]
+    assert found.fastest == pytest.approx(3 * sum(roots), rel=1e-14)
+    # Inputs of two variances are not white, so nothing but these paces is known.
+    low, high = found.interval(found.excess / 100)
+    assert low == pytest.approx(np.log(100) / (2 * RATE * found.fastest), rel=1e-14)
+    assert high == pytest.approx(np.log(100) / (2 * RATE * found.slowest), rel=1e-14)
+
+
+def test_too_few_units_and_zero_layers_guarantee_no_pace():
+    assert hand_made([[0.3, 0.1]], [[0.2], [0.9]], np.eye(2), [1.0, 2.0]).slowest == 0
+    assert hand_made(0.1 * np.eye(2), 0.1 * np.eye(2), np.eye(2), [1.0, 2.0]).slowest == pytest.approx(0, abs=1e-17)
+
+
+def test_a_loss_that_is_there_takes_no_steps():
+    for anisotropy in (1.0, 5.0):
+        _, _, found = drawn((3, 2, 4), 0.1, anisotropy=anisotropy)
+        assert found.slowest == 0
+        assert found.interval(found.excess) == (0.0, 0.0)
+
+
+def coarsely(found, span):
+    """The bound after one step, by how far Q Q^T can move in it: |(Q Q^T)'| <= 2 f |Q Q^T| + |Q Q^T|^2."""
+    p, half = found.problem, found.flow.imbalance / 2
+    S, n = p.cross / p.variance, p.first.shape[1]
+    F = np.block([[-half * np.eye(n), S.T], [S, half * np.eye(len(S))]])
+    basis = np.linalg.svd(np.hstack([p.first, p.second.T]), full_matrices=False)[0]
+    D = p.second.T @ p.second - p.first @ p.first.T
+    drive = np.linalg.norm(basis.T @ D @ basis - 2 * half * np.eye(basis.shape[1]), 2) / 2
+    fastest = np.linalg.eigvalsh(F)[-1]
+    begin, end = found.flow.grams(np.array([0.0, span * RATE * p.variance]))
+    h = span * RATE * p.variance
+    most = np.linalg.norm(begin, 2) * np.exp(2 * fastest * h)
+    moved = (2 * fastest * most + most**2) * h / 2
+    far, near = (
+        min(max(np.linalg.eigvalsh(F - k * G)[-1] for G in (begin, end)) + k * moved, fastest) for k in (1 / 4, 1 / 2)
+    )
+    pushed = drive * h * np.sqrt(np.trace(begin)) * np.exp(fastest * h)
+    once = np.exp(max(far + drive, 0.0) * h) * pushed
+    e = min(once, np.exp(max(near + drive + once**2 / 16, 0.0) * h) * pushed)
+    layers = np.sqrt(np.linalg.norm(end[:n, :n], 2) + np.linalg.norm(end[n:, n:], 2))
+    return np.sqrt(p.variance) * (e * layers + e**2 / 2)
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.6])
+def test_one_long_step_is_bounded_by_how_far_the_flow_can_go(scale):
+    _, network, _ = drawn((3, 6, 3), scale, seed=5)
+    cross = np.random.default_rng(6).standard_normal((3, 3))
+    found = hand_made(network.first, network.second, cross, [0.7, 0.7, 0.7])
+    for span in (0.5, 2.0, 8.0):
+        assert found.deviation(np.array([span]))[0] == pytest.approx(coarsely(found, span), rel=1e-10)
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.6])
+def test_close_steps_approach_the_differential_inequality(scale):
+    """|e|' = (k + d) |e| + d |Q^|, integrated by scipy; what is left of the step is of first order and taken out."""
+    _, network, _ = drawn((3, 6, 3), scale, seed=5)
+    cross = np.random.default_rng(6).standard_normal((3, 3))
+    found = hand_made(network.first, network.second, cross, [0.7, 0.7, 0.7])
+    S, half = cross / 0.7, found.flow.imbalance / 2
+    F = np.block([[-half * np.eye(3), S.T], [S, half * np.eye(3)]])
+    D = network.second.T @ network.second - network.first @ network.first.T
+    drive = np.linalg.norm(D - 2 * half * np.eye(6), 2) / 2
+    assert abs(half) > 0.01 * scale**2
+
+    def slope(time, e):
+        gram = found.flow.grams(time)
+        far, near = (np.linalg.eigvalsh(F - k * gram)[-1] for k in (1 / 4, 1 / 2))
+        growth = max(min(far, near + e[0] ** 2 / 16) + drive, 0.0)
+        return [growth * e[0] + drive * np.sqrt(np.trace(gram))]
+
+    last = 100.0
+    end = last * RATE * 0.7
+    e = scipy.integrate.solve_ivp(slope, (0.0, end), [0.0], rtol=1e-8, atol=1e-12).y[0, -1]
+    gram = found.flow.grams(end)
+    # |W2 W1 - W2^ W1^| <= |e| sqrt(|W1^|^2 + |W2^|^2) + |e|^2 / 2
+    layers = np.sqrt(np.linalg.norm(gram[:3, :3], 2) + np.linalg.norm(gram[3:, 3:], 2))
+    expected = np.sqrt(0.7) * (e * layers + e**2 / 2)
+    once, twice = (found.deviation(np.linspace(0, last, number))[-1] for number in (1001, 2001))
+    assert twice == pytest.approx(expected, rel=0.05)
+    assert 2 * twice - once == pytest.approx(expected, rel=2e-3)

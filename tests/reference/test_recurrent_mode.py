@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.integrate import solve_ivp
+from scipy.integrate import LSODA, solve_ivp
 from scipy.optimize import brentq
 
 from learncast.dynamics import recurrent_mode as module
@@ -301,3 +301,35 @@ def test_too_many_steps_are_reported(monkeypatch):
 def test_modes_that_mean_nothing_are_refused(call, words):
     with pytest.raises(InvalidSpec, match=words):
         call()
+
+
+@pytest.mark.parametrize(("a", "c"), [(0.7, 0.4), (0.4, -0.7), (0.5, 0.5), (0.5, -0.5)])
+def test_the_solver_is_told_how_the_slope_changes(monkeypatch, a, c):
+    """The Jacobian against differences of the slope: a wrong one would only cost steps, which nobody sees."""
+    told = {}
+
+    def solver(slope, *arguments, jac, **options):
+        told.update(slope=slope, jacobian=jac)
+        return LSODA(slope, *arguments, jac=jac, **options)
+
+    monkeypatch.setattr(module.scipy.integrate, "LSODA", solver)
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(4, 4))
+    mode_trajectory([0.1], a, 0.6, c, rng.normal(size=4), root @ root.T)
+    step = 1e-6
+    for y in rng.normal(size=(5, 2)) * 0.7:
+        moved = [(np.array(told["slope"](0, y + d)) - told["slope"](0, y - d)) / (2 * step) for d in step * np.eye(2)]
+        expected = np.transpose(moved)
+        # differences of second order know nine digits or so
+        np.testing.assert_allclose(told["jacobian"](0, y), expected, rtol=0, atol=1e-7 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
+def test_symmetry_is_judged_against_the_size_of_the_strengths(size):
+    root = np.random.default_rng(1).normal(size=(3, 4, 4))
+    S = size * root @ root.swapaxes(1, 2)
+    S[1, 0, 1] *= 1 + 1e-12  # rounding
+    mode_flow(1.0, 0.5, 1.0, np.ones(4), S)
+    S[1, 0, 1] += 1e-5 * size
+    with pytest.raises(InvalidSpec, match="symmetric in their two lags"):
+        mode_flow(1.0, 0.5, 1.0, np.ones(4), S)

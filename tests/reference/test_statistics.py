@@ -317,3 +317,14 @@ def test_unknown_weights_to_learn_are_refused():
             np.ones((1, 2)),
             learn=("recurent",),
         )
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])
+def test_symmetry_is_judged_against_the_size_of_the_statistics(size):
+    root = np.random.default_rng(1).normal(size=(4, 4))
+    A = size * root @ root.T
+    A[0, 1] *= 1 + 1e-12  # rounding
+    LagStatistics(A.reshape(2, 2, 2, 2), np.ones((2, 1, 2)), 1.0)
+    A[0, 1] += 1e-5 * size
+    with pytest.raises(InvalidSpec, match="symmetric under exchange"):
+        LagStatistics(A.reshape(2, 2, 2, 2), np.ones((2, 1, 2)), 1.0)

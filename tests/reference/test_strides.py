@@ -334,3 +334,46 @@ def test_what_is_left_is_one_stride_from_the_least_on():
     assert strides._cut(108, 100, 0, begun=True) == [100, 8]
     assert strides._cut(107, 100, 0, begun=True) == [100, *[1] * 7]
     assert strides._cut(1000, 160, 0, begun=False) == [20, 20, 40, 40, 80, 80, 160, 160, 160, 160, 80]
+
+
+def test_the_longest_stride_by_hand():
+    """Of growth g and curvature k times the learning rate: 1.8 / k at most, and (0.05 g)^(1/4) / g or 0.01 / g."""
+
+    def longest(curvature: float, growth: float, rate: float, *, precise: bool | None = None) -> int:
+        one = strides.Descents(None, None, curvature, growth, rate)  # type: ignore[arg-type]
+        return one.longest() if precise is None else one.longest(precise=precise)
+
+    assert longest(0.0, 2.0, 1e-3) == longest(0.0, 2.0, 1e-3, precise=False) == 50  # (1e-4)^(1/4) / 0.002
+    assert longest(0.0, 0.5, 1e-3, precise=True) == 20
+    assert longest(45.0, 2.0, 1e-3) == 40
+    assert longest(45.0, 0.0, 1e-3) == 40
+    assert longest(0.0, 0.0, 1e-3) == 10**6
+    assert longest(0.0, 1e-9, 1e-3) == 10**6
+    assert longest(300.0, 0.0, 1e-3) == 1  # six steps do not pay
+
+
+def test_a_count_is_given_up_after_a_thousand_million_steps() -> None:
+    """From 0.01 to 0.99 a mode of strength 1 takes 1/2 ln(99^2) of flow time."""
+    problem = Problem(np.ones(1), np.ones(1), np.zeros(1))
+    begin, whole = np.full((1, 2, 1), 0.1), np.log(99.0)
+    counts = [problem.counted(begin, problem.within(0.01), whole / steps)[0][0] for steps in (0.9e9, 1.1e9)]
+    assert counts[0] == pytest.approx(0.9e9, rel=1e-6)
+    assert np.isnan(counts[1])
+
+
+def test_growth_is_the_first_singular_value_of_any_row() -> None:
+    cross = np.array([[[0.3, 0.0], [0.0, 0.4]], [[0.0, 0.2], [0.1, 0.0]]])
+    assert PooledDescent(np.eye(2), cross).growth == pytest.approx(0.4, rel=1e-15)
+    assert PooledDescent(np.eye(2), cross[1]).growth == pytest.approx(0.2, rel=1e-15)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.6, -0.6])
+def test_descents_know_the_curvature_at_their_optimum(lam: float) -> None:
+    """There the Hessian of B (a c - u*)^2 / 2 is B (c, a)(c, a)^T, of length B (a^2 + c^2)."""
+    beta, B, u = 0.8, 2.0, 0.02
+    S, best = np.hypot(lam, 2 * u), beta / B
+    a, c = np.sqrt((S + lam) / 2), np.sqrt((S - lam) / 2)
+    problem = Problem(np.array([beta]), np.array([B]), np.array([lam]))
+    found = problem._descents(np.array([[[a], [c]]]), problem.within(0.1), 1e-3)
+    assert found.curvature == pytest.approx(B * np.hypot(lam, 2 * best), rel=1e-12)
+    assert found.growth == beta
