@@ -17,7 +17,30 @@ from learncast.tasks.task import Task
 
 
 class IrregularSwitch(UserWarning):
-    """A switch of tasks from which the exact flow never learns a mode."""
+    """A switch of tasks from which the exact flow never learns a mode.
+
+    A simulation leaves such a saddle by its round-off or its noise, at a time that no theory tells.
+
+    See Also
+    --------
+    forgetting, planning.in_sequence
+
+    Examples
+    --------
+    A network that has learned a task stands where the reversed task has no slope to turn its direction round:
+
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> import warnings
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.1, rng=np.random.default_rng(0))
+    >>> with warnings.catch_warnings(record=True) as told:
+    ...     warnings.simplefilter("always", lc.planning.IrregularSwitch)
+    ...     losses = lc.forgetting([task, lc.tasks.reversed(task)], network, learning_rate=1e-2)
+    >>> print(told[0].message)
+    stage 2 (static, reversed): this start never learns modes 0, 1 under exact gradient flow: final excess loss 5; real
+    training will stall near step 121.6 and escape by noise
+    """
 
 
 def in_sequence(

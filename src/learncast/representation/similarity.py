@@ -263,6 +263,13 @@ def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.D
 
     Implements: braun2022 Eq. (10), the task's singular vectors
 
+    Parameters
+    ----------
+    solution : Solution
+        Of a two-layer network.
+    time : float
+        Gradient steps; the end of learning by default.
+
     Returns
     -------
     xarray.Dataset
@@ -301,6 +308,13 @@ def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.D
 
 def off_diagonal_strength(solution: Solution, times: Any) -> xr.Dataset:
     """Strength within and between the task's singular modes over training.
+
+    Parameters
+    ----------
+    solution : Solution
+        Of a two-layer network.
+    times : array_like
+        Gradient steps.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """What is to be learned: tasks as second-order statistics of inputs and targets."""
 
 from learncast.tasks import sensory
-from learncast.tasks.covariance import Covariance, Dense, Kronecker, Sampled
+from learncast.tasks.covariance import Covariance, Kronecker
 from learncast.tasks.delays import (
     multi_lag,
     multi_lag_trials,
@@ -22,7 +22,7 @@ from learncast.tasks.recorded.tables import from_table
 from learncast.tasks.task import Task
 
 __all__ = [
-    "Covariance", "DataSummary", "Dense", "Hierarchy", "Kronecker", "Recording", "Sampled", "StandardErrors",
+    "Covariance", "DataSummary", "Hierarchy", "Kronecker", "Recording", "StandardErrors",
     "Task", "TaskSimilarity", "Whitened", "from_batches", "from_environment", "from_file", "from_pairs",
     "from_table", "hierarchy", "integration", "leaky_integration", "multi_lag", "multi_lag_trials",
     "random_direction", "resampled", "reversed", "sensory", "similarity", "sinusoidal_delay",

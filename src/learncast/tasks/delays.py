@@ -27,6 +27,12 @@ SHORTER = "use shorter trials, or draw trials directly, without a Task"
 def random_direction(inputs: int, rng: np.random.Generator) -> FloatArray:
     """A unit vector drawn evenly from the sphere.
 
+    Parameters
+    ----------
+    inputs : int
+        Components.
+    rng : numpy.random.Generator
+
     Returns
     -------
     (inputs,) array
@@ -119,6 +125,13 @@ def multi_lag_trials(
     noise_strength: float = NOISE_STRENGTH,
 ) -> tuple[FloatArray, FloatArray]:
     """Draw trials of `multi_lag`: all inputs first, then the noise of all targets.
+
+    Parameters
+    ----------
+    trials : int
+    rng : numpy.random.Generator
+    steps, direction, lags, coefficients, noise_strength
+        As for `multi_lag`.
 
     Returns
     -------
@@ -230,6 +243,13 @@ def sinusoidal_delay_trials(
     noise_strength: float = 0.01,
 ) -> tuple[FloatArray, FloatArray]:
     """Draw sine waves with random phases, all phases first: the trials of `sinusoidal_delay`, which are not Gaussian.
+
+    Parameters
+    ----------
+    trials : int
+    rng : numpy.random.Generator
+    steps, delay, periods, weights, noise_strength
+        As for `sinusoidal_delay`.
 
     Returns
     -------

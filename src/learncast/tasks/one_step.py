@@ -109,6 +109,13 @@ def from_pairs(inputs: Any, targets: Any, *, name: str = "pairs", **options: Any
 def reversed(task: Task, *, name: str | None = None) -> Task:
     """Ask for the opposite of every target.
 
+    Parameters
+    ----------
+    task : Task
+        Any task; its inputs stay as they are.
+    name : str, optional
+        "..., reversed" by default.
+
     Returns
     -------
     Task
@@ -148,6 +155,22 @@ class Whitened:
         The same targets, asked of whitened inputs.
     transform : (white inputs, inputs)
         White input = transform @ input.
+
+    See Also
+    --------
+    tasks.whitened, solve
+
+    Examples
+    --------
+    Solve in white coordinates, and read the answer for the inputs as they are:
+
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> white = lc.tasks.whitened(lc.tasks.static([[2.0, 1.0]], np.diag([4.0, 1.0])))
+    >>> network = lc.TwoLayer.balanced(2, 3, 1, scale=0.1, rng=np.random.default_rng(0))
+    >>> end = lc.solve(white.task, network, learning_rate=1e-2).limit()["network_function"].values[0]
+    >>> white.network_function(end).round(6)
+    array([[0.5, 1. ]])
     """
 
     task: Task
@@ -171,6 +194,11 @@ def whitened(task: Task) -> Whitened:
 
     The transform is the symmetric root of the inverse input correlation where that exists: the white coordinates are
     as close as possible to the original ones.
+
+    Parameters
+    ----------
+    task : Task
+        Of one step.
 
     Returns
     -------
@@ -241,6 +269,26 @@ class Hierarchy(Task):
     form : str
     order : tuple of int
         Which leaf of the tree each item sits on.
+
+    See Also
+    --------
+    tasks.hierarchy, tasks.reversed, representation.hidden_similarity
+
+    Examples
+    --------
+    The first item has a feature of all items, one of its half and one of its pair. The broad ones are learned first:
+
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> tree = lc.tasks.hierarchy(2)
+    >>> tree.features[:, 0]
+    array([1., 1., 1., 0.])
+    >>> network = lc.TwoLayer.balanced(4, 8, 4, scale=0.01, rng=np.random.default_rng(2))
+    >>> halfway = lc.solve(tree, network, learning_rate=1e-2).at([400])["network_function"].values[0]
+    >>> (halfway @ tree.items[0]).round(1)
+    array([ 0.4,  0.7,  0.1, -0.1])
+    >>> tree.swapped(0, 2).features[:, 0]
+    array([ 1., -1.,  0.,  1.])
     """
 
     features: FloatArray

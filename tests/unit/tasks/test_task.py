@@ -9,8 +9,8 @@ import xarray as xr
 import learncast as lc
 from learncast import tasks
 from learncast.errors import InvalidSpec
-from learncast.tasks import Dense, Kronecker, Sampled, Task, similarity
-from learncast.tasks.covariance import MEMORY_LIMIT
+from learncast.tasks import Kronecker, Task, similarity
+from learncast.tasks.covariance import MEMORY_LIMIT, Dense, Sampled
 
 # Sums of at most a few hundred products of order one, so round-off is far below this.
 CLOSE = {"rtol": 1e-12, "atol": 1e-12}

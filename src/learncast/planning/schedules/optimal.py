@@ -44,6 +44,22 @@ class CheapestPath:
         Cost of each change of task.
     status : Status
         not_learned where no path meets the rules.
+
+    See Also
+    --------
+    planning.cheapest_path, planning.Schedule
+
+    Examples
+    --------
+    The second task is quicker while the mode is weak; to change from it is worth 80 steps, not 200:
+
+    >>> import learncast as lc
+    >>> rules = {"start": 0.01, "end": 0.99, "learning_rate": 1e-2}
+    >>> for cost in (0.0, 200.0):
+    ...     path = lc.planning.cheapest_path([1.0, 2.0], [1.0, 4.0], switch_cost=cost, **rules)
+    ...     print([leg.task for leg in path.legs], round(path.total, 1))
+    [1, 0] 379.0
+    [0] 459.5
     """
 
     legs: tuple[Leg, ...]
@@ -66,7 +82,29 @@ class CheapestPath:
 
 @dataclass(frozen=True)
 class FastestPath:
-    """The quickest order of tasks and switching points for one mode."""
+    """The quickest order of tasks and switching points for one mode.
+
+    Attributes
+    ----------
+    legs : tuple of Leg
+        In order: the task trained, the strengths between which it is, and its flow steps. None where there is nowhere
+        to go; the last is infinite where no task leads on.
+
+    See Also
+    --------
+    planning.fastest_path, planning.CheapestPath
+
+    Examples
+    --------
+    Change over where both tasks are equally quick, 1 - u = 2 - 4u:
+
+    >>> import learncast as lc
+    >>> path = lc.planning.fastest_path([1.0, 2.0], [1.0, 4.0], start=0.01, end=0.99, learning_rate=1e-2)
+    >>> [(leg.task, round(leg.end, 3), round(leg.flow_steps, 1)) for leg in path.legs]
+    [(1, 0.333, 114.6), (0, 0.99, 264.4)]
+    >>> round(path.flow_steps, 1)
+    379.0
+    """
 
     legs: tuple[Leg, ...]
 

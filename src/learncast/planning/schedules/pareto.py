@@ -42,6 +42,22 @@ class Front:
         The cheapest under each limit; of status not_learned where none meets it.
     excess_loss : (points,)
         Excess loss of the task at the end of each.
+
+    See Also
+    --------
+    planning.forgetting_front, Plan.front, forgetting
+
+    Examples
+    --------
+    What it costs to keep more of the stronger targets than the cheapest schedule does:
+
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> stronger = task.varied(target_strength=1.5).renamed("stronger")
+    >>> front = lc.planning.forgetting_front(task, [stronger], network, learning_rate=1e-3, points=2)
+    >>> front.total.round(1), front.excess_loss.round(2)
+    (array([166. , 166.9]), array([4.91, 4.53]))
     """
 
     task: Task

@@ -43,6 +43,24 @@ class Recording:
     origin : EnvironmentTrials, loader, data set or function, or None
         What gives further trials, as `learncast.simulate` reads them; None where there is no such thing, or where the
         statistics are of trials that were changed.
+
+    See Also
+    --------
+    Task.from_samples, tasks.resampled
+
+    Examples
+    --------
+    Prepare new trials as the recorded ones were, so that what was forecast holds for them:
+
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = 5 + 3 * rng.standard_normal((300, 8, 2))
+    >>> task = lc.Task.from_samples(inputs, inputs.sum(axis=1), centre=True, scale="channel")
+    >>> rule = task.recording
+    >>> fresh = (5 + 3 * rng.standard_normal((300, 8, 2)) - rule.input_mean) / rule.scales
+    >>> float(fresh.mean().round(1)), float(fresh.std().round(1))
+    (0.0, 1.0)
     """
 
     centred: bool

@@ -79,6 +79,23 @@ class DataSummary:
         Channels that are multiples of each other.
     outputs, target_rank : int
         Outputs, and directions in which targets vary.
+
+    See Also
+    --------
+    tasks.summary, Task.from_samples
+
+    Examples
+    --------
+    The second output is noise, and steps that wait for its mode wait for noise:
+
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> inputs = rng.standard_normal((300, 8, 2))
+    >>> targets = inputs.sum(axis=1) * [1, 0] + rng.standard_normal((300, 2)) * [0, 2]
+    >>> found = lc.tasks.summary(lc.Task.from_samples(inputs, targets), recurrence=1.0)
+    >>> found.noise, found.modes.round(2), round(found.null, 2)
+    ((False, True), array([3.07, 0.15]), 0.47)
     """
 
     trials: int

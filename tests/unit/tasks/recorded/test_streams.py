@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from learncast import simulate, tasks
 from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.tasks import Dense, Sampled, Task, from_batches, resampled, standard_errors
+from learncast.tasks import Task, from_batches, resampled, standard_errors
+from learncast.tasks.covariance import Dense, Sampled
 from learncast.tasks.recorded.blocks import MOST_BLOCKS, BlockSums
 
 #: The sums of both ways run over the same products of order one in another order.
