@@ -10,7 +10,6 @@ Both are divided by the rates that this machine reaches in the same run, in cach
 from __future__ import annotations
 
 import multiprocessing
-import resource
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 
 from benchmarks import plain_learnability
+from benchmarks.timing import most_held
 from learncast import learnability, tasks
 from learncast.learnability.detection.detection import detect
 from learncast.learnability.rehearsal import build_model
@@ -164,14 +164,14 @@ def _large(sequences: int) -> Iterator[tuple[str, str, str]]:
     minutes = seconds / 60 * number / sequences
     part = "" if sequences == number else f", from {sequences} of them"
     yield f"GRU: {number} sequences of {steps} steps, {hidden} units{part}: CPU minutes", f"{minutes:.1f}", "goal <= 6"
-    yield "the most memory that it held", f"{most / 2**20:.2f} GiB", "goal < 1 GB"
+    yield "the most memory that it held", f"{most / 2**30:.2f} GiB", "goal < 1 GB"
 
 
 def _alone(*size: int) -> tuple[float, int]:
-    """CPU seconds and the most kilobytes held."""
+    """CPU seconds and the most bytes held."""
     torch.set_num_threads(1)
     _measured(16, 32, 4)  # whatever is compiled or loaded once
-    return _measured(*size), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return _measured(*size), most_held()
 
 
 def _two_at_once() -> Iterator[tuple[str, str, str]]:

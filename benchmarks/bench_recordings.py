@@ -83,15 +83,16 @@ x = rng.standard_normal((5000, 200, 32), dtype=np.float32)
 np.savez({path!r}, inputs=x, targets=(x[:, -8:].sum(axis=1) @ rng.normal(size=(32, 2))).astype(np.float32))
 """
 READ = """
-import resource, time
+import time
 import learncast as lc
+from benchmarks.timing import most_held
 begun = time.process_time()
 task = lc.tasks.from_file({path!r})
 read = time.process_time() - begun
 network = lc.LinearRNN.random(64, 32, 2, recurrence=0.8, scale=0.05, seed=0)
 found = lc.solve(task, network, learning_rate=1e-4).time_to(0.9)
 spent = time.process_time() - begun - read
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, read, spent, found.descent_steps)
+print(most_held() / 2**20, read, spent, found.descent_steps)
 """
 
 

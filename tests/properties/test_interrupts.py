@@ -65,7 +65,7 @@ def content(folder: Path) -> dict[str, str]:
 
 def stopped(call: list[str], number: signal.Signals, after: float) -> tuple[int, str]:
     """Start, stop after so many seconds, and wait."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         call,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -73,15 +73,15 @@ def stopped(call: list[str], number: signal.Signals, after: float) -> tuple[int,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         # A shell's background jobs are born deaf to the key, and so are their children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
-        with_time = time.monotonic() + after
-        while process.poll() is None and time.monotonic() < with_time:
-            time.sleep(0.005)
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=120)
-    finally:
-        process.kill()
+    ) as process:
+        try:
+            with_time = time.monotonic() + after
+            while process.poll() is None and time.monotonic() < with_time:
+                time.sleep(0.005)
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=120)
+        finally:
+            process.kill()
     return process.returncode, errors
 
 
@@ -141,7 +141,7 @@ def test_checkpointed_training_goes_on_to_the_same_end(tmp_path, number):
     for _ in range(MOMENTS):
         code, errors = stopped([sys.executable, str(script), str(tmp_path / "stopped")], number, rng.uniform(1.0, 4.0))
         ended = code == 0
-        assert "safetensors" not in errors  # no half-written checkpoint
+        assert code in (0, -number), errors  # no half-written checkpoint was refused
     if not ended:
         subprocess.run([sys.executable, script, tmp_path / "stopped"], check=True, capture_output=True)
     straight, again = (lc.simulate.TrainingRun.load(tmp_path / f"{name}.nc") for name in ("straight", "stopped"))

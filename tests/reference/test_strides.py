@@ -102,17 +102,14 @@ def drawn_pooled(seed: int, number: int, longest: float, stiff: float) -> Any:
 
 
 def assert_counted(found: Any, ends: Array, plain: Any, *, known: Array | None = None) -> None:
-    """Within one step of plain descent, almost always to the step; states then as near as a fraction of that step."""
+    """To the step of plain descent; states then as near as a fraction of that step."""
     counts, states, moves = plain
     known = np.ones(len(counts), dtype=bool) if known is None else known
-    off = np.abs(found - counts)[known]
-    assert (off <= 1).all(), np.sort(off)[-5:]
-    assert np.mean(off == 0) >= 0.95
-    same = known & (found == counts)
+    assert (found == counts)[known].all(), np.flatnonzero(known & (found != counts))
     gap = np.abs(ends - states).reshape(len(counts), -1).max(axis=1)
     step = np.abs(moves).reshape(len(counts), -1).max(axis=1)
     size = np.abs(states).reshape(len(counts), -1).max(axis=1)
-    assert (gap <= 0.3 * step + 1e-10 * size)[same].all()
+    assert (gap <= 0.3 * step + 1e-10 * size)[known].all()
 
 
 def alone(weights: Array, cross: Array, power: Array, tolerance: Array, rate: Array, most: int) -> tuple[Array, Array]:

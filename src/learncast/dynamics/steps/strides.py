@@ -22,6 +22,10 @@ STIFF, GROWTH = 1.8, 0.4
 #: where the weights after them are asked for. A stride of h growth times errs by about h^4 of one, and a growth time is
 #: as many steps as one over learning rate and growth.
 ASTRAY, PRECISE = 0.05, 1e-8
+#: The same of a count in precise strides, by far: what arrives nearer to the edge of a step is taken step by step.
+HARDLY = 0.002
+#: Of longer descents the last step is not worth the time that all of them would take.
+WALKED = 1_000_000
 #: Fewer steps than this are taken one by one: four slopes would not pay.
 LEAST = 8
 #: Steps to which the stride of an arrival is halved before it is taken step by step.
@@ -215,14 +219,31 @@ class Descents:
 
         Infinite where descent runs away or rests elsewhere, unknown (nan) where `most_steps` are not enough. Short
         descents are taken step by step. Long ones go on in strides up to the stride in which they arrive, which is
-        taken again step by step.
+        taken again step by step; one that arrives so near to the edge of a step that strides might have gone past it is
+        counted again in shorter ones, and at last in single steps.
         """
-        number = len(states)
-        steps, ends = np.full(number, np.nan), states.copy()
-        rows = np.arange(number)
+        found = np.full(len(states), np.nan), states.copy()
+        rows = np.arange(len(states))
+        for most, astray in ((self.longest(), ASTRAY), (self.longest(precise=True), HARDLY), (1, 0.0)):
+            rows = self._counted(states, rows, most_steps, most, astray, found)
+            rows = rows[found[0][rows] <= WALKED]
+            if not len(rows):
+                break
+        return found
+
+    def _counted(
+        self,
+        begun: FloatArray,
+        rows: NDArray[np.intp],
+        most_steps: int,
+        most: int,
+        astray: float,
+        found: tuple[FloatArray, FloatArray],
+    ) -> NDArray[np.intp]:
+        """Fill in steps and states of some rows, in strides of at most so many steps; rows that are left in doubt."""
+        (steps, ends), states = found, begun[rows]
         limit = RUNAWAY * float(np.abs(states).max(initial=1.0))
-        most, taken = self.longest(), 0
-        plain = _plain(number) if most >= LEAST else most_steps
+        taken, plain = 0, _plain(len(begun)) if most >= LEAST else most_steps
         grades = _graded(most)
         late: dict[int, list[tuple[NDArray[np.intp], FloatArray, int]]] = {}
         inside = self.arrived(states, rows)
@@ -256,10 +277,9 @@ class Descents:
                 late.setdefault(length, []).append((rows[inside], before[inside], taken))
                 rows, states = rows[going], states[going]
             taken += length
-        ends[rows] = states
-        for length, groups in late.items():
-            self._arrive(length, groups, steps, ends)
-        return steps, ends
+        steps[rows], ends[rows] = np.nan, states
+        doubtful = [self._arrive(length, groups, plain, astray, found) for length, groups in late.items()]
+        return np.concatenate([rows[:0], *doubtful])
 
     @property
     def falls(self) -> bool:
@@ -267,12 +287,19 @@ class Descents:
         return self.learning_rate * self.curvature < SURE
 
     def _arrive(
-        self, stride: int, groups: list[tuple[NDArray[np.intp], FloatArray, int]], steps: FloatArray, ends: FloatArray
-    ) -> None:
+        self,
+        stride: int,
+        groups: list[tuple[NDArray[np.intp], FloatArray, int]],
+        plain: int,
+        astray: float,
+        found: tuple[FloatArray, FloatArray],
+    ) -> NDArray[np.intp]:
         """Find the step within the last stride of some rows, from the states and the step before it.
 
-        The stride is halved, and what is left taken step by step; rounding may leave an arrival to its end.
+        The stride is halved, and what is left taken step by step; rounding may leave an arrival to its end. What is
+        returned are the rows that might have arrived a step before or after, if strides went astray so far.
         """
+        (steps, ends), doubtful = found, []
         rows, states = (np.concatenate([group[k] for group in groups]) for k in (0, 1))
         begun_at = np.concatenate([np.full(len(who), begun) for who, _, begun in groups])
         # Where the loss cannot rise again, what is learned stays so, and single steps are halved like strides.
@@ -284,10 +311,14 @@ class Descents:
             states, begun_at = np.where(inside[going], states, after), np.where(inside, begun_at, begun_at + half)
             stride -= half  # the longer half stands for both: a step more does no harm
         for n in range(1, stride + 1):
-            states = self._moved(states, rows, 1)
+            last, states = states, self._moved(states, rows, 1)
             inside = self.arrived(states, rows) | (n == stride)
             if inside.any():
                 steps[rows[inside]], ends[rows[inside]] = begun_at[inside] + n, states[inside]
+                part = astray * (states - last)
+                doubt = self.arrived(last + part, rows) | ~self.arrived(states - part, rows)
+                doubtful.append(rows[inside & doubt & (begun_at + n > plain)])
                 rows, states, begun_at = rows[~inside], states[~inside], begun_at[~inside]
             if not len(rows):
-                return
+                break
+        return np.concatenate([rows[:0], *doubtful])
