@@ -113,3 +113,39 @@ def listen(signals: Sequence[signal.Signals] = STOPS) -> None:
     """Hear signals to which a process was born deaf."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+
+
+def serve() -> None:
+    """Begin a process that works for the one that started it: that one alone decides what a signal means.
+
+    Ctrl-C reaches every process of a terminal, and a batch system ends all at once. Without its driver it ends, for
+    nobody would take what it computes.
+    """
+    # A handler, not SIG_IGN: that would be handed down to what a task starts, which then could not be ended.
+    for number in STOPS:
+        signal.signal(number, _unheard)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_hearing_again)
+    listen()
+    import threading  # not before one is needed: commands that start no process do not load it
+
+    threading.Thread(target=_follow_driver, daemon=True).start()
+
+
+def _unheard(number: int, frame: object) -> None:
+    """Go on."""
+
+
+def _hearing_again() -> None:
+    for number in STOPS:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _follow_driver() -> None:
+    import multiprocessing
+    from multiprocessing.connection import wait
+
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        wait([driver.sentinel])
+        os._exit(1)

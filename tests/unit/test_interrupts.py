@@ -1,11 +1,13 @@
 """Ctrl-C leaves every command with one line and exit code 130."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -62,23 +64,39 @@ def test_an_interrupted_command_says_so_in_one_line(words, monkeypatch):
     assert (result.exit_code, result.stderr) == (130, "learncast: interrupted\n")
 
 
-@pytest.mark.parametrize("seconds", [0.5, 1.5])
-def test_a_process_ends_so_while_it_starts_and_while_it_works(seconds):
+def crew_of(process: subprocess.Popen, number: int) -> list[psutil.Process]:
+    """Its workers, as soon as so many have loaded what they need."""
+    limit = time.monotonic() + 60
+    while time.monotonic() < limit:
+        crew = [one for one in psutil.Process(process.pid).children() if "spawn_main" in " ".join(one.cmdline())]
+        if len(crew) >= number and all(one.cpu_times().user > 1.5 for one in crew):
+            return crew
+        time.sleep(0.02)
+    raise AssertionError("no workers")
+
+
+@pytest.mark.slow_cases("None")
+@pytest.mark.parametrize("seconds", [0.5, 1.5, None])
+def test_a_process_ends_so_while_it_starts_and_while_it_or_its_workers_work(seconds):
+    """Whatever is still to be trained: fifty seeds would take minutes."""
     command = [sys.executable, "-m", "learncast", "check", STUDY, "--seeds", "50"]
     # A shell's background jobs are born deaf to the key, and so are their children.
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
-        time.sleep(seconds)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    ) as process:
+        try:
+            crew = [] if seconds is not None else crew_of(process, min(os.cpu_count() or 1, 2))
+            time.sleep(seconds or 0.0)
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert not any(one.is_running() for one in crew)
     # Python itself ends by the signal where one arrived inside of an import; a shell calls both 130.
     assert process.returncode in (130, -signal.SIGINT)
     assert errors in ("learncast: interrupted\n", "")

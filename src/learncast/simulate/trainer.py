@@ -30,6 +30,7 @@ from learncast.simulate.sources import Source
 from learncast.simulate.stopping import Accuracy, GoalWatch, Plateau, Rule, Watch, inside, read_rule, watch_of
 from learncast.simulate.training import Training
 from learncast.simulate.updates import Updates
+from learncast.system import held, serve
 from learncast.threads import one_thread_each
 from learncast.trajectory import Status, spec_hash
 from learncast.validation import FloatArray, count, one_or_each
@@ -679,11 +680,17 @@ def trained_in_time(
         return found
     # Spawned, not forked: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    with one_thread_each(), ProcessPoolExecutor(workers, mp_context=context) as pool:
-        waiting = [pool.submit(_trained, job, end) for job in jobs]
-        for k, _ in enumerate(as_completed(waiting)):
-            progress((k + 1) / len(jobs))
-        return [one.result() for one in waiting]
+    with one_thread_each(), ProcessPoolExecutor(workers, mp_context=context, initializer=serve) as pool:
+        try:
+            with held():  # until they serve
+                waiting = [pool.submit(_trained, job, end) for job in jobs]
+            for k, _ in enumerate(as_completed(waiting)):
+                progress((k + 1) / len(jobs))
+            return [one.result() for one in waiting]
+        except BaseException:  # nobody will see what still runs, and nobody should wait for it
+            for process in list(pool._processes.values()):
+                process.kill()
+            raise
 
 
 def _trained(job: Any, end: float) -> TrainingRun | None:

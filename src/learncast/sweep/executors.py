@@ -11,8 +11,6 @@ import math
 import multiprocessing
 import os
 import pickle
-import signal
-import threading
 import time
 import traceback
 import uuid
@@ -30,7 +28,7 @@ from learncast.limits import allowing, given_bytes
 from learncast.netcdf import packed
 from learncast.packages import package
 from learncast.sweep.spec import Spec, placed
-from learncast.system import STOPS, held, listen
+from learncast.system import held, serve
 from learncast.threads import one_thread_each
 from learncast.validation import count
 
@@ -342,15 +340,7 @@ def pickled(work: Work) -> bytes:
 
 def _labour(pipe: Connection, payload: bytes) -> None:
     """Compute batches until the driver hangs up."""
-    # Ctrl-C reaches every process of a terminal, and a batch system ends all at once; the driver alone decides what
-    # that means.
-    # A handler, not SIG_IGN: that would be handed down to what a task starts, which then could not be ended.
-    for number in STOPS:
-        signal.signal(number, _unheard)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_hearing_again)
-    listen()
-    threading.Thread(target=_follow_driver, daemon=True).start()
+    serve()
     work: Work = pickle.loads(payload)
     try:
         pipe.send(None)
@@ -360,23 +350,6 @@ def _labour(pipe: Connection, payload: bytes) -> None:
                 pipe.send((outcome.fate, outcome.content, outcome.error, outcome.seconds))
     except (EOFError, OSError):
         return
-
-
-def _unheard(number: int, frame: object) -> None:
-    """Go on: the driver decides what a signal means."""
-
-
-def _hearing_again() -> None:
-    for number in STOPS:
-        signal.signal(number, signal.SIG_DFL)
-
-
-def _follow_driver() -> None:
-    """End with the driver: nobody would take the result."""
-    driver = multiprocessing.parent_process()
-    if driver is not None:
-        wait([driver.sentinel])
-        os._exit(1)
 
 
 def _ending(code: int | None) -> str:
