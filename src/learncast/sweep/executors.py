@@ -401,7 +401,7 @@ class Cluster(Executor):
         self._client: Any = None
         self._cluster: Any = None
         self._payload = b""
-        self._running: dict[Any, list[Job]] = {}
+        self._running: dict[concurrent.futures.Future[list[Outcome]], tuple[Any, list[Job]]] = {}
 
     def start(self, work: Work) -> None:
         dask = _distributed()
@@ -449,13 +449,22 @@ class Cluster(Executor):
         # with every batch, for what is scattered is lost with the last worker that holds it.
         key = f"sweep-{uuid.uuid4().hex}"
         future = self._client.submit(_batch, self._payload, list(jobs), key=key, pure=False)
-        self._running[future] = list(jobs)
+        brought = asyncio.run_coroutine_threadsafe(self._brought(future), self._client.loop.asyncio_loop)
+        self._running[brought] = future, list(jobs)
+
+    async def _brought(self, future: Any) -> list[Outcome]:
+        """What a batch brings, fetched as soon as it is there.
+
+        Each is waited for by itself: one that was lost with its worker is computed again, and whoever waited for it
+        would leave others where their workers may be lost too.
+        """
+        found: list[Outcome] = await self._client.gather(future, asynchronous=True)
+        return found
 
     def wait(self, seconds: float) -> list[Outcome]:
         if not self._running:
             return []
-        with self._client.as_current(), contextlib.suppress(TimeoutError, *_CANCELLED):
-            _distributed().wait(list(self._running), timeout=seconds, return_when="FIRST_COMPLETED")
+        concurrent.futures.wait(self._running, timeout=seconds, return_when="FIRST_COMPLETED")
         if self._client.status != "running":
             raise InvalidSpec(
                 required="the dask scheduler must go on running",
@@ -464,8 +473,8 @@ class Cluster(Executor):
                 remedy="start it again and resume: what was entered is kept",
             )
         found: list[Outcome] = []
-        for future in [future for future in self._running if future.done()]:
-            found += _returned(future, self._running.pop(future))
+        for brought in [one for one in self._running if one.done()]:
+            found += _returned(brought, *self._running.pop(brought))
         if not found:
             with contextlib.suppress(OSError):  # the scheduler is gone, which the next wait says
                 self._check_workers()
@@ -474,7 +483,7 @@ class Cluster(Executor):
     def withdraw(self) -> list[Outcome]:
         if self._client.nthreads():
             return []
-        found = [Outcome(job, Fate.unstarted) for jobs in self._running.values() for job in jobs]
+        found = [Outcome(job, Fate.unstarted) for _, jobs in self._running.values() for job in jobs]
         self._abandon()
         return found
 
@@ -485,8 +494,9 @@ class Cluster(Executor):
                 one.close()
 
     def _abandon(self) -> None:
-        for future in self._running:
+        for brought, (future, _) in self._running.items():
             future.cancel()
+            brought.cancel()
         self._running = {}
 
 
@@ -506,13 +516,11 @@ def _unpickled(payload: bytes) -> Work:
     return work
 
 
-def _returned(future: Any, jobs: list[Job]) -> list[Outcome]:
+def _returned(brought: concurrent.futures.Future[list[Outcome]], future: Any, jobs: list[Job]) -> list[Outcome]:
     """What a future brought; when its workers died, dask does not say over which job."""
-    status = future.status
-    if status == "finished":
-        with contextlib.suppress(OSError, *_CANCELLED):  # its worker died between computing and sending
-            return list(future.result())
-    if status != "error":  # cancelled or lost, which is nobody's fault
+    if future.status != "error":
+        with contextlib.suppress(OSError, *_CANCELLED):  # cancelled or lost, which is nobody's fault
+            return brought.result()
         return [Outcome(job, Fate.unstarted) for job in jobs]
     error = future.exception()
     if isinstance(error, _distributed().KilledWorker):
