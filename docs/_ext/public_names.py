@@ -16,7 +16,7 @@ ROOMS = (
     "tasks", "planning", "learnability", "simulate", "sweep", "representation", "papers", "figures",
     "networks", "practice", "advice", "study", "recurrence", "dynamics", "responses", "trajectory", "assumptions", "errors",
 )  # fmt: skip
-#: Rooms that show no names of their own: theirs are those of their modules.
+#: Rooms that show no names of their own: theirs are those that their modules offer in `__all__`, or else define.
 IN_MODULES = ("recurrence", "dynamics", "responses")
 #: Modules that are rooms of the reference, and which of their names are for readers.
 ONE_MODULE = ("trajectory", "assumptions", "errors")

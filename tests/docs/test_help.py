@@ -33,6 +33,7 @@ WHOLE = (
     "papers",
     "figures",
     "recurrence",
+    "dynamics",
     "study",
     "trajectory",
     "assumptions",

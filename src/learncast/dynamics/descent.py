@@ -26,6 +26,8 @@ from learncast.tasks.task import Task
 from learncast.trajectory import Provenance, Status, Trajectory, spec_hash
 from learncast.validation import FloatArray, between, count, positive
 
+__all__ = ["Descent", "descend"]
+
 #: Steps after which a descent that should end by itself is given up.
 MOST_STEPS = 1_000_000
 #: Flow steps up to which the steps of descent are counted one by one.

@@ -28,6 +28,8 @@ from learncast.tasks.task import Task
 from learncast.trajectory import Provenance, Status, Trajectory, spec_hash
 from learncast.validation import FloatArray, between, positive
 
+__all__ = ["FlowSolution", "gradient_flow"]
+
 #: Weights up to which the solver that switches to stiff steps (and then solves dense systems of this size) is used.
 STIFF_SIZE = 500
 #: A weight beyond this has run away.

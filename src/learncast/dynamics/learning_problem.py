@@ -18,6 +18,8 @@ from learncast.tasks.geometry import Frame, common_frame, pooled_statistics
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray, one_of
 
+__all__ = ["LearningProblem", "curvature", "lag_statistics"]
+
 Weights = dict[str, FloatArray]
 
 #: Weights by kind of network, in the order of the network's own arguments.
@@ -38,6 +40,23 @@ class LearningProblem:
         Before training.
     learn : tuple of str
         Names of the weights that learn: of "input", "recurrent", "output" (or "first", "second").
+
+    See Also
+    --------
+    learncast.dynamics.learning_problem.curvature, learncast.descend
+
+    Examples
+    --------
+    What is lost by a leak that cannot be learned: with it the best loss is 6.1, and 0 where the recurrence learns too.
+
+    >>> import learncast as lc
+    >>> from learncast.dynamics.learning_problem import LearningProblem
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> fixed = LearningProblem.of(task, network, ("input", "output"))
+    >>> free = LearningProblem.of(task, network, ("input", "recurrent", "output"))
+    >>> round(fixed.least_loss, 1), round(free.least_loss, 1)
+    (6.1, 0.0)
     """
 
     task: Task
@@ -199,6 +218,37 @@ def curvature(problem: LearningProblem, weights: Weights | None = None) -> float
 
     Exact where recurrence is a fixed number (or there is none); elsewhere by Lanczos iteration on differences of the
     analytic slopes.
+
+    Parameters
+    ----------
+    problem : LearningProblem
+        A task, a network and the weights that learn.
+    weights : dict from name to array, optional
+        All weights of the network, as `LearningProblem.start` has them.
+
+    Returns
+    -------
+    float
+        0 where no direction curves upwards; nan where the loss is not finite.
+
+    See Also
+    --------
+    learncast.dynamics.learning_problem.LearningProblem, learncast.recurrence.stability.largest_stable_rate
+
+    Examples
+    --------
+    Descent diverges at more than 2 over the curvature, which doubles while this task is learned: the largest learning
+    rate falls to half.
+
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> from learncast.dynamics.learning_problem import LearningProblem, curvature
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> learned = lc.solve(task, network, learning_rate=1e-3).network_at(np.inf)
+    >>> problems = [LearningProblem.of(task, one, ("input", "output")) for one in (network, learned)]
+    >>> [round(2 / curvature(problem), 3) for problem in problems]
+    [0.092, 0.046]
     """
     at = problem.start if weights is None else weights
     if problem.pooled_recurrence is None:

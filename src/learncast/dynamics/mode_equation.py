@@ -27,6 +27,18 @@ from numpy.typing import NDArray
 from learncast.dynamics.steps.strides import Descents
 from learncast.validation import FloatArray
 
+__all__ = [
+    "accuracy",
+    "band_scale",
+    "descent_correction",
+    "descent_steps",
+    "sharpness",
+    "strength",
+    "time_between",
+    "time_to_band",
+    "weights",
+]
+
 #: Relative rounding of a strength that was computed to lie on an edge of the band.
 _ROUNDING = 8 * np.finfo(float).eps
 
@@ -346,6 +358,41 @@ def descent_correction(start: Any, end: Any, imbalance: Any, cross: Any, power: 
 
     where the last term is the drift of lambda, which descent does not conserve. It is free of the learning
     rate; for a balanced start it is 1/4 ln(u_1/u_0) + 1/2 ln((u*-u_1)/(u*-u_0)).
+
+    Parameters
+    ----------
+    start, end : array_like
+        Strengths u_0 and u_1 between which the flow passes.
+    imbalance : array_like
+        lambda = a^2 - c^2.
+    cross, power : array_like
+        Recurrence-weighted strengths beta and B.
+    time : array_like
+        Flow time tau from start to end, as `time_to_band` or `time_between` tell it.
+
+    Returns
+    -------
+    array
+        Steps; 0 where there is nowhere to go or no way.
+
+    See Also
+    --------
+    learncast.dynamics.mode_equation.descent_steps, learncast.dynamics.mode_equation.time_to_band
+
+    Examples
+    --------
+    At a learning rate of 0.1 the flow needs 45.95 steps and descent about one less. Step by step:
+
+    >>> from learncast.dynamics.mode_equation import descent_correction, time_to_band
+    >>> time, edge = time_to_band(0.01, 0.0, 1.0, 1.0, 0.01)
+    >>> correction = descent_correction(0.01, edge, 0.0, 1.0, 1.0, time)
+    >>> float((time / 0.1).round(2)), float(correction.round(2))
+    (45.95, -1.15)
+    >>> weight, steps = 0.1, 0
+    >>> while weight**2 < 0.99:
+    ...     weight, steps = weight + 0.1 * weight * (1.0 - weight**2), steps + 1
+    >>> steps
+    45
     """
     u0, u1, lam, beta, B, tau = np.broadcast_arrays(
         *(np.asarray(v, float) for v in (start, end, imbalance, cross, power, time))
@@ -466,6 +513,34 @@ def descent_steps(
     """Predicted gradient-descent steps for a passage of the flow; infinite where descent diverges.
 
     Flow time / learning rate plus the first-order correction, rounded up to the first whole step inside the band.
+
+    Parameters
+    ----------
+    start, end, imbalance, cross, power : array
+        As for `descent_correction`.
+    flow_time : array
+        Flow time from start to end.
+    learning_rate : float
+
+    Returns
+    -------
+    array
+        Whole numbers; infinite where the curvature is above 2 over the learning rate, nan where the flow time is.
+
+    See Also
+    --------
+    learncast.dynamics.mode_equation.descent_correction, learncast.dynamics.mode_equation.sharpness, learncast.descend
+
+    Examples
+    --------
+    Ten times the learning rate takes a tenth of the steps, until descent diverges:
+
+    >>> import numpy as np
+    >>> from learncast.dynamics.mode_equation import descent_steps, time_to_band
+    >>> start, imbalance, cross, power = (np.array(one) for one in (0.01, 0.0, 1.0, 1.0))
+    >>> time, edge = time_to_band(start, imbalance, cross, power, 0.01)
+    >>> [float(descent_steps(start, edge, imbalance, cross, power, time, rate)) for rate in (0.01, 0.1, 1.5)]
+    [459.0, 45.0, inf]
     """
     correction = descent_correction(start, end, imbalance, cross, power, flow_time)
     steps = flow_time / learning_rate + correction

@@ -25,6 +25,8 @@ from learncast.tasks.task import Task
 from learncast.trajectory import Provenance, Trajectory, spec_hash
 from learncast.validation import FloatArray, between
 
+__all__ = ["ModeSolution", "Modes", "modes", "modes_of"]
+
 #: Replicas drawn of every recorded task.
 REPLICAS = 200
 

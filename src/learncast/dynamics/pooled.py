@@ -36,6 +36,22 @@ class PooledProblem:
         The network's two maps.
     recurrence_residual : float
         Share of the recurrent weights that is not a multiple of the identity.
+
+    See Also
+    --------
+    learncast.solve, learncast.dynamics.balanced.two_layer.TwoLayerSolution
+
+    Examples
+    --------
+    An integrating network sees 50 inputs as one number. The best weight for it, and the loss that no weight takes away:
+
+    >>> import learncast as lc
+    >>> from learncast.dynamics.pooled import PooledProblem
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> problem = PooledProblem.of(lc.tasks.integration(steps=50), network)
+    >>> best = problem.cross / problem.power
+    >>> best.round(3), float(problem.loss(best).round(3)), round(problem.least_loss, 3)
+    (array([[1.735]]), 6.133, 6.133)
     """
 
     task: Task

@@ -15,6 +15,8 @@ from learncast.errors import InvalidSpec
 from learncast.progress import check_time
 from learncast.validation import FloatArray, positive, real_array
 
+__all__ = ["ModeTrajectory", "mode_flow", "mode_loss", "mode_trajectory"]
+
 #: Error allowed per step of the integration, at which weights come out good to about 1e-10 of themselves.
 ERROR = 1e-13
 #: A recurrence or a product of weights beyond this has run away.

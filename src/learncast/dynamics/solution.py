@@ -20,6 +20,8 @@ from learncast.networks.two_layer import TwoLayer
 from learncast.trajectory import FORECAST_CLASSES, Provenance, Status, Trajectory
 from learncast.validation import FloatArray
 
+__all__ = ["LearningTime", "Solution", "status_of", "worst_status"]
+
 #: Accuracy at which people mostly call a task learned, for what is shown before they say one.
 USUAL_ACCURACY = 0.99
 #: Moments of a course in a picture.

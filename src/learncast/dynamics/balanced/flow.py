@@ -80,6 +80,27 @@ class BalancedFlow:
         separatrix. Among modes of equal singular value only their number has a meaning.
     final_loss : float
         Excess loss at t = infinity: half the sum of the lost singular values squared.
+
+    See Also
+    --------
+    learncast.solve, learncast.dynamics.balanced.two_layer.TwoLayerSolution
+
+    Examples
+    --------
+    Two modes are learned one after the other, each at the pace of its singular value. One hidden unit has room for the
+    stronger alone:
+
+    >>> import numpy as np
+    >>> from learncast.dynamics.balanced.flow import BalancedFlow
+    >>> task = np.diag([3.0, 1.0])
+    >>> BalancedFlow(task, 0.1 * np.eye(2), 0.1 * np.eye(2)).course([0.0, 1.0, 2.0, np.inf])[1].round(2)
+    array([[0.01, 0.01],
+           [1.72, 0.07],
+           [2.99, 0.36],
+           [3.  , 1.  ]])
+    >>> narrow = BalancedFlow(task, [[0.1, 0.1]], [[0.1], [0.1]])
+    >>> narrow.lost_modes, narrow.final_loss
+    (array([1]), 0.5)
     """
 
     def __init__(

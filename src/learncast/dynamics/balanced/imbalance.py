@@ -37,6 +37,22 @@ class Imbalance:
         Task and start.
     learning_rate : float
         Times are counted in its steps.
+
+    See Also
+    --------
+    learncast.solve, learncast.dynamics.pooled.PooledProblem
+
+    Examples
+    --------
+    Layers of unequal size: when the loss is down to 0.01, told before anything is integrated, and then integrated.
+
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> network = lc.TwoLayer(np.zeros((3, 2)), [[2.0, 0.0, 0.0], [0.0, 2.5, 0.0]])
+    >>> solution = lc.solve(lc.tasks.static(np.diag([3.0, 1.0])), network, learning_rate=1e-2)
+    >>> low, high = solution.imbalance.interval(0.01)
+    >>> round(low), round(high), round(solution.time_to_loss(0.01))
+    (19, 78, 54)
     """
 
     problem: PooledProblem

@@ -9,6 +9,8 @@ import numpy as np
 
 from learncast.validation import FloatArray
 
+__all__: list[str] = []  # serves the modules around it
+
 #: Chebyshev points of a piece, its ends included: every second one first, which are those of half the degree.
 _PLACES = np.concatenate([np.arange(0, 33, 2), np.arange(1, 33, 2)])
 _HALF, _ALL = 17, 33

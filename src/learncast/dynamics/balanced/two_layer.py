@@ -25,6 +25,8 @@ from learncast.validation import FloatArray, between, one_of, positive, real_arr
 if TYPE_CHECKING:
     import xarray as xr
 
+__all__ = ["TwoLayerSolution", "shallow"]
+
 #: Share of the loss that is left when a flow is said to have arrived on a saddle.
 ARRIVED = 1e-2
 
@@ -39,6 +41,36 @@ class TwoLayerSolution(Solution):
     With E[z z^T] = sigma^2 I the flow is that of whitened inputs with S / sigma^2 for the task and sigma^2 t for time.
 
     Assumes: whitened_input, balanced_weights, scalar_recurrence
+
+    Attributes
+    ----------
+    problem : PooledProblem
+        What the two layers learn.
+    network : LinearRNN or TwoLayer
+        Before training.
+    learning_rate : float
+        Step size of gradient descent; times are counted in its steps.
+    separatrix_tolerance : float or None
+        As for `learncast.solve`.
+
+    See Also
+    --------
+    learncast.solve, learncast.dynamics.balanced.flow.BalancedFlow, learncast.representation.tangent_kernel
+
+    Examples
+    --------
+    The modes' strengths on the way, both layers at one moment, and how far the start is from a saddle:
+
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> solution = lc.solve(lc.tasks.static(np.diag([3.0, 1.0])), network, learning_rate=1e-2)
+    >>> solution.at([200, 400, 800])["strength"].values.round(2)
+    array([[0.33, 0.  ],
+           [3.  , 0.  ],
+           [3.  , 0.94]])
+    >>> solution.network_at(400).second.shape, round(solution.orientation_margin, 2)
+    ((2, 3), 0.25)
     """
 
     problem: PooledProblem
@@ -252,6 +284,29 @@ def shallow(task: Task, start: Any, times: Any, *, learning_rate: float) -> xr.D
     -------
     xarray.Dataset
         ``network_function`` (time, row, column), ``excess_loss``.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the task has several steps, or the start another shape.
+
+    See Also
+    --------
+    learncast.solve
+
+    Examples
+    --------
+    What depth does to learning: one layer begins at once, two stay near their start until a mode breaks away.
+
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> from learncast.dynamics.balanced.two_layer import shallow
+    >>> task, steps = lc.tasks.static(np.diag([3.0, 1.0])), [0, 100, 200]
+    >>> shallow(task, np.zeros((2, 2)), steps, learning_rate=1e-2)["excess_loss"].values.round(2)
+    array([5.  , 0.68, 0.09])
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> lc.solve(task, network, learning_rate=1e-2).at(steps)["excess_loss"].values.round(2)
+    array([5.  , 5.  , 4.05])
     """
     import xarray as xr
 

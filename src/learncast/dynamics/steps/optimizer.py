@@ -29,6 +29,8 @@ class Optimizer:
         Added to the root of Adam's second moment.
     weight_decay : float, optional
         Decoupled for "adamw", where it is 0.01 by default; added to the gradient otherwise, 0 by default.
+    steps, first, second
+        Its state: steps taken, and the first and second moments of each weight's slopes.
 
     See Also
     --------
@@ -36,9 +38,13 @@ class Optimizer:
 
     Examples
     --------
+    The first step of Adam is as long as the learning rate, whatever the slope:
+
+    >>> import numpy as np
     >>> from learncast.dynamics.steps.optimizer import Optimizer
-    >>> Optimizer("adamw", learning_rate=1e-3).weight_decay
-    0.01
+    >>> rule = Optimizer("adam", learning_rate=1e-3)
+    >>> rule.update({"weights": np.zeros(2)}, {"weights": np.array([5.0, -0.01])})["weights"].round(6)
+    array([-0.001,  0.001])
     """
 
     name: str

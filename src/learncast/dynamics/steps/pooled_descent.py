@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from learncast.dynamics.steps.strides import Descents
 from learncast.validation import FloatArray
 
+__all__: list[str] = []  # serves the modules around it
+
 #: Share of the largest column of the weights below which a hidden direction is round-off.
 RANK = 1e-13
 #: Share of the largest variance below which a direction of the pooled input does not vary.

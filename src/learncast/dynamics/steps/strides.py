@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from learncast.progress import check_time
 from learncast.validation import FloatArray
 
+__all__: list[str] = []  # serves the modules around it
+
 #: Steps of a stride times learning rate and curvature, and times learning rate and growth, at most: beyond them a
 #: stride of four slopes is unstable, or of no order.
 STIFF, GROWTH = 1.8, 0.4
