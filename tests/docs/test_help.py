@@ -19,28 +19,6 @@ import public_names
 import learncast as lc
 
 NAMES = [one for one in public_names.every() if one.documents_itself]
-TOP = [one for one in public_names.top_level() if one.documents_itself]
-#: Rooms of which every name is documented whole.
-WHOLE = (
-    "tasks",
-    "planning",
-    "simulate",
-    "learnability",
-    "practice",
-    "advice",
-    "sweep",
-    "representation",
-    "papers",
-    "figures",
-    "recurrence",
-    "dynamics",
-    "study",
-    "trajectory",
-    "assumptions",
-    "errors",
-)
-#: What is documented whole: the names at the top, and those of such rooms.
-HELD = [*TOP, *(one for room in WHOLE for one in public_names.of_room(room) if one.documents_itself)]
 LOOSE = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
@@ -48,7 +26,7 @@ def has(one, section):
     return re.search(rf"^{section}\n-+$", inspect.getdoc(one.value) or "", re.MULTILINE) is not None
 
 
-@pytest.mark.parametrize("one", HELD, ids=lambda one: one.path)
+@pytest.mark.parametrize("one", NAMES, ids=lambda one: one.path)
 def test_names_are_documented_whole(one):
     sections = ["Examples", "See Also"]
     if inspect.isfunction(one.value):
@@ -58,7 +36,7 @@ def test_names_are_documented_whole(one):
     assert not [section for section in sections if not has(one, section)]
 
 
-@pytest.mark.parametrize("one", HELD, ids=lambda one: one.path)
+@pytest.mark.parametrize("one", NAMES, ids=lambda one: one.path)
 def test_every_argument_is_documented(one):
     if not (inspect.isfunction(one.value) or has(one, "Parameters")):
         return

@@ -12,6 +12,8 @@ from learncast.progress import check_time
 from learncast.responses.trials import Trials
 from learncast.validation import FloatArray
 
+__all__: list[str] = []  # serves the modules around it
+
 #: Probability with which an interval should cover.
 LEVEL = 0.95
 

@@ -13,6 +13,8 @@ from learncast.responses.trials import Trials
 from learncast.tasks.geometry import pooled_statistics
 from learncast.validation import FloatArray
 
+__all__ = ["Features"]
+
 #: Recurrences whose linear response serves as a control; more would cost accuracy with 256 groups.
 _CONTROLS = 4
 
@@ -34,6 +36,25 @@ class Features:
         E[z z'].
     target_power : (1 + replicas,)
         E|y|^2.
+
+    See Also
+    --------
+    learncast.responses.response.Response, learncast.responses.table.Table
+
+    Examples
+    --------
+    The least loss of units of one sign and of both, from E[y z] and E[z z'] alone:
+
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> from learncast.responses.response import response
+    >>> task = lc.tasks.integration(steps=20)
+    >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1), "relu")
+    >>> features = response(task, network, trials=2000).features
+    >>> y, z, whole = features.cross[0, 0], features.power[0], features.target_power[0]
+    >>> one, both = whole - y[0] ** 2 / z[0, 0], whole - y @ np.linalg.solve(z, y)
+    >>> float((one / 2).round(2)), float((both / 2).round(2))
+    (8.27, 5.74)
     """
 
     recurrences: FloatArray

@@ -28,6 +28,8 @@ from learncast.tasks.task import Task
 from learncast.trajectory import Provenance, Trajectory, spec_hash
 from learncast.validation import FloatArray, positive
 
+__all__ = ["ResponseModeSolution", "ResponseModes", "solve_response"]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ResponseModes(Modes):
@@ -39,6 +41,25 @@ class ResponseModes(Modes):
     Attributes
     ----------
     response : Response
+
+    See Also
+    --------
+    learncast.dynamics.modes.Modes, learncast.responses.modes.solve_response
+
+    Examples
+    --------
+    A rectified unit answers nearly as strongly as a linear one, but co-varies half as much with what is asked for:
+
+    >>> import learncast as lc
+    >>> from learncast.dynamics.modes import modes
+    >>> task = lc.tasks.integration(steps=20)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1)
+    >>> linear = modes(task, network)
+    >>> relu = lc.solve(task, lc.Activated(network, "relu"), learning_rate=1e-3, trials=2000).modes
+    >>> [(float(m.weighted_cross[0].round(1)), float(m.weighted_input[0].round(1))) for m in (linear, relu)]
+    [(8.8, 5.2), (3.8, 4.2)]
+    >>> relu.replicas[0].shape
+    (200, 1)
     """
 
     response: Response
@@ -65,6 +86,34 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
     """Closed-form learning of ReLU units that share one response feature; times carry intervals.
 
     Assumes: one_response, stable_learning_rate
+
+    Attributes
+    ----------
+    modes : ResponseModes
+        The one mode, and the response it was measured by.
+    network : LinearRNN
+        The weights before training.
+    learning_rate : float
+        Times are counted in its steps.
+
+    See Also
+    --------
+    learncast.solve, learncast.responses.solution.ResponseFlowSolution
+
+    Examples
+    --------
+    A rectified unit takes twice the steps of a linear one, known to 3% from 2000 trials:
+
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=20)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1)
+    >>> lc.solve(task, network, learning_rate=1e-3).time_to(0.9).descent_steps
+    497.0
+    >>> solution = lc.solve(task, lc.Activated(network, "relu"), learning_rate=1e-3, trials=2000)
+    >>> solution
+    <ResponseModeSolution of 'integration' at learning rate 0.001: one response feature, response>
+    >>> solution.time_to(0.9)
+    <LearningTime to 0.9: 1056.08 flow steps (1042.63 to 1073.58), 1057 descent steps, ok>
     """
 
     modes: ResponseModes
@@ -146,6 +195,33 @@ def solve_response(found: Response, *, learning_rate: float) -> ResponseSolution
         What `response` measured; it holds the network before training.
     learning_rate : float
         Step size of gradient descent; times are counted in its steps.
+
+    Returns
+    -------
+    ResponseSolution
+        Learning as a function of time; its times carry intervals.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the learning rate is not positive.
+
+    See Also
+    --------
+    learncast.solve, learncast.responses.response.response
+
+    Examples
+    --------
+    Measure once, ask for several learning rates:
+
+    >>> from learncast.responses.modes import solve_response
+    >>> import learncast as lc
+    >>> from learncast.responses.response import response
+    >>> task = lc.tasks.integration(steps=20)
+    >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1), "relu")
+    >>> found = response(task, network, trials=2000)
+    >>> [solve_response(found, learning_rate=rate).time_to(0.9).descent_steps for rate in (1e-3, 1e-2)]
+    [1057.0, 106.0]
     """
     rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
     if has_one_response(found.network):

@@ -14,6 +14,8 @@ from learncast.responses.response import Response, active_units, linear_weights
 from learncast.responses.table import Table
 from learncast.validation import FloatArray
 
+__all__: list[str] = []  # serves the modules around it
+
 #: Share of the largest eigenvalue of E[z z'] below which a combination of features does not vary.
 _SILENT = 1e-12
 

@@ -25,6 +25,8 @@ from learncast.validation import FloatArray, count
 if TYPE_CHECKING:
     import xarray as xr
 
+__all__ = ["Response", "response"]
+
 #: Statistics of response features, as a file names them.
 FEATURES = ("cross", "power", "target_power")
 
@@ -49,6 +51,25 @@ class Response:
         On what the statistics were measured.
     statistics : Features or Table
         Means, followed by their bootstrap replicas.
+
+    See Also
+    --------
+    learncast.responses.response.response, learncast.responses.modes.solve_response
+
+    Examples
+    --------
+    How well a statistic is known is in its interval. A network that has moved needs no new measurement:
+
+    >>> import learncast as lc
+    >>> from learncast.responses.response import response
+    >>> task = lc.tasks.integration(steps=20)
+    >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1), "relu")
+    >>> found = response(task, network, trials=2000)
+    >>> found.dataset["cross"].values.round(2), found.dataset["cross_low"].values.round(2)
+    (array([[ 3.83, -3.83]]), array([[ 3.76, -3.89]]))
+    >>> later = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.5, hidden_size=1), "relu")
+    >>> found.moved(later).statistics is found.statistics
+    True
     """
 
     network: Activated
@@ -184,6 +205,39 @@ def response(
         Generator or seed. Sources measured with one seed see the same noise, so that their differences are sharp.
     bootstrap : int
         Replicas of the statistics.
+
+    Returns
+    -------
+    Response
+        The statistics that learning depends on, with replicas.
+
+    Raises
+    ------
+    UnsupportedModel
+        Where units' responses change with what others learn: several inputs, units that drive each other, several tanh
+        units.
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    learncast.responses.modes.solve_response, learncast.solve
+
+    Examples
+    --------
+    Trials of a task, or recorded ones. A recording of 400 tells less than 2000 drawn trials, and its times say so:
+
+    >>> import numpy as np
+    >>> from learncast.responses.modes import solve_response
+    >>> import learncast as lc
+    >>> from learncast.responses.response import response
+    >>> task = lc.tasks.integration(steps=20)
+    >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1), "relu")
+    >>> inputs = np.random.default_rng(0).standard_normal((400, 20, 1))
+    >>> for source, trials in ((task, 2000), ((inputs, inputs.sum(axis=1)), None)):
+    ...     print(solve_response(response(source, network, trials=trials), learning_rate=1e-3).time_to(0.9))
+    <LearningTime to 0.9: 1056.08 flow steps (1042.63 to 1073.58), 1057 descent steps, ok>
+    <LearningTime to 0.9: 920.721 flow steps (719.268 to 1250.33), 922 descent steps, ok>
     """
     check_network(network)
     stream = trials_of(source, trials, TRIALS[network.activation], rng)

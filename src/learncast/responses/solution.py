@@ -28,6 +28,8 @@ from learncast.responses.response import Response, active_units, linear_weights
 from learncast.trajectory import Provenance, Status, Trajectory, spec_hash
 from learncast.validation import FloatArray, between, count
 
+__all__ = ["ResponseFlowSolution", "ResponseSolution"]
+
 #: Descent steps counted one by one before a count is given up.
 MOST_STEPS = 50_000
 
@@ -46,7 +48,32 @@ _PLACES = np.array([0.0, 0.25, 0.5, 0.75, 0.9, 1.0])
 
 
 class ResponseSolution(Solution):
-    """A solution that rests on measured responses: its numbers carry confidence intervals."""
+    """A solution that rests on measured responses: its numbers carry confidence intervals.
+
+    Attributes
+    ----------
+    response : Response
+        What was measured, on how many trials, and the network before training.
+
+    See Also
+    --------
+    learncast.responses.modes.ResponseModeSolution, learncast.responses.solution.ResponseFlowSolution
+
+    Examples
+    --------
+    Descent on the measured statistics is what training on all the trials at once does; the flow lies close to it:
+
+    >>> from learncast.responses.modes import solve_response
+    >>> import learncast as lc
+    >>> from learncast.responses.response import response
+    >>> task = lc.tasks.integration(steps=20)
+    >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1), "relu")
+    >>> solution = solve_response(response(task, network, trials=2000), learning_rate=1e-3)
+    >>> solution.remarks
+    ("responses measured on 2000 Gaussian trials with the task's second moments",)
+    >>> [float(way["loss"].values[-1].round(3)) for way in (solution.descend(1000), solution.at([1000]))]
+    [8.307, 8.307]
+    """
 
     response: Response
 
@@ -82,6 +109,32 @@ class ResponseFlowSolution(ResponseSolution):
 
     Learned is measured by the loss: the excess over the least loss of any weights on the same responses is at most
     (1 - accuracy)^2 of what a silent network exceeds it by. For one feature that is |u - u*| <= (1 - accuracy) |u*|.
+
+    Attributes
+    ----------
+    response : Response
+        What was measured.
+    learning_rate : float
+        Times are counted in its steps.
+
+    See Also
+    --------
+    learncast.solve, learncast.responses.modes.ResponseModeSolution
+
+    Examples
+    --------
+    Units of both signs have two responses, which no closed form follows; together they leave less than one alone:
+
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.integration(steps=20)
+    >>> both = lc.LinearRNN([[0.1], [-0.1]], 0.9 * np.eye(2), [[0.1, -0.1]])
+    >>> one = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=1)
+    >>> ways = [lc.solve(task, lc.Activated(n, "relu"), learning_rate=1e-3, trials=2000) for n in (both, one)]
+    >>> ways[0].time_to(0.9).descent_steps
+    902.0
+    >>> [float(way.limit()["loss"].values[0].round(2)) for way in ways]
+    [5.74, 8.27]
     """
 
     response: Response

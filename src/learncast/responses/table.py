@@ -15,6 +15,8 @@ from learncast.responses.trials import Trials
 from learncast.trajectory import described
 from learncast.validation import FloatArray
 
+__all__ = ["Table"]
+
 #: Chebyshev nodes of a panel.
 _NODES = 16
 
@@ -47,6 +49,26 @@ class Table:
         E[h^2] / a^2 first, then E[y h] / a of each output; the estimate, then its replicas.
     accuracy : float
         Largest relative size of a last coefficient: what the interpolation may be off by.
+
+    See Also
+    --------
+    learncast.responses.response.Response, learncast.responses.features.Features
+
+    Examples
+    --------
+    A tanh unit's answer co-varies with the target in proportion to a small input weight, and less where it saturates:
+
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> from learncast.responses.response import response
+    >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=1), "tanh")
+    >>> table = response(lc.tasks.integration(steps=5), network, trials=1000, bootstrap=20).statistics
+    >>> for weight in (0.1, 0.2, 2.0):
+    ...     cross, _, power, _ = table.moments(np.array([weight]))
+    ...     print(weight, float(cross[0, 0].round(2)), float(power[0].round(2)))
+    0.1 0.19 0.01
+    0.2 0.36 0.05
+    2.0 0.9 0.65
     """
 
     trials: Trials

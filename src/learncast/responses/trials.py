@@ -13,6 +13,8 @@ from learncast.tasks.task import Task
 from learncast.trajectory import spec_hash
 from learncast.validation import FloatArray, count, real_array
 
+__all__ = ["Trials"]
+
 #: Groups of trials whose means are kept, and resampled for confidence intervals; all else is streamed.
 GROUPS = 256
 
@@ -36,6 +38,23 @@ class Trials:
     steps, outputs : int
     every_step : bool
         Whether there is a target at every step, or one at the end.
+
+    See Also
+    --------
+    learncast.responses.response.response
+
+    Examples
+    --------
+    Trials are drawn again where they are needed again, never kept: the first block twice.
+
+    >>> import learncast as lc
+    >>> from learncast.responses.response import response
+    >>> task = lc.tasks.integration(steps=20)
+    >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1), "relu")
+    >>> trials = response(task, network, trials=2000, rng=7).trials
+    >>> (_, first, _), (_, again, _) = next(trials.blocks()), next(trials.blocks())
+    >>> trials.number, trials.seed, bool((first == again).all())
+    (2000, 7, True)
     """
 
     source: Task | Sampler | tuple[FloatArray, FloatArray]
