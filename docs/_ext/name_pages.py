@@ -24,11 +24,8 @@ ORDER = {
 
 def pages() -> dict[str, Callable[[], str]]:
     """Pages by name."""
-    return {"learncast": front, **{room: partial(room_page, room) for room in public_names.ROOMS if _names(room)}}
-
-
-def _names(room: str) -> list[Name]:
-    return [one for one in public_names.of_room(room) if not isinstance(one.value, ModuleType)]
+    rooms = [room for room in public_names.ROOMS if public_names.of_room(room)]
+    return {"learncast": front, **{room: partial(room_page, room) for room in rooms}}
 
 
 def front() -> str:
@@ -46,21 +43,11 @@ def room_page(room: str) -> str:
     """Names of one room, by the module that shows them."""
     module = import_module(f"learncast.{room}")
     parts = [f"# learncast.{room}", _opening(module)]
-    for place, names in groupby(_names(room), lambda one: one.module):
+    for place, names in groupby(public_names.of_room(room), lambda one: one.module):
         if place != module.__name__:
             parts += [f"## {place.removeprefix('learncast.')}", _opening(import_module(place))]
         parts.append(_summary(place, list(names)))
-    for name in getattr(module, "__all__", ()):
-        value = getattr(module, name)
-        if isinstance(value, ModuleType):
-            shown = [Name(value.__name__, one) for one in vars(value) if _is_family(value, one)]
-            parts += [f"## {room}.{name}", _opening(value), _summary(value.__name__, shown)]
     return "\n\n".join(parts) + "\n"
-
-
-def _is_family(module: ModuleType, name: str) -> bool:
-    value = vars(module)[name]
-    return not name.startswith("_") and callable(value) and getattr(value, "__module__", "") == module.__name__
 
 
 def _opening(module: ModuleType) -> str:

@@ -53,13 +53,15 @@ def top_level() -> list[Name]:
 
 
 def of_room(room: str) -> list[Name]:
-    """Names of a room that are not offered at the top level already."""
+    """Names of a room, and of a module that it offers as a whole, that are not offered at the top level already."""
     told = {id(one.value) for one in top_level()}
     module = import_module(f"learncast.{room}")
     modules = [module]
     if room in IN_MODULES:
         modules = [import_module(one.name) for one in pkgutil.walk_packages(module.__path__, f"{module.__name__}.")]
-    return [one for place in modules for one in _shown(place, room) if id(one.value) not in told]
+    shown = [one for place in modules for one in _shown(place, room)]
+    families = [one for part in shown if isinstance(part.value, ModuleType) for one in _shown(part.value, room)]
+    return [one for one in (*shown, *families) if id(one.value) not in told and not isinstance(one.value, ModuleType)]
 
 
 def _shown(module: ModuleType, room: str) -> list[Name]:

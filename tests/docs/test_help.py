@@ -45,6 +45,21 @@ def test_every_argument_is_documented(one):
     assert not [name for name in given if not re.search(rf"^(.*, )?\*?{name}\b", told, re.MULTILINE)]
 
 
+def test_names_to_see_also_are_there():
+    """As they are imported, or from `learncast` or the module on; a method by its class."""
+    known = {one.path: one.value for one in public_names.every()}
+
+    def is_there(path):
+        owner, _, method = path.rpartition(".")
+        return path in known or hasattr(known.get(owner), method)
+
+    for one in NAMES:
+        told = re.search(r"^See Also\n-+\n(.*?)(\n\n|\Z)", inspect.getdoc(one.value), re.DOTALL | re.MULTILINE)
+        for name in re.split(r",\s+", told[1]):
+            places = ("learncast.", f"{one.module}.", f"{one.value.__module__}.", "")
+            assert any(is_there(place + name) for place in places), f"{one.path} says {name}"
+
+
 @pytest.fixture
 def lightning(monkeypatch):
     """Where Lightning is not installed, the one class of it that its callbacks are made from."""

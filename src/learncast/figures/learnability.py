@@ -39,7 +39,7 @@ def envelope(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
 
     See Also
     --------
-    window_curve, envelopes_by_cell, learncast.learnability_window
+    window_curve, envelopes_by_cell, learnability.window
 
     Examples
     --------
@@ -90,7 +90,7 @@ def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
 
     See Also
     --------
-    envelope, windows_by_cell, learncast.learnability_window
+    envelope, windows_by_cell, learnability.window
 
     Examples
     --------

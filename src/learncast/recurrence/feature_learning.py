@@ -158,7 +158,7 @@ def kernel_change(
 
     See Also
     --------
-    feature_learning, learncast.representation.network_kernel
+    feature_learning, representation.tangent_kernel
 
     Examples
     --------

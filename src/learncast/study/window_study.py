@@ -22,7 +22,7 @@ class WindowStudy(StudyFile[WindowStudySection]):
 
     See Also
     --------
-    learncast.learnability_window, Study
+    learnability.window, Study
 
     Examples
     --------

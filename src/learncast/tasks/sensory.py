@@ -19,6 +19,11 @@ from learncast.tasks.delays import lag_within
 from learncast.tasks.task import Task, family
 from learncast.validation import FloatArray, count, positive, real_array
 
+__all__ = [
+    "cosine", "drawn", "evidence_delay", "impulse", "integrate", "late_pulse",
+    "leaky", "linear_ramp", "mean_target", "noisy_constant", "primacy", "two_pulse",
+]  # fmt: skip
+
 
 @family
 def integrate(steps: int = 10, *, scale: float = 1.0, name: str = "integrate") -> Task:
@@ -32,13 +37,71 @@ def integrate(steps: int = 10, *, scale: float = 1.0, name: str = "integrate") -
         Factor on all target strengths.
     name : str
         What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tasks.sensory.mean_target, tasks.integration
+
+    Examples
+    --------
+    A recurrence of 1 forgets nothing:
+
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import best_mode
+    >>> best = best_mode(lc.tasks.sensory.integrate(10))
+    >>> round(best.recurrence, 6), best.stability
+    (1.0, 'marginal')
     """
     return _white(steps, scale, name, lambda lags: np.ones(len(lags)))
 
 
 @family
 def mean_target(steps: int = 10, *, scale: float = 1.0, name: str = "mean target") -> Task:
-    """Report the mean of the evidence: s_t = scale / steps. Parameters as for `integrate`."""
+    """Report the mean of the evidence: s_t = scale / steps.
+
+    Parameters
+    ----------
+    steps : int
+        Steps in a trial.
+    scale : float
+        Factor on all target strengths.
+    name : str
+        What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tasks.sensory.integrate, tasks.sensory.noisy_constant
+
+    Examples
+    --------
+    The same as the sum, asked for more quietly:
+
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import best_mode
+    >>> best = best_mode(lc.tasks.sensory.mean_target(10))
+    >>> round(best.recurrence, 6), round(best.strength, 6)
+    (1.0, 0.1)
+    """
     return _white(steps, scale, name, lambda lags: np.full(len(lags), 1.0 / len(lags)))
 
 
@@ -59,6 +122,30 @@ def noisy_constant(
         Variance of m over trials, and of the noise at each step.
     name : str
         What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tasks.sensory.mean_target
+
+    Examples
+    --------
+    With four looks at it a third of the constant's variance stays unknown:
+
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import best_mode
+    >>> best = best_mode(lc.tasks.sensory.noisy_constant(4))
+    >>> round(best.recurrence, 6), round(best.unexplained, 6)
+    (1.0, 0.333333)
     """
     T = _steps(steps)
     signal = positive("signal_variance", signal_variance, why="a constant that never varies teaches nothing")
@@ -80,6 +167,30 @@ def leaky(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: str 
         Factor on all target strengths.
     name : str
         What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tasks.sensory.primacy, tasks.leaky_integration
+
+    Examples
+    --------
+    A mode that forgets as the task does is all it takes:
+
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import best_mode
+    >>> best = best_mode(lc.tasks.sensory.leaky(10, decay=0.8))
+    >>> round(best.recurrence, 6), round(best.unexplained, 6)
+    (0.8, 0.0)
     """
     rate = _number("decay", decay)
     return _white(steps, scale, name, lambda lags: rate**lags)
@@ -87,7 +198,43 @@ def leaky(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: str 
 
 @family
 def primacy(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: str = "primacy") -> Task:
-    """Favour early evidence: s_t = scale decay^(t - 1). Parameters as for `leaky`."""
+    """Favour early evidence: s_t = scale decay^(t - 1).
+
+    Parameters
+    ----------
+    steps : int
+        Steps in a trial.
+    decay : float
+        Factor per step from the first input on.
+    scale : float
+        Factor on all target strengths.
+    name : str
+        What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tasks.sensory.leaky
+
+    Examples
+    --------
+    What comes first must grow until the end: the best recurrence is unstable.
+
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import best_mode
+    >>> best = best_mode(lc.tasks.sensory.primacy(10, decay=0.8))
+    >>> round(best.recurrence, 6), best.stability
+    (1.25, 'unstable')
+    """
     rate = _number("decay", decay)
     return _white(steps, scale, name, lambda lags: rate ** lags[::-1])
 
@@ -108,6 +255,32 @@ def evidence_delay(
         Factor on all target strengths.
     name : str
         What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tasks.sensory.integrate, tasks.sensory.impulse
+
+    Examples
+    --------
+    One mode cannot tell the delay from the evidence, and a seventh of the target is lost:
+
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import best_mode
+    >>> task = lc.tasks.sensory.evidence_delay(6, delay=2)
+    >>> task.cross_covariance.dense().ravel()
+    array([1., 1., 1., 1., 0., 0.])
+    >>> round(best_mode(task).unexplained, 2)
+    0.15
     """
     D = lag_within("delay", delay, _steps(steps))
     return _white(steps, scale, name, lambda lags: (lags >= D).astype(float))
@@ -127,6 +300,30 @@ def cosine(steps: int = 10, *, period: float = 20.0, scale: float = 1.0, name: s
         Factor on all target strengths.
     name : str
         What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tasks.sensory.linear_ramp
+
+    Examples
+    --------
+    A real mode decays and cannot swing: half of the target stays unexplained.
+
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import best_mode
+    >>> best = best_mode(lc.tasks.sensory.cosine(10))
+    >>> round(best.recurrence, 2), round(best.unexplained, 2)
+    (0.63, 0.5)
     """
     length = positive("period", period, why="the weights repeat after so many steps")
     return _white(steps, scale, name, lambda lags: np.cos(2 * np.pi * lags / length))
@@ -146,6 +343,32 @@ def linear_ramp(steps: int = 10, *, rising: bool = True, scale: float = 1.0, nam
         Factor on all target strengths.
     name : str
         What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tasks.sensory.leaky, tasks.sensory.primacy
+
+    Examples
+    --------
+    A decay is nearly a ramp; upside down it is one that grows.
+
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import best_mode
+    >>> for rising in (True, False):
+    ...     best = best_mode(lc.tasks.sensory.linear_ramp(4, rising=rising))
+    ...     print(round(best.recurrence, 2), round(best.unexplained, 3))
+    0.68 0.005
+    1.48 0.005
     """
     return _white(steps, scale, name, lambda lags: ((lags[::-1] if rising else lags) + 1) / len(lags))
 
@@ -164,6 +387,29 @@ def late_pulse(steps: int = 10, background: float = 0.1, *, scale: float = 1.0, 
         Factor on all target strengths.
     name : str
         What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tasks.sensory.two_pulse, learncast.recurrence.tradeoff.late_pulse_transition
+
+    Examples
+    --------
+    Where the past counts little the best network forgets it; where it counts half, it remembers:
+
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import best_mode
+    >>> [round(best_mode(lc.tasks.sensory.late_pulse(10, background)).recurrence, 2) for background in (0.1, 0.5)]
+    [0.13, 0.94]
     """
     eps = _number("background", background)
     return _white(steps, scale, name, lambda lags: np.where(lags == 0, 1.0, eps))
@@ -187,6 +433,30 @@ def two_pulse(
         Factor on all target strengths.
     name : str
         What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tasks.sensory.late_pulse, learncast.recurrence.tradeoff.two_pulse_transition
+
+    Examples
+    --------
+    To remember the earlier input is to remember those between: one mode does better to ignore it.
+
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import best_mode
+    >>> best = best_mode(lc.tasks.sensory.two_pulse(10, lag=3))
+    >>> round(best.recurrence, 6), round(best.unexplained, 6)
+    (0.0, 0.5)
     """
     m, r = lag_within("lag", lag, _steps(steps), least=1), _number("strength", strength)
     return _white(steps, scale, name, lambda lags: np.where(lags == 0, 1.0, np.where(lags == m, r, 0.0)))
@@ -206,6 +476,32 @@ def impulse(steps: int = 10, lag: int = 0, *, scale: float = 1.0, name: str = "i
         Factor on all target strengths.
     name : str
         What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tasks.sensory.two_pulse, tasks.multi_lag
+
+    Examples
+    --------
+    A delay by itself is no task for one mode:
+
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import best_mode
+    >>> task = lc.tasks.sensory.impulse(4, lag=2)
+    >>> task.cross_covariance.dense().ravel()
+    array([0., 1., 0., 0.])
+    >>> round(best_mode(task).unexplained, 2)
+    0.72
     """
     m = lag_within("lag", lag, _steps(steps))
     return _white(steps, scale, name, lambda lags: (lags == m).astype(float))
@@ -225,6 +521,33 @@ def drawn(steps: int, strengths: ArrayLike, *, scale: float = 1.0, name: str = "
         Factor on all target strengths.
     name : str
         What to call the task.
+
+    Returns
+    -------
+    Task
+        Its statistics; `name` is what tables call it.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tasks.sensory.leaky, tasks.static
+
+    Examples
+    --------
+    Weights of a filter that was fitted elsewhere, newest first; one mode comes close to them:
+
+    >>> import learncast as lc
+    >>> from learncast.recurrence.stability import best_mode
+    >>> task = lc.tasks.sensory.drawn(5, [1.0, 0.5, 0.25])
+    >>> task.cross_covariance.dense().ravel()
+    array([0.  , 0.  , 0.25, 0.5 , 1.  ])
+    >>> best = best_mode(task)
+    >>> round(best.recurrence, 2), round(best.unexplained, 2)
+    (0.45, 0.01)
     """
     T, weights = _steps(steps), real_array("strengths", strengths, ndim=1)
     if not 1 <= len(weights) <= T:
