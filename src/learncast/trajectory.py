@@ -428,8 +428,8 @@ def _check_schema(dataset: xr.Dataset) -> None:
     for name in (*ALWAYS, "time", "mode"):
         if name not in dataset.variables:
             raise _not_a_trajectory(f"{name!r} in it", f"only {', '.join(map(str, dataset.variables))}")
-    for key, variable in dataset.data_vars.items():
-        name = str(key)
+    for key in dataset.data_vars:
+        name, variable = str(key), dataset.variables[key]
         if name not in SCHEMA:
             raise _not_a_trajectory(
                 f"no variables but {', '.join(SCHEMA)}", f"{name!r} {suggestion(name, tuple(SCHEMA))}".strip()
@@ -437,8 +437,8 @@ def _check_schema(dataset: xr.Dataset) -> None:
         if variable.dims != SCHEMA[name][0]:
             raise _not_a_trajectory(f"{name!r} over {SCHEMA[name][0]}", f"{variable.dims}")
     for name, dim in COORDINATES.items():
-        if name in dataset.coords and dataset[name].dims != (dim,):
-            raise _not_a_trajectory(f"the coordinate {name!r} over {dim!r}", f"{dataset[name].dims}")
+        if name in dataset.coords and dataset.variables[name].dims != (dim,):
+            raise _not_a_trajectory(f"the coordinate {name!r} over {dim!r}", f"{dataset.variables[name].dims}")
 
 
 def _not_a_trajectory(required: str, got: str) -> SchemaMismatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,8 +24,10 @@ _FOREVER = 1e300
 _SEPARABLE = 32.0
 #: Excess of a column's squared length over the n a pivoted one can have, above which its time gets its own order.
 _SLACK = 256.0
-#: Numbers in one array of a chunk of times: a few such arrays fit a cache.
-_CHUNK = 1 << 16
+#: Numbers in one array of a chunk of times: a few such arrays fit a core's own cache.
+_CHUNK = 1 << 15
+#: Chunks whose exponentials are taken at once, so that the calls for them do not count.
+_AHEAD = 16
 #: Columns up to which substitution over all times at once beats one triangular solve per time.
 _FEW = 8
 
@@ -202,12 +204,10 @@ class BalancedFlow:
             values = [np.empty((t.size, *shape)) for shape in shapes]
             exact(t, *values)
             return values
-        end = [np.empty((1, *shape)) for shape in shapes]
-        exact(np.array([np.inf]), *end)
         # Weights of a size above the task's fall at first by themselves.
         pull = np.abs(self._start[0] @ self._start[0].T + self._start[1].T @ self._start[1]).sum(axis=0).max()
         fastest = max(float(self._spectrum.rates.max()), float(pull))
-        return sampled(exact, t, [one[0] for one in end], 2.5 / fastest if fastest > 0 else np.inf)
+        return sampled(exact, t, shapes, 2.5 / fastest if fastest > 0 else np.inf)
 
     @property
     def modes(self) -> tuple[FloatArray, FloatArray]:
@@ -246,24 +246,31 @@ class BalancedFlow:
                 why="weights are fixed up to a rotation that differs between times",
                 remedy="ask for one time after the other, or for grams or network_functions of all of them",
             )
-        return self._spectrum.join(self._factors(_checked_times(time).reshape(1)))[0]
+        _, Z = next(self._factors(_checked_times(time).reshape(1)))
+        return self._spectrum.join(Z)[0]
 
     def _evaluate(self, quantity: Callable[..., None], t: FloatArray, *values: FloatArray) -> None:
         """Fill the values, a row for each time, chunk by chunk."""
-        step = max(1, _CHUNK // max(1, self._settled.rows.size))
-        for i in range(0, t.size, step):
-            quantity(self._factors(t[i : i + step]), *(v[i : i + step] for v in values))
+        for here, Z in self._factors(t):
+            quantity(Z, *(value[here] for value in values))
 
-    def _factors(self, t: FloatArray) -> FloatArray:
-        """Q in the task's singular coordinates, (times, coordinates, rank)."""
-        early = t < self._since
+    def _factors(self, t: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+        """Q in the task's singular coordinates, (times, coordinates, rank), of chunk after chunk of the times."""
+        step = max(1, _CHUNK // max(1, self._settled.rows.size))
+        for begin in range(0, t.size, _AHEAD * step):
+            moments = self._late.moments(t[begin : begin + _AHEAD * step])
+            for i in range(0, len(moments.t), step):
+                yield slice(begin + i, begin + i + step), self._factor(moments[i : i + step])
+
+    def _factor(self, late: _Moments) -> FloatArray:
+        early = late.t < self._since
         if not early.any():
-            found = self._late.factors(t)
+            found = self._late.factors(late)
             if found.shape[2] == self._hidden.shape[1]:
                 return found
-        Z = np.zeros((len(t), self._spectrum.size, self._hidden.shape[1]))
+        Z = np.zeros((len(early), self._spectrum.size, self._hidden.shape[1]))
         for orders, here in ((self._early, early), (self._late, ~early)):
-            part = orders.factors(t[here])
+            part = orders.factors(orders.moments(late.t[here]))
             Z[here, :, : part.shape[2]] = part
         return Z
 
@@ -315,12 +322,10 @@ class _Spectrum:
         up, down = self.sine * v[:m] + self.cosine * u[:m], self.cosine * v[:m] - self.sine * u[:m]
         return np.concatenate([up / 2, v[m:] / np.sqrt(2.0), u[m:] / np.sqrt(2.0), down / 2])
 
-    def mix(self, Y: FloatArray, fading: FloatArray) -> FloatArray:
-        """Singular coordinates, inputs above outputs, of such rows before their decay; Y is spent."""
+    def mix(self, Y: FloatArray) -> FloatArray:
+        """Singular coordinates, inputs above outputs, of such rows; Y is spent."""
         m, n, v = self.singular_values.size, self.size, self.inputs.shape[1]
         Z = np.empty_like(Y)
-        paired = min(m, int(np.count_nonzero(self.rates > 0)))
-        Y[:, paired:] *= fading[:, paired:, None]
         up, down, above, below = Y[:, :m], Y[:, n - m :], Z[:, :m], Z[:, v : v + m]
         Z[:, slice(m, v) if v > m else slice(v + m, n)] = Y[:, m : n - m]
         if self.balanced:
@@ -361,6 +366,25 @@ class _Spectrum:
 
 
 @dataclass(frozen=True)
+class _Moments:
+    """What the rows and columns of a frame are multiplied by at some times, apart from what they share."""
+
+    t: FloatArray
+    #: Of the rows in the product that is factorised, and in the weights.
+    inner: FloatArray
+    outer: FloatArray
+    #: Of the columns, and the same before their decay.
+    scale: FloatArray
+    peak: FloatArray
+    #: Whether rows and columns take their growth and decay each by itself; else these are taken of their difference.
+    separable: bool
+
+    def __getitem__(self, some: Any) -> _Moments:
+        t, inner, outer = self.t[some], self.inner[some], self.outer[some]
+        return _Moments(t, inner, outer, self.scale[some], self.peak[some], self.separable)
+
+
+@dataclass(frozen=True)
 class _Frame:
     """X H, echelon for one order of its rows, with the row each column is pivoted on."""
 
@@ -368,29 +392,31 @@ class _Frame:
     pivots: IntArray
     rates: FloatArray
 
-    def columns(self, t: FloatArray, reach: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """X H c with its growth (times, rows, columns), and c."""
-        K, growing = self.rows, int(np.count_nonzero(self.rates > 0))
-        rate = np.maximum(self.rates[self.pivots], 0.0)
-        pivot = K[self.pivots, np.arange(self.pivots.size)]
+    def moments(self, spectrum: _Spectrum, t: FloatArray) -> _Moments:
+        reach, fading, finite = spectrum.reach(t), spectrum.fading(t), np.minimum(t, _FOREVER)[:, None]
+        pivot = self.rows[self.pivots, np.arange(self.pivots.size)]
         with np.errstate(over="ignore"):
-            decay = np.exp(-rate * t[:, None])
+            decay = np.exp(-np.maximum(self.rates[self.pivots], 0.0) * finite)
         peak = 1 / np.hypot(decay, reach[:, self.pivots] * pivot)
-        scale = decay * peak
-        Y = np.empty((len(t), *K.shape))
-        if self.rates[:growing].max(initial=0.0) * t.max(initial=0.0) <= _SEPARABLE:
-            np.multiply(K, scale[:, None], out=Y)
-            Y[:, :growing] *= np.exp(self.rates[:growing] * t[:, None])[:, :, None]
-            return Y, scale
-        np.multiply(K[growing:], scale[:, None], out=Y[:, growing:])
-        up = Y[:, :growing]
+        grown = np.maximum(self.rates, 0.0) * finite
+        separable = bool(grown.max(initial=0.0) <= _SEPARABLE)
+        growth = np.exp(grown) if separable else 1.0
+        return _Moments(t, growth * reach, growth * fading, decay * peak, peak, separable)
+
+    def columns(self, moments: _Moments) -> FloatArray:
+        """X H c, (times, rows, columns), with its growth where rows do not take it by themselves."""
+        K, growing = self.rows, int(np.count_nonzero(self.rates > 0))
+        Y = np.multiply(K, moments.scale[:, None])
+        if moments.separable:
+            return Y
+        up, finite = Y[:, :growing], np.minimum(moments.t, _FOREVER)[:, None, None]
         with np.errstate(over="ignore"):
-            np.multiply(self.rates[:growing, None] - rate, t[:, None, None], out=up)
+            np.multiply(self.rates[:growing, None] - np.maximum(self.rates[self.pivots], 0.0), finite, out=up)
         # Above the pivots K is exactly 0 and the exponent may be anything. Elsewhere so large a column does not fit.
         np.exp(np.minimum(up, 200.0, out=up), out=up)
         up *= K[:growing]
-        up *= peak[:, None]
-        return Y, scale
+        up *= moments.peak[:, None]
+        return Y
 
 
 class _Orders:
@@ -400,35 +426,38 @@ class _Orders:
         self.spectrum, self.first, self.rows, self.negligible = spectrum, first, rows, negligible
         self.turned = first
 
-    def factors(self, t: FloatArray) -> FloatArray:
-        """Q in the task's singular coordinates, (times, coordinates, rank)."""
-        spectrum = self.spectrum
-        reach, fading = spectrum.reach(t), spectrum.fading(t)
-        finite = np.minimum(t, _FOREVER)
-        left, frame, own = np.arange(len(t)), self.first, False
+    def moments(self, t: FloatArray) -> _Moments:
+        return self.first.moments(self.spectrum, t)
+
+    def factors(self, moments: _Moments) -> FloatArray:
+        """Q in the task's singular coordinates, (times, coordinates, rank), at moments of the first order."""
+        spectrum, number = self.spectrum, len(moments.t)
+        left, frame, own = np.arange(number), self.first, False
         parts: list[tuple[IntArray, FloatArray]] = []
         while True:
-            Y, scale = frame.columns(finite[left], reach[left])
-            G = _gram(Y * reach[left, :, None], scale**2)
+            Y = frame.columns(moments)
+            G = _gram(Y * moments.inner[:, :, None], moments.scale**2)
+            Y *= moments.outer[:, :, None]
             fits = np.einsum("tjj->tj", G).max(axis=1, initial=0.0) <= spectrum.size + _SLACK
             fits[:1] |= own
             if fits.all():
-                parts.append((left, _solved(spectrum.mix(Y, fading[left]), G)))
+                parts.append((left, _solved(spectrum.mix(Y), G)))
                 break
-            now, left = left[fits], left[~fits]
-            parts.append((now, _solved(spectrum.mix(Y[fits], fading[now]), G[fits])))
+            parts.append((left[fits], _solved(spectrum.mix(Y[fits]), G[fits])))
+            left, t = left[~fits], moments.t[~fits]
             # A row that starts near a separatrix stays small for long before it dominates, and pivoting on it would
             # lose its digits meanwhile. Any order is exact; the last one made often serves the next times too.
             own = frame is not self.first or self.turned is self.first
             if own:
                 # The order of one time, largest sqrt(g) |row| first.
                 with np.errstate(divide="ignore"):
-                    weight = np.maximum(spectrum.rates, 0.0) * finite[left[0]] + np.log(reach[left[0]])
+                    weight = np.maximum(spectrum.rates, 0.0) * min(t[0], _FOREVER) + np.log(spectrum.reach(t[:1])[0])
                 self.turned, _ = _largest_first(self.rows, spectrum.rates, weight, self.negligible)
             frame = self.turned
+            moments = frame.moments(spectrum, t)
         if len(parts) == 1:
             return parts[0][1]
-        Z = np.zeros((len(t), spectrum.size, self.first.pivots.size))
+        Z = np.zeros((number, spectrum.size, self.first.pivots.size))
         for index, part in parts:
             Z[index, :, : part.shape[2]] = part
         return Z
@@ -606,11 +635,16 @@ def _gram(A: FloatArray, ridge: FloatArray) -> FloatArray:
 
 def _solved(Y: FloatArray, G: FloatArray) -> FloatArray:
     """Y C^-T in the place of Y, where C C^T = G, for every time."""
-    C = np.linalg.cholesky(G)
     if Y.shape[2] > _FEW:
-        for c, y in zip(C, Y, strict=True):
-            scipy.linalg.blas.dtrsm(1.0, c.T, y.T, trans_a=1, overwrite_b=1)
+        for g, y in zip(G, Y, strict=True):
+            # C is well conditioned, and to multiply by its inverse takes less than to solve.
+            upper, failed = scipy.linalg.lapack.dpotrf(g.T, clean=0, overwrite_a=1)
+            if failed:
+                raise np.linalg.LinAlgError("a sum of squares is not positive")
+            inverse, _ = scipy.linalg.lapack.dtrtri(upper, overwrite_c=1)
+            scipy.linalg.blas.dtrmm(1.0, inverse, y.T, trans_a=1, overwrite_b=1)
         return Y
+    C = np.linalg.cholesky(G)
     for j in range(Y.shape[2]):
         if j:
             Y[:, :, j] -= np.einsum("tik,tk->ti", Y[:, :, :j], C[:, j, :j])

@@ -24,7 +24,9 @@ _ROUNDING = 8 * float(np.finfo(np.float64).eps)
 _LEAST = 1e-140
 
 
-def sampled(path: Callable[..., None], times: FloatArray, end: Sequence[FloatArray], length: float) -> list[FloatArray]:
+def sampled(
+    path: Callable[..., None], times: FloatArray, shapes: Sequence[tuple[int, ...]], length: float
+) -> list[FloatArray]:
     """Every quantity of a path at many times, to 1e-12 of the first one's size at each of them.
 
     Pieces of time are covered by polynomials through Chebyshev points. One is taken where its last coefficients have
@@ -35,24 +37,30 @@ def sampled(path: Callable[..., None], times: FloatArray, end: Sequence[FloatArr
     Parameters
     ----------
     path : callable
-        ``path(times, *values)`` fills an array (times, ...) for each quantity, exactly.
+        ``path(times, *values)`` fills an array (times, ...) for each quantity, exactly, at infinity too.
     times : (times,)
         In any order; infinity is evaluated by itself.
-    end : sequence of arrays
-        Every quantity at infinity.
+    shapes : sequence of tuples
+        Of every quantity at one time.
     length : float
         Of the first piece; later ones are as long as their polynomials allow.
     """
     order = np.argsort(times, kind="stable")
     t, alone, first, last = times[order], np.ones(times.size, dtype=bool), 0, int(np.isfinite(times).sum())
-    values = [np.empty((t.size, *one.shape)) for one in end]
-    points = [np.empty((_ALL + 1, *one.shape)) for one in end] if last > WORTH else []
+    values = [np.empty((t.size, *shape)) for shape in shapes]
+    points: list[FloatArray] = []
+    end: list[FloatArray] = []
     while last - first > WORTH:
         begin, close = t[first], min(t[first] + length, t[last - 1])
         stop = int(np.searchsorted(t[:last], close, side="right"))
         if stop - first <= WORTH:
             first, length = stop, max(length, close)
             continue
+        if not points:
+            points = [np.empty((_ALL + 1, *shape)) for shape in shapes]
+            final = [np.empty((1, *shape)) for shape in shapes]
+            path(np.array([np.inf]), *final)
+            end = [one[0] for one in final]
         nodes = begin + (close - begin) * (0.5 - 0.5 * np.cos(np.pi * _PLACES / (_ALL - 1)))
         found, left = _fitted(path, nodes, end, points)
         if found:
@@ -65,7 +73,7 @@ def sampled(path: Callable[..., None], times: FloatArray, end: Sequence[FloatArr
         # Coefficients fall as fast as the nearest pole is far, in units of the piece.
         reach = np.sinh(-np.log(max(left, 1e-16)) / (_HALF - 1)) / np.sinh(-np.log(_ALLOWED) / (_ALL - 1))
         length = (close - begin) * min(2.0 if found else 0.7, max(0.2, reach))
-    exact = values if alone.all() else [np.empty((np.count_nonzero(alone), *one.shape)) for one in end]
+    exact = values if alone.all() else [np.empty((np.count_nonzero(alone), *shape)) for shape in shapes]
     path(t[alone], *exact)
     for value, own in zip(values, exact, strict=True):
         if own is not value:
