@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import warnings
 from collections.abc import Callable
@@ -94,25 +95,28 @@ class FlowCourse:
 
     def advance(self, until: float) -> None:
         """Integrate up to a flow time, or to where the flow rests, runs away or is given up."""
-        while self.state == "going" and self.ends[-1] < until:
-            check_time()
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a failing solver says so by its status
-                self.solver.step()
-            if self.solver.status == "failed" or not np.abs(self.solver.y).max() < LARGEST:
-                self.state = "diverged"
-                return
-            self.pieces.append(self.solver.dense_output())
-            self.ends.append(float(self.solver.t))
-            self.now = self.solver.y
-            self.turn()
-            slope = float(np.abs(self.slope(0.0, self.now)).max())
-            self.steepest = max(self.steepest, slope)
-            self.quiet_since = min(self.quiet_since, self.ends[-1]) if slope <= AT_REST * self.steepest else math.inf
-            if slope == 0.0 or self.ends[-1] >= self.patience * self.quiet_since:
-                self.state = "rest"
-            elif len(self.pieces) >= MOST_STEPS:
-                self.state = "unfinished"
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a failing solver says so by its status
+            while self.state == "going" and self.ends[-1] < until:
+                check_time()
+                self._step()
+
+    def _step(self) -> None:
+        self.solver.step()
+        if self.solver.status == "failed" or not np.abs(self.solver.y).max() < LARGEST:
+            self.state = "diverged"
+            return
+        self.pieces.append(self.solver.dense_output())
+        self.ends.append(float(self.solver.t))
+        self.now = self.solver.y
+        self.turn()
+        slope = float(np.abs(self.slope(0.0, self.now)).max())
+        self.steepest = max(self.steepest, slope)
+        self.quiet_since = min(self.quiet_since, self.ends[-1]) if slope <= AT_REST * self.steepest else math.inf
+        if slope == 0.0 or self.ends[-1] >= self.patience * self.quiet_since:
+            self.state = "rest"
+        elif len(self.pieces) >= MOST_STEPS:
+            self.state = "unfinished"
 
     def turn(self) -> None:
         """What happens after a step of the solver; nothing where the flow is smooth throughout."""
@@ -148,16 +152,15 @@ class FlowCourse:
 
         The flow is integrated no further than that.
         """
-        k = 0
-        while not self.loss(self.ends[k]) <= goal:
-            k += 1
-            if k == len(self.ends):
-                self.advance(math.nextafter(self.ends[-1], math.inf))
-            if k == len(self.ends):
+        while not self.loss(self.ends[-1]) <= goal:
+            known = len(self.ends)
+            self.advance(math.nextafter(self.ends[-1], math.inf))
+            if known == len(self.ends):
                 return math.inf if self.state == "rest" else math.nan
+        # The loss never rises, so it crosses once, inside one piece, which halving finds.
+        k = bisect.bisect_left(self.ends, True, key=lambda t: self.loss(t) <= goal)
         if k == 0:
             return 0.0
-        # The loss never rises, so it crosses once, inside this piece.
         span = self.ends[k - 1], self.ends[k]
         return float(scipy.optimize.brentq(lambda t: self.loss(t) - goal, *span, xtol=1e-300, rtol=1e-14))
 
@@ -375,13 +378,15 @@ def _pooled_slopes(problem: LearningProblem) -> tuple[Velocity, Velocity]:
 
     def jacobian(_: float, flat: FloatArray) -> FloatArray:
         A, C, G = parts(flat)
-        AS, same = A @ S, np.eye(hidden)
-        mixed = np.einsum("hk,oc->hcok", same, G).reshape(size, -1)
-        found = np.empty((len(flat), len(flat)))
-        found[:size, :size] = -np.kron(C.T @ C, S)
-        found[:size, size:] = mixed - np.kron(C.T, AS.T)
+        AS, unit, output = A @ S, np.arange(hidden), np.arange(len(C))
+        found = np.zeros((len(flat), len(flat)))
+        # Kronecker products, each written where it belongs, and the blocks of a unit or an output with itself.
+        np.multiply(-(C.T @ C)[:, None, :, None], S[:, None], out=found[:size, :size].reshape(hidden, -1, *A.shape))
+        mixed = found[:size, size:].reshape(hidden, -1, *C.shape)
+        np.multiply(-C.T[:, None, :, None], AS.T[:, None], out=mixed)
+        mixed[unit, :, :, unit] += G.T
         found[size:, :size] = found[:size, size:].T
-        found[size:, size:] = -np.kron(np.eye(len(C)), AS @ A.T)
+        found[size:, size:].reshape(*C.shape, *C.shape)[output, :, output] = -(AS @ A.T)
         return found
 
     return slope, jacobian
