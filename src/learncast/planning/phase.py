@@ -35,7 +35,7 @@ from learncast.validation import FloatArray, between, real_array
 #: Bytes the portrait's five grids may take together.
 GRID_LIMIT = 2**31
 #: Grid points computed at a time: their temporaries stay in the processor's cache.
-_BLOCK = 2**14
+_BLOCK = 2**15
 #: Grid points up to which every one is counted by descent; of larger grids the best by the flow are.
 MOST_COUNTED = 10_000
 BEST_COUNTED = 200
