@@ -1,6 +1,7 @@
 """Mutated files, and every command that reads them: run as a program, it prints one line of JSON for each.
 
-`python hostile_files.py KIND FIRST LAST` tries the seeds FIRST to LAST - 1 of one kind of file, or of any of them.
+`python hostile_files.py KIND FIRST LAST` tries the seeds FIRST to LAST - 1 of one kind of file, or of any of them, and
+tells their sum at the end, on stderr.
 """
 
 from __future__ import annotations
@@ -457,6 +458,19 @@ def most_held() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def tally(kind: str, rows: list[dict]) -> str:
+    """What the mutants of one kind came to: how many, what went wrong, the longest time and the most memory."""
+    problems = [str(row["problem"]) for row in rows if row["problem"]]
+    executed, long = (sum(words in one for one in problems) for words in ("it was executed", "too long"))
+    answered = sum(2 not in row["codes"] for row in rows)
+    longest, most = (max(row[key] for row in rows) for key in ("seconds", "bytes"))
+    return (
+        f"{kind} seeds {rows[0]['seed']} to {rows[-1]['seed']}: {len(rows)} files, {answered} never refused; "
+        f"{len(problems) - executed - long} tracebacks, {executed} executed, {long} too long; "
+        f"{longest:.1f} s and {most / 1e6:.0f} MB at most"
+    )
+
+
 def main(kind: str, first: int, last: int) -> None:
     """Try seeds one after another in a folder of their own."""
     told = os.fdopen(os.dup(1), "w")
@@ -465,9 +479,12 @@ def main(kind: str, first: int, last: int) -> None:
     os.chdir(folder)
     try:
         prepare(Path(folder))
+        rows = []
         for seed in range(first, last):
             chosen = ("study", *SOURCES)[seed % 6] if kind == "any" else kind
-            print(json.dumps(tried(chosen, seed)), file=told, flush=True)
+            rows.append(tried(chosen, seed))
+            print(json.dumps(rows[-1]), file=told, flush=True)
+        print(tally(kind, rows), file=sys.stderr)
     finally:
         os.chdir("/")
         shutil.rmtree(folder)

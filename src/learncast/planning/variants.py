@@ -14,7 +14,7 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.grounds.choice import ground_for
 from learncast.tasks.covariance import Kronecker
 from learncast.tasks.families import FAMILIES, checked_channels
-from learncast.tasks.geometry import recurrence_kernel
+from learncast.tasks.geometry import pooling_kernel, recurrence_kernel
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray, count
 
@@ -91,7 +91,7 @@ def _profiled(
             here = own.recurrence == b
             kernel = recurrence_kernel(b, steps, profile.cross.shape[-1])
             cross[:, here] = np.outer(_summed(profile.cross, kernel, number), channel[here])
-            power[:, here] = _summed(profile.input, kernel @ kernel.T, number)[:, None]
+            power[:, here] = _summed(profile.input, pooling_kernel(b, *kernel.shape), number)[:, None]
     return cross, power
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec
-from learncast.tasks.covariance import Kronecker, check_room
+from learncast.tasks.covariance import COPIES, Kronecker, check_steps
 from learncast.tasks.task import Task, family
 from learncast.validation import FloatArray, count, positive, real_array
 
@@ -104,7 +104,7 @@ def multi_lag(
     <Task 'multi-lag sum': 16 steps, 2 inputs, 1 outputs at every step; multi_lag family>
     """
     T, u, ages, c, variance = _checked(steps, direction, lags, coefficients, noise_strength)
-    check_room(T**2, "the time covariance", f"{T} steps", SHORTER)
+    check_steps(T, COPIES["every_step"], SHORTER)
     delays = sum((weight * np.eye(T, k=-age) for weight, age in zip(c, ages, strict=True)), np.zeros((T, T)))
     return Task.trusted(
         Kronecker(np.eye(T)[None], np.eye(len(u))[None]),
@@ -219,7 +219,7 @@ def sinusoidal_delay(
     <Task 'sinusoidal delay': 24 steps, 1 inputs, 1 outputs at every step; sinusoidal_delay family>
     """
     T, age, omega, w, variance = _checked_waves(steps, delay, periods, weights, noise_strength)
-    check_room(len(w) * T**2, "the time covariance", f"{T} steps", SHORTER)
+    check_steps(T, COPIES["every_step"] * len(w), SHORTER)
     gaps = np.subtract.outer(np.arange(T), np.arange(T))
     waves = np.cos(omega[:, None, None] * gaps)
     shown = np.eye(T, k=-age)  # row r picks step r - delay

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec
-from learncast.tasks.covariance import Kronecker, check_room
+from learncast.tasks.covariance import COPIES, Kronecker, check_steps
 from learncast.tasks.task import Task, family
 from learncast.validation import FloatArray, count, one_of, real_array
 
@@ -47,6 +47,22 @@ class Profile:
         return self.filter @ self.cross
 
 
+class WhiteSum(Profile):
+    """White input and its even sum, whose covariances take no products of matrices."""
+
+    @property
+    def cross(self) -> FloatArray:
+        return np.diagonal(self.input, axis1=-2, axis2=-1)[..., None] * np.swapaxes(self.filter, -1, -2)
+
+    @property
+    def target(self) -> FloatArray:
+        if self.filter.shape[-2] == 1:
+            return super().target
+        # A sum and a longer one share the steps of the shorter.
+        variance = np.cumsum(self.filter[..., -1, :] * self.cross[..., -1], axis=-1)
+        return np.minimum(variance[..., :, None], variance[..., None, :])
+
+
 def integration_profile(
     *, steps: int, targets: str, input_strength: FloatArray, target_strength: FloatArray
 ) -> Profile:
@@ -56,7 +72,9 @@ def integration_profile(
     """
     s_xx, s_yx = np.asarray(input_strength), np.asarray(target_strength)
     even = np.ones((1, steps)) if targets == "end" else np.tri(steps)
-    return Profile(s_xx[..., None, None] * np.eye(steps), (s_yx / s_xx)[..., None, None] * even)
+    white = np.zeros((*s_xx.shape, steps, steps))
+    white[..., range(steps), range(steps)] = s_xx[..., None]
+    return WhiteSum(white, (s_yx / s_xx)[..., None, None] * even)
 
 
 def leaky_profile(
@@ -240,7 +258,7 @@ def _build(
     values = {key: checked_channels(key, value) for key, value in channels.items()}
     mixing = _mixing(mixing, values)
     most = max(value.size for value in values.values())
-    check_room(most * T**2, "the time covariance", f"{T} steps", "use shorter trials or larger time steps")
+    check_steps(T, COPIES[targets] * most)
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is reported below, in words
         profile = make(steps=T, targets=targets, **values)
         cross, target = profile.cross, profile.target

@@ -339,8 +339,24 @@ def recurrence_kernel(recurrence: float, steps: int, readouts: int) -> FloatArra
         powers = np.power(recurrence, np.arange(steps))  # 0^0 = 1: at b = 0 the last input counts alone
     if readouts == 1:
         return powers[::-1, None]
-    reach = np.arange(steps)[None, :] - np.arange(steps)[:, None]
-    return np.where(reach >= 0, powers[np.maximum(reach, 0)], 0.0)
+    # A view of one row that is moved on from step to step: long trials have no room for one matrix more.
+    ahead = np.concatenate([np.zeros(steps - 1), powers])
+    return np.lib.stride_tricks.sliding_window_view(ahead, steps)[::-1]
+
+
+def pooling_kernel(recurrence: float, steps: int, readouts: int) -> FloatArray:
+    """Weight of a pair of input steps in the pooled input's power, sum over r of b^(r-t) b^(r-t'), (steps, steps)."""
+    if readouts == 1:
+        last = recurrence_kernel(recurrence, steps, 1)
+        return np.asarray(last @ last.T)
+    with np.errstate(over="ignore"):
+        powers = np.power(recurrence, np.arange(steps))
+        # Summed, not (1 - b^2n) / (1 - b^2): right at |b| = 1; a product of matrices would take the cube of the steps.
+        after = np.cumsum(powers**2)[::-1]
+        both_ways = np.concatenate([powers[:0:-1], powers])
+        by_gap = np.lib.stride_tricks.sliding_window_view(both_ways, steps)[::-1]  # b^|t-t'|
+        later = np.arange(steps)
+        return by_gap * after[np.maximum(later[:, None], later)]
 
 
 def pooled_statistics(task: Task, recurrence: float) -> tuple[FloatArray, FloatArray]:
@@ -350,7 +366,7 @@ def pooled_statistics(task: Task, recurrence: float) -> tuple[FloatArray, FloatA
     kernel = recurrence_kernel(recurrence, task.steps, task.cross_covariance.shape[2])
     with np.errstate(over="ignore", invalid="ignore"):
         cross = task.cross_covariance.contracted(kernel)
-        power = task.input_covariance.contracted(kernel @ kernel.T)
+        power = task.input_covariance.contracted(pooling_kernel(recurrence, task.steps, kernel.shape[1]))
     if not (np.isfinite(cross).all() and np.isfinite(power).all()):
         raise InvalidSpec(
             required="the recurrence must not overflow over a trial",

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learncast.errors import InvalidSpec
-from learncast.tasks.covariance import Kronecker, check_room
+from learncast.tasks.covariance import COPIES, Kronecker, check_steps
 from learncast.tasks.delays import lag_within
 from learncast.tasks.task import Task, family
 from learncast.validation import FloatArray, count, positive, real_array
@@ -586,7 +586,7 @@ def _task(name: str, inputs: FloatArray, cross: FloatArray, power: float) -> Tas
 
 def _steps(steps: Any) -> int:
     T = count("steps", steps, why="a trial has at least one step")
-    check_room(T**2, "the time covariance", f"{T} steps", "use shorter trials or larger time steps")
+    check_steps(T, COPIES["end"])
     return T
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from learncast.card import Card, Picture, Shown, facts
 from learncast.errors import InvalidSpec, suggestion
-from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled
+from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled, check_steps
 from learncast.tasks.recorded.estimation import Estimate, estimate
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import Trials
@@ -464,6 +464,8 @@ def sampler(inputs: Covariance, cross: Covariance, target: Covariance | None) ->
     if isinstance(inputs, Kronecker):
         basis = _independent_channels(inputs)
         if basis is not None:
+            if not all(_is_white(time) for time in inputs.time):
+                check_steps(inputs.shape[0], 5)  # roots and their inverses, vectors and what finds them
             return ConditionalTrials.of(inputs, cross, target, basis)
 
     def flat(covariance: Covariance) -> Kronecker:
@@ -483,7 +485,7 @@ class ConditionalTrials:
     """
 
     basis: FloatArray  # (inputs, channels): x = basis @ independent channels
-    roots: FloatArray  # (channels, steps, steps): x_channel = root @ white
+    roots: tuple[FloatArray, ...]  # for each channel (steps, steps): x_channel = root @ white; a number if x is white
     readers: FloatArray  # (channels, steps, readouts * outputs): target given the white numbers
     remainder: FloatArray | None  # (readouts * outputs, rank): what the input does not explain
 
@@ -495,29 +497,42 @@ class ConditionalTrials:
         channels = inputs.rotated(basis, basis).diagonal()
         rotated = cross.rotated(basis, np.eye(cross.shape[3])).dense().transpose(1, 0, 2, 3)
         readouts, outputs = cross.shape[2:]
-        roots = np.empty_like(channels)
+        roots = []
         readers = np.empty((*channels.shape[:2], readouts * outputs))
         for k, time in enumerate(channels):
-            values, vectors = np.linalg.eigh(time)
-            root = np.sqrt(np.clip(values, 0.0, None))
-            live = root > np.sqrt(NEGLIGIBLE) * root.max(initial=0.0)
-            inverse = np.where(live, 1.0 / np.where(live, root, 1.0), 0.0)
-            roots[k] = vectors * root
             # Cov(white, y) = root^-1 Cov(x, y): regression without ever inverting Cov(x).
-            readers[k] = (inverse[:, None] * vectors.T) @ rotated[k].reshape(len(time), -1)
+            root, inverse = _root(time)
+            seen = rotated[k].reshape(len(time), -1)
+            roots.append(root)
+            readers[k] = inverse @ seen if inverse.ndim else inverse * seen
         remainder = None if target is None else _remainder(readers, target)
-        return cls(basis, roots, readers, remainder)
+        return cls(basis, tuple(roots), readers, remainder)
 
     def draw(self, trials: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Inputs and targets of so many trials; how the numbers of one trial are laid out is the task's to say."""
-        channels, steps, _ = self.roots.shape
-        white = rng.standard_normal((channels, trials, steps))
-        sources = np.matmul(white, self.roots.transpose(0, 2, 1))
-        inputs = np.tensordot(sources, self.basis, axes=([0], [1]))
+        white = rng.standard_normal((len(self.roots), trials, self.readers.shape[1]))
+        sources = [one @ root.T if root.ndim else one * root for one, root in zip(white, self.roots, strict=True)]
+        inputs = np.tensordot(np.stack(sources), self.basis, axes=([0], [1]))
         targets = np.einsum("kpt,ktm->pm", white, self.readers, optimize=True)
         if self.remainder is not None:
             targets += rng.standard_normal((trials, self.remainder.shape[1])) @ self.remainder.T
         return inputs, targets
+
+
+def _root(time: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """A root of one channel's covariance over time, and its inverse where it has one: numbers where that is white."""
+    if _is_white(time):
+        deviation = np.sqrt(np.asarray(time[0, 0]))
+        return deviation, np.asarray(1.0 / deviation)
+    values, vectors = np.linalg.eigh(time)
+    root = np.sqrt(np.clip(values, 0.0, None))
+    live = root > np.sqrt(NEGLIGIBLE) * root.max(initial=0.0)
+    inverse = np.where(live, 1.0 / np.where(live, root, 1.0), 0.0)
+    return np.ascontiguousarray(vectors * root), inverse[:, None] * vectors.T
+
+
+def _is_white(time: FloatArray) -> bool:
+    return bool(np.count_nonzero(time) == len(time) and (np.diagonal(time) == time[0, 0]).all())
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def test_scale_multiplies_the_target():
     [
         (lambda: sensory.integrate(0), "steps must be a whole number of at least 1"),
         (lambda: sensory.integrate(2.5), "steps must be a whole number"),
-        (lambda: sensory.integrate(100_000), "must fit in 1 GiB"),
+        (lambda: sensory.integrate(100_000), "trials of 100000 steps must take at most 0.5 GiB"),
         (lambda: sensory.integrate(scale=np.nan), "scale must be finite"),
         (lambda: sensory.leaky(decay="fast"), "decay must be an array of real numbers"),
         (lambda: sensory.leaky(400, decay=10.0), "overflow of leaky at 400 steps"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from learncast.errors import InvalidSpec
 from learncast.tasks.covariance import Sampled
-from learncast.tasks.geometry import pooled_statistics, recurrence_kernel
+from learncast.tasks.geometry import pooled_statistics, pooling_kernel, recurrence_kernel
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray, count
@@ -313,9 +313,10 @@ def _groups(task: Task, b: float, pooled: tuple[FloatArray, FloatArray] | None) 
     if not blocks:
         return None
     kernel = recurrence_kernel(b, task.steps, task.cross_covariance.shape[2])
+    pooling = pooling_kernel(b, *kernel.shape)
     cuts = [blocks.cut(total) for total in blocks.sums()]
     return Groups(
-        np.stack([power.contracted(kernel @ kernel.T) for power, _, _ in cuts]),
+        np.stack([power.contracted(pooling) for power, _, _ in cuts]),
         np.stack([cross.contracted(kernel).T for _, cross, _ in cuts]),
         np.array([np.trace(target.contracted(np.eye(target.shape[0]))) for _, _, target in cuts]),
     )
