@@ -93,4 +93,4 @@ fresh: ## clone HEAD into a temporary folder; run the demo and the tests there
 	$(MAKE) -C "$$folder/learncast" test
 
 clean: ## remove the environment and what was made
-	rm -rf $(VENV) demo reproduced docs/_build docs/generated
+	rm -rf $(VENV) demo reproduced reproduced-runs docs/_build docs/generated

@@ -396,7 +396,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where figures and numbers go.")] = Path("reproduced"),
     store: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="Where runs are kept and gone on from, DIR/runs by default; all shares'."),
+        typer.Option(metavar="DIR", help="Where runs are kept and gone on from, OUT-runs by default; all shares'."),
     ] = None,
     shard: Annotated[
         str | None, typer.Option(metavar="K/N", help="Only the K-th of N shares; nothing is drawn.")

@@ -14,6 +14,8 @@ from learncast.errors import InvalidSpec, LearncastError
 
 #: Bytes that one array, table or file may take in memory, unless told.
 MOST_BYTES = 2**31
+#: Bytes of what a study asks to be made, with the copies that questions make: beside torch, a process stays below 1 GB.
+MOST_MADE = 2**29
 #: Bytes of a text that is parsed word by word.
 MOST_TEXT = 2**20
 #: Brackets within brackets, and parts of one dotted key, in such a text.

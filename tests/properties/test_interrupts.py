@@ -85,15 +85,22 @@ def stopped(call: list[str], number: signal.Signals, after: float) -> tuple[int,
     return process.returncode, errors
 
 
-def whole_or_old(folder: Path, ask: Callable[[Path], list[str]], *, window: bool = False, moments: int) -> None:
-    """Stop a question whose answer replaces another one's, at random moments of all that it takes."""
+def answers_whole_or_old(folder: Path, *words: str, window: bool = False, moments: int) -> None:
+    """Stop a question whose answer replaces that to another version of its study."""
     example = (EXAMPLES / "two_integration_tasks.toml").read_text(encoding="utf-8")
     changed = (WINDOW, "hidden_size", ("4", "5")) if window else (example, "accuracy", ("0.9", "0.95"))
-    (old, new), out = studies(folder, *changed), folder / "out"
-    subprocess.run([*ask(old), "--out", out], check=True, capture_output=True)
+    old, new = studies(folder, *changed)
+    name, *rest = words
+    whole_or_old(folder, lambda: command(name, old, *rest), lambda: command(name, new, *rest), moments=moments)
+
+
+def whole_or_old(folder: Path, old: Callable[[], list[str]], new: Callable[[], list[str]], *, moments: int) -> None:
+    """Stop a command whose files replace those of another, at random moments of all that it takes."""
+    out = folder / "out"
+    subprocess.run([*old(), "--out", out], check=True, capture_output=True)
     before = content(out)
     begun = time.monotonic()
-    subprocess.run([*ask(new), "--out", folder / "model"], check=True, capture_output=True)
+    subprocess.run([*new(), "--out", folder / "model"], check=True, capture_output=True)
     length, expected = time.monotonic() - begun, content(folder / "model")
     assert before.keys() == expected.keys()
     assert all(before[name] != expected[name] for name in before)
@@ -102,14 +109,14 @@ def whole_or_old(folder: Path, ask: Callable[[Path], list[str]], *, window: bool
         for _ in range(moments):
             # Most of the time goes into starting and computing; files are written in the last tenth.
             share = rng.choice([rng.uniform(0, 1.1), rng.uniform(0.85, 1.1)])
-            code, errors = stopped([*ask(new), "--out", str(out)], number, share * length)
+            code, errors = stopped([*new(), "--out", str(out)], number, share * length)
             assert content(out) in (before, expected)
             assert "Traceback" not in errors
             if number is signal.SIGINT:
                 assert code in (0, 130, -signal.SIGINT), errors
             if content(out) == expected:
-                subprocess.run([*ask(old), "--out", out], check=True, capture_output=True)
-    subprocess.run([*ask(new), "--out", out], check=True, capture_output=True)
+                subprocess.run([*old(), "--out", out], check=True, capture_output=True)
+    subprocess.run([*new(), "--out", out], check=True, capture_output=True)
     assert content(out) == expected
     assert not list(folder.glob(".*.part"))  # what the dead left is gone
 
@@ -117,17 +124,24 @@ def whole_or_old(folder: Path, ask: Callable[[Path], list[str]], *, window: bool
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["plan", "forecast"])
 def test_answers_are_replaced_whole(tmp_path, name):
-    whole_or_old(tmp_path, lambda study: command(name, study), moments=MOMENTS)
+    answers_whole_or_old(tmp_path, name, moments=MOMENTS)
 
 
 @pytest.mark.slow
 def test_checked_answers_are_replaced_whole(tmp_path):
-    whole_or_old(tmp_path, lambda study: command("check", study, "--seeds", "3"), moments=max(MOMENTS // 2, 1))
+    answers_whole_or_old(tmp_path, "check", "--seeds", "3", moments=MOMENTS)
 
 
 @pytest.mark.slow
 def test_windows_are_replaced_whole(tmp_path):
-    whole_or_old(tmp_path, lambda study: command("window", study), window=True, moments=MOMENTS)
+    answers_whole_or_old(tmp_path, "window", window=True, moments=MOMENTS)
+
+
+@pytest.mark.slow
+def test_figures_are_replaced_whole(tmp_path):
+    """A figure of one paper is replaced by the one that has its name in another."""
+    old, new = (command("reproduce", paper, "--figure", "2A") for paper in ("curriculum", "prior-knowledge"))
+    whole_or_old(tmp_path, lambda: old, lambda: new, moments=MOMENTS)
 
 
 @pytest.mark.slow

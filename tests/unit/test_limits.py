@@ -16,7 +16,7 @@ from learncast import LearncastError, LinearRNN, solve, tasks
 from learncast.errors import InvalidSpec, SchemaMismatch
 from learncast.limits import allowing, tables_of
 from learncast.netcdf import read, write
-from learncast.study import Study
+from learncast.study import Study, WindowStudy
 from learncast.tasks.recorded.files import from_file
 from learncast.trajectory import Trajectory
 
@@ -229,3 +229,13 @@ def test_what_never_ends_is_not_opened(suffix, tmp_path):
     load = {"toml": Study.load, "nc": Trajectory.load}.get(suffix, from_file)
     for path in (pipe, zero, tmp_path):
         assert "which is a folder, a device or a pipe" in refused(lambda path=path: load(path)) or path == tmp_path
+
+
+def test_a_model_that_leaves_no_room_is_refused_before_it_is_made(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text('[model]\nkind = "diag-gate"\nhidden_size = 4096\n[task]\ninputs = 2\n')
+    study = WindowStudy.load(path)
+    with pytest.raises(InvalidSpec, match=r"a cell of 4,096 units must take at most 0.5 GiB, but got 1 GiB"):
+        study.settings()
+    with allowing(2e9):
+        assert study.settings()["model"]["hidden_size"] == 4096

@@ -15,7 +15,7 @@ from learncast.dynamics import mode_equation
 from learncast.dynamics.modes import ModeSolution
 from learncast.dynamics.solution import Solution
 from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.files import write_file
+from learncast.files import draft_folder, write_file
 from learncast.packages import torch_package
 from learncast.papers.paper import FORMATS, Paper, PaperFigure
 from learncast.papers.runs import Compute, PaperRun, remembered
@@ -141,21 +141,21 @@ def reproduce(
     """
     paper = open_paper(name, **choices)
     chosen = paper.selected(figure, preset)
-    folder, made = Path(out), dict[str, Any]()
     look: dict[str, Any] = {"preset": preset, "formats": formats}
-    shown: dict[str, xr.Dataset] = {}
-    for k, item in enumerate(chosen):
-        shown[item.name] = item.made(
-            preset=preset, progress=within(progress, k, len(chosen)), compute=compute or remembered
-        )
-        made[item.name] = paper.write(item, shown[item.name], folder, **look)
-        progress((k + 1) / len(chosen))
-    pages = {
-        number: paper.write_page(number, [(panel, shown[panel.name]) for panel in panels], folder, **look)
-        for number, panels in paper.pages(chosen).items()
-    }
-    summary = {"paper": paper.name, "citation": paper.citation, "preset": preset, "figures": made, "pages": pages}
-    write_file(folder / "numbers.json", json.dumps(summary, indent=2) + "\n")
+    made, shown = dict[str, Any](), dict[str, xr.Dataset]()
+    with draft_folder(out) as folder:  # figures of two calls never stand beside each other's numbers
+        for k, item in enumerate(chosen):
+            shown[item.name] = item.made(
+                preset=preset, progress=within(progress, k, len(chosen)), compute=compute or remembered
+            )
+            made[item.name] = paper.write(item, shown[item.name], folder, **look)
+            progress((k + 1) / len(chosen))
+        pages = {
+            number: paper.write_page(number, [(panel, shown[panel.name]) for panel in panels], folder, **look)
+            for number, panels in paper.pages(chosen).items()
+        }
+        summary = {"paper": paper.name, "citation": paper.citation, "preset": preset, "figures": made, "pages": pages}
+        write_file(folder / "numbers.json", json.dumps(summary, indent=2) + "\n")
     return summary
 
 

@@ -191,9 +191,12 @@ class Reproduction:
 
 
 def default_store(paper: str, preset: str, out: Place) -> Path:
-    """Where runs are kept when no store is named: beside the figures, in a folder for this version of the runs."""
-    base = Reproduction(paper, None, preset, ())._base()
-    return Path(out) / "runs" / f"{preset}-{digest_of(base)[:8]}"
+    """Where runs are kept when no store is named: beside the figures' folder, in one for this version of the runs.
+
+    Not inside of it: a folder that holds no other can be replaced at once.
+    """
+    base, figures = Reproduction(paper, None, preset, ())._base(), Path(out).absolute()
+    return figures.with_name(f"{figures.name}-runs") / f"{preset}-{digest_of(base)[:8]}"
 
 
 @dataclass(eq=False)

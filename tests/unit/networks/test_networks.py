@@ -8,7 +8,7 @@ from learncast import tasks
 from learncast.dynamics.modes import modes as modes_of_one
 from learncast.errors import InvalidSpec
 from learncast.networks import LinearRNN
-from learncast.networks.linear_rnn import Alignment
+from learncast.networks.linear_rnn import Alignment, _largest_factor
 from learncast.tasks.geometry import Frame, common_frame
 
 # Weights of order one through a handful of matrix products.
@@ -322,3 +322,14 @@ def test_activated_networks_refuse_what_they_are_not():
         lc.Activated(lc.LinearRNN.aligned(hidden_size=2), "relu").respond(np.zeros((3, 2)))
     with pytest.raises(lc.InvalidSpec, match="inputs must be"):
         lc.Activated(lc.LinearRNN.aligned(hidden_size=2), "relu").respond(np.zeros((3, 2, 4)))
+
+
+@pytest.mark.parametrize("recurrent", [np.diag([0.2, -0.9, 0.0]), 0.5 * np.eye(3), np.zeros((3, 3)), np.tri(3)])
+def test_a_recurrence_is_measured_by_its_largest_factor(recurrent):
+    assert _largest_factor(recurrent) == pytest.approx(np.linalg.norm(recurrent, 2), abs=1e-15)
+
+
+def test_thousands_of_units_that_keep_to_themselves_are_not_factored(monkeypatch):
+    monkeypatch.setattr(np.linalg, "svd", lambda *_, **__: pytest.fail("a factorisation of thousands of units"))
+    network = LinearRNN.random(50, 1, 1, recurrence=0.9, scale=0.1, seed=0)
+    assert Alignment.of(network, Frame(np.eye(1), np.eye(1))).recurrence_residual < 1e-15

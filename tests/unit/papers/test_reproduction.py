@@ -68,7 +68,7 @@ def kept(tmp_path_factory):
 def test_a_stored_figure_is_the_figure_of_one_process(plain, kept, tmp_path):
     Reproduction.of("learnability", figure="3", store=kept).draw(out=tmp_path)
     assert_same_figures(tmp_path, plain, ["3"])
-    assert not (tmp_path / "runs").exists()
+    assert not tmp_path.with_name(f"{tmp_path.name}-runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -355,13 +355,15 @@ def test_the_command_draws_from_a_store(kept, plain, tmp_path):
 
 
 def test_without_a_store_runs_are_kept_beside_the_figures(tmp_path):
-    line = ("linear-rnn", "--figure", "S2a", "--out", tmp_path, "--in-process", "--format", "svg")
+    out = tmp_path / "figures"
+    line = ("linear-rnn", "--figure", "S2a", "--out", out, "--in-process", "--format", "svg")
     first, again = run(*line), run(*line)
     assert (first.exit_code, again.exit_code) == (0, 0), first.stderr + again.stderr
     assert "CPU minutes: " in again.stdout
-    [store] = (tmp_path / "runs").iterdir()
+    [store] = (tmp_path / "figures-runs").iterdir()
     assert status(store).done == 1
-    assert sorted(path.name for path in tmp_path.glob("figure_*")) == [f"figure_S2a.{s}" for s in ("csv", "nc", "svg")]
+    drawn = [f"figure_S2a.{suffix}" for suffix in ("csv", "nc", "svg")]
+    assert sorted(path.name for path in out.iterdir()) == [*drawn, "numbers.json"]
 
 
 def test_a_dry_run_says_what_is_missing(kept, tmp_path):

@@ -55,7 +55,7 @@ def test_trials_without_room_are_refused_unless_more_is_allowed():
     with pytest.raises(InvalidSpec, match=r"of 3500 steps must take at most 0.5 GiB.*raise most_bytes"):
         lc.tasks.integration(steps=3500, targets="every_step")
     with allowing(1e5):
-        slow = lc.tasks.leaky_integration(steps=60)
+        slow = lc.tasks.leaky_integration(steps=60, correlation=0.5)
         with pytest.raises(InvalidSpec, match="of 60 steps"):  # roots are more than the statistics
             slow.sample(2, np.random.default_rng(0))
     assert slow.sample(2, np.random.default_rng(0))[0].shape == (2, 60, 1)
