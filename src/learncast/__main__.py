@@ -6,9 +6,12 @@ import sys
 def main() -> None:
     """Run it; Ctrl-C ends it with one line, even before a command has begun."""
     try:
-        from learncast.cli import main as run
+        from learncast.system import interruptible
 
-        run()
+        with interruptible():
+            from learncast.cli import main as run
+
+            run()
     except KeyboardInterrupt:
         print("learncast: interrupted", file=sys.stderr)
         raise SystemExit(130) from None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -94,6 +96,25 @@ def alive(process: int) -> bool:
     except OSError:  # somebody else's, and alive
         return True
     return True
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C count where Python would report it and go on: in what is called when an object is let go."""
+    told = sys.unraisablehook
+
+    def again(found: Any) -> None:
+        if isinstance(found.exc_value, KeyboardInterrupt):
+            # From a thread, a moment later: raised here it would be lost once more.
+            threading.Timer(0.05, _thread.interrupt_main).start()
+        else:
+            told(found)
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = told
 
 
 @contextmanager
