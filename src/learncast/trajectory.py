@@ -166,7 +166,9 @@ def spec_hash(*parts: Any) -> str:
     for part in parts:
         array = np.asarray(part)
         digest.update(str(array.shape).encode())
-        digest.update(np.ascontiguousarray(array).view(np.uint8) if array.dtype != object else repr(part).encode())
+        digest.update(
+            np.ascontiguousarray(array).view(np.uint8).ravel().data if array.dtype != object else repr(part).encode()
+        )
     return digest.hexdigest()[:16]
 
 
