@@ -57,8 +57,13 @@ def hidden_similarity(solution: Solution, times: Any, inputs: Any, targets: Any)
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
     >>> solution = lc.solve(task, network, learning_rate=1e-2)
-    >>> list(lc.representation.hidden_similarity(solution, [0, 500], np.eye(2), np.diag([3.0, 1.0])))
-    ['hidden_similarity_input', 'hidden_similarity_output']
+    >>> seen = lc.representation.hidden_similarity(solution, [500, 1500], np.eye(2), np.diag([3.0, 1.0]))
+    >>> seen["hidden_similarity_input"].values.diagonal(axis1=1, axis2=2).round(2)
+    array([[3.  , 0.04],
+           [3.  , 1.  ]])
+    >>> seen["hidden_similarity_output"].values.diagonal(axis1=1, axis2=2).round(1)
+    array([[ 3. , 28.5],
+           [ 3. ,  1. ]])
     """
     exact = checked_two_layer(solution)
     X, Y = _samples(exact, inputs), real_array("targets", targets, ndim=2)
@@ -125,8 +130,11 @@ def tangent_kernel(
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
     >>> solution = lc.solve(task, network, learning_rate=1e-2)
-    >>> lc.representation.tangent_kernel(solution, 0.0, np.eye(2)).shape
-    (4, 4)
+    >>> lc.representation.tangent_kernel(solution, 1500, np.eye(2)).round(2) + 0.0
+    array([[6., 0., 0., 0.],
+           [0., 4., 0., 0.],
+           [0., 0., 4., 0.],
+           [0., 0., 0., 2.]])
     """
     if not isinstance(learner, TwoLayerSolution) or learn is not None or np.ndim(inputs) == 3:
         return _kernel_between(*_network_of(learner, time, learn), inputs)
@@ -218,8 +226,9 @@ def tangent_kernel_summary(solution: Solution, times: Any, inputs: Any, *, eigen
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
     >>> solution = lc.solve(task, network, learning_rate=1e-2)
-    >>> sorted(map(str, lc.representation.tangent_kernel_summary(solution, [0, 500], np.eye(2)).data_vars))
-    ['largest', 'misalignment', 'movement', 'trace']
+    >>> kernel = lc.representation.tangent_kernel_summary(solution, [0, 500, 1500], np.eye(2))
+    >>> kernel["trace"].values.round(1), kernel["misalignment"].values.round(2)
+    (array([ 0. , 12.1, 16. ]), array([0.  , 0.21, 0.13]))
     """
     exact = checked_two_layer(solution)
     X = _samples(exact, inputs)
@@ -338,8 +347,9 @@ def off_diagonal_strength(solution: Solution, times: Any) -> xr.Dataset:
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
     >>> solution = lc.solve(task, network, learning_rate=1e-2)
-    >>> sorted(map(str, lc.representation.off_diagonal_strength(solution, [0, 500]).data_vars))
-    ['diagonal', 'mode_map', 'off_diagonal']
+    >>> found = lc.representation.off_diagonal_strength(solution, [200, 400, 1500])
+    >>> found["diagonal"].values.round(3), found["off_diagonal"].values.round(3)
+    (array([0.236, 2.121, 2.236]), array([0.005, 0.001, 0.   ]))
     """
     exact = checked_two_layer(solution)
     trajectory = exact.at(times)

@@ -162,9 +162,8 @@ def forgetting_front(
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> pool = [task.varied(target_strength=s).renamed(f"strength {s:g}") for s in (1.5, 2.0)]
-    >>> front = lc.planning.forgetting_front(task, pool[:1], network, learning_rate=1e-3, points=2)
-    >>> front.task.name
-    'strength 1.5'
+    >>> lc.planning.forgetting_front(task, pool[:1], network, learning_rate=1e-3, points=2)
+    <Front of 'strength 1.5': cost 165.954 to 166.88 for an excess loss of 4.907 to 4.53>
     """
     number = count("points", points, least=2, why="a front has two ends")
     setting = setting_of(
