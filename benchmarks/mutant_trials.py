@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import hashlib
 import importlib
 import itertools
 import json
@@ -22,6 +23,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.abc import SourceLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -105,12 +107,25 @@ class Lines:
         sys.settrace(None)
 
     @property
-    def found(self) -> dict[str, list[int]]:
+    def found(self) -> dict[str, list[str]]:
+        """Marks of these lines, by file."""
         lines = defaultdict(set)
         for code, line in self.seen:
             if code.co_flags & 1:  # of a function: the bodies of modules and classes have no such flag
-                lines[self.names[code.co_filename]].add(line)
+                lines[self.names[code.co_filename]].add(marks(self.names[code.co_filename])[line - 1])
         return {name: sorted(of_file) for name, of_file in lines.items()}
+
+
+@cache
+def marks(file: str) -> list[str]:
+    """What each line of a source says, in short: the same wherever it moves to."""
+    lines = (PACKAGE / file).read_text(encoding="utf-8").splitlines()
+    return [hashlib.sha256(line.strip().encode()).hexdigest()[:8] for line in lines]
+
+
+def marks_of(mutant: Mutant) -> set[str]:
+    """Those of the lines of a mutant."""
+    return set(marks(mutant.file)[mutant.lines.start - 1 : mutant.lines.stop - 1])
 
 
 class Map:
@@ -122,30 +137,26 @@ class Map:
             row = json.loads(line)
             self.rows[row["test"]] = row
 
-    def add(self, test: str, seconds: float, lines: dict[str, list[int]]) -> None:
-        row = {"test": test, "seconds": seconds, "said": said(test), "lines": lines}
-        row["sources"] = {name: digest(PACKAGE / name) for name in lines}
-        self.rows[test] = row
+    def add(self, test: str, seconds: float, lines: dict[str, list[str]]) -> None:
+        self.rows[test] = row = {"test": test, "seconds": seconds, "said": said(test), "lines": lines}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
     def holds(self, test: str) -> bool:
-        """Whether neither the test's file nor the lines it ran may have changed since."""
+        """Whether the test's file is the same, and all lines that it ran are still there."""
         row = self.rows.get(test)
-        same = row is not None and row["said"] == said(test)
-        return same and all(digest(PACKAGE / name) == old for name, old in row["sources"].items())  # type: ignore[index]
+        if row is None or row["said"] != said(test):
+            return False
+        return all((PACKAGE / name).exists() and set(ran) <= set(marks(name)) for name, ran in row["lines"].items())
 
     def noticing(self, mutant: Mutant) -> list[str]:
         """The tests that run the changed line, cheap ones first; other cases of one test come last.
 
-        What is run when the module is loaded may be noticed by every test of it.
+        What is run when the module is loaded, or by no test known, may be noticed by every test of it.
         """
-        costs = {
-            test: row["seconds"]
-            for test, row in self.rows.items()
-            if test and mutant.file in row["lines"]
-            if not (mutant.called and set(mutant.lines).isdisjoint(row["lines"][mutant.file]))
-        }
+        of_file = {test: row for test, row in self.rows.items() if test and mutant.file in row["lines"]}
+        here = {test for test, row in of_file.items() if not marks_of(mutant).isdisjoint(row["lines"][mutant.file])}
+        costs = {test: of_file[test]["seconds"] for test in (mutant.called and here) or of_file}
         ordered, functions = [], set()
         for test in sorted(costs, key=costs.__getitem__):
             function = test.partition("[")[0]
@@ -155,7 +166,7 @@ class Map:
 
     def collecting(self, mutant: Mutant) -> bool:
         """Whether tests are collected by the changed line: its results may be among their cases."""
-        return not set(mutant.lines).isdisjoint(self.rows[""]["lines"].get(mutant.file, ()))
+        return not marks_of(mutant).isdisjoint(self.rows[""]["lines"].get(mutant.file, ()))
 
 
 def said(test: str) -> str:
@@ -171,6 +182,8 @@ class Trials:
     verdicts: Verdicts
     map: Map
     seconds: float
+    #: Whether mutants that live for a reason are tried as well, which takes the longest.
+    thorough: bool
 
     def left(self, mutant: Mutant) -> list[str]:
         """The tests that may have something new to say of a mutant, whoever noticed last time first."""
@@ -190,7 +203,7 @@ class Trials:
     def attempt(self, mutant: Mutant, failing: Callable[[Mutant, list[str]], str]) -> None:
         """Try what is left to be tried, and keep what came of it."""
         tests, before = self.left(mutant), self.verdicts.of(mutant)
-        if before and not tests:
+        if (before and not tests) or (mutant.reason and not self.thorough):
             return
         found = failing(mutant, tests) if tests else NOBODY
         by = "" if found.startswith(NOBODY) else found
@@ -355,18 +368,18 @@ def failing_when_loaded(mutant: Mutant, tests: list[str]) -> str:
     return forked(work, 600)
 
 
-def try_all(chosen: Sequence[Mutant], verdicts: Verdicts, map_path: Path, seconds: float) -> None:
+def try_all(chosen: Sequence[Mutant], verdicts: Verdicts, map_path: Path, seconds: float, *, thorough: bool) -> None:
     """Try mutants, and keep what came of each."""
     for name in HEAVY:
         importlib.import_module(name)
     if not (child := os.fork()):
         files = [str(ROOT / "tests" / test) for test in TESTS]
         files += [f"--ignore={ROOT / 'tests' / test}" for test in OTHERS]
-        pytest.main([*OPTIONS, *files], plugins=[Warm(Trials(chosen, verdicts, Map(map_path), seconds))])
+        pytest.main([*OPTIONS, *files], plugins=[Warm(Trials(chosen, verdicts, Map(map_path), seconds, thorough))])
         os._exit(1)
     if os.waitpid(child, 0)[1]:
         raise SystemExit("no mutant was tried")
-    loaded = Trials(chosen, verdicts, Map(map_path), seconds)
+    loaded = Trials(chosen, verdicts, Map(map_path), seconds, thorough)
     for mutant in chosen:
         if not mutant.called or loaded.map.collecting(mutant):
             loaded.attempt(mutant, lambda one, tests: failing_when_loaded(one, loaded.affordable(tests)))

@@ -62,10 +62,8 @@ class Mutant:
     def reason(self) -> str:
         """Why no test can notice, where that was looked into."""
         text = "".join(self.path.read_text(encoding="utf-8").splitlines()[self.lines.start - 1 : self.lines.stop - 1])
-        for one in _reasons():
-            if self.file == one["file"] and one["line"] in text and self.change in one.get("changes", [self.change]):
-                return str(one["why"])
-        return ""
+        here = (one for one in _reasons() if one["file"] == self.file and one["line"] in text)
+        return next((str(one["why"]) for one in here if self.change in one["changes"]), "")
 
     @property
     def tree(self) -> ast.Module:
@@ -184,7 +182,7 @@ def table(chosen: list[Mutant], verdicts: Verdicts) -> Iterator[str]:
     fates: dict[str, Counter[str]] = {}
     for mutant in chosen:
         row = verdicts.of(mutant)
-        fate = "untried" if not row else "killed" if row["by"] else "reason" if mutant.reason else "live"
+        fate = "killed" if row.get("by") else "reason" if mutant.reason else "live" if row else "untried"
         for name in (mutant.file, "all"):
             fates.setdefault(name, Counter())[fate] += 1
     kinds = ("killed", "reason", "live", "untried")
@@ -211,6 +209,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of tests for one mutant")
     parser.add_argument("--folder", type=Path, default=ROOT / ".mutants", help="what was found")
     parser.add_argument("--trace", action="store_true", help="forget what was found")
+    parser.add_argument("--thorough", action="store_true", help="try also what lives for a reason, which takes longest")
     parser.add_argument("--told", action="store_true", help="try nothing: print what was found")
     asked = parser.parse_args()
     asked.folder.mkdir(exist_ok=True)
@@ -223,9 +222,10 @@ def main() -> None:
     if not asked.told:
         from benchmarks.mutant_trials import try_all
 
-        try_all(chosen, Verdicts(kept), asked.folder / "map.jsonl", asked.seconds)
+        try_all(chosen, Verdicts(kept), asked.folder / "map.jsonl", asked.seconds, thorough=asked.thorough)
     verdicts = Verdicts(kept)
-    living = [one for one in chosen if (row := verdicts.of(one)) and not row["by"]]
+    living = [one for one in chosen if one.reason or verdicts.of(one)]
+    living = [one for one in living if not verdicts.of(one).get("by")]
     print("\n".join([*(line_of(one, "") for one in living), *table(chosen, verdicts)]))
 
 

@@ -15,7 +15,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.dynamics.mode_equation import Problem, descent_correction, strength, time_between, time_to_band
+from learncast.dynamics.mode_equation import Problem, descent_correction, strength, time_between, time_to_band, weights
 from learncast.dynamics.modes import modes as modes_of_one
 
 DIGITS = 60
@@ -345,6 +345,13 @@ def test_strength_at_zero_and_at_infinity():
 
 def test_a_mode_without_input_does_not_move():
     np.testing.assert_allclose(strength([0.0, 1.0, 1e6], 0.3, 0.2, 0.0, 0.0), 0.3, rtol=1e-14)
+
+
+def test_a_mode_without_weights_has_none_at_any_time():
+    for strengths in (0.0, np.zeros(3)):
+        a, c = weights(0.0, 0.0, strengths)
+        assert not a.any()
+        assert not c.any()
 
 
 def test_an_imbalance_below_the_stated_least_is_none():

@@ -374,3 +374,15 @@ def test_descents_know_the_curvature_at_their_optimum(lam: float) -> None:
     found = problem._descents(np.array([[[a], [c]]]), problem.within(0.1), 1e-3)
     assert found.curvature == pytest.approx(B * np.hypot(lam, 2 * best), rel=1e-12)
     assert found.growth == beta
+
+
+def test_the_flattest_optimum_by_hand() -> None:
+    """Of white input of variance v it is balanced: g^2 v + g^-2 v s^2 is least at g^2 = s, the first strength."""
+    best = np.array([[0.0, 3.0, 0.0], [0.5, 0.0, 0.0]])
+    one = PooledDescent(0.7 * np.eye(3), 0.7 * best)
+    assert one.flattest == pytest.approx(2 * 0.7 * 3.0, rel=1e-9)
+    twice = PooledDescent(np.stack([0.7 * np.eye(3)] * 2), np.stack([0.7 * best] * 2))
+    assert twice.flattest == pytest.approx(one.flattest, rel=1e-9)
+    # Another channel of variance 4 makes a smaller first layer flatter: 4 g^2 = 0.2 g^2 + g^-2 1.8.
+    power = np.diag([1.0, 0.2, 4.0])
+    assert PooledDescent(power, best @ power).flattest == pytest.approx(4 * np.sqrt(1.8 / 3.8), rel=1e-5)

@@ -77,3 +77,23 @@ def test_descent_is_counted_on_the_hidden_directions_that_are_used():
     rows, basis = ground._packed([other])
     np.testing.assert_array_equal(basis, np.eye(20))
     np.testing.assert_array_equal(rows[0], np.hstack([other.first, other.second.T]))
+
+
+def test_a_sharp_start_is_tried_and_called_unstable_where_it_runs_away():
+    """Weights 10 and 0.01: beyond 2 over their sharpness of 100 descent leaves them for flatter ones, or explodes."""
+    network, outcomes = lc.TwoLayer(np.array([[10.0]]), np.array([[0.01]])), []
+    for rate in (0.019, 0.021, 0.03, 0.035, 0.045, 0.06):
+        ground = lc.planning.ground_for([static([[1.0]], variance=1.0)], network, learning_rate=rate, by="pooled")
+        stable = next(a for a in ground.conditions(0) if a.name == "stable_learning_rate")
+        a, c = 10.0, 0.01
+        for _ in range(500):
+            if abs(a) + abs(c) > 1e20:
+                break
+            pull = rate * (1 - a * c)
+            a, c = a + c * pull, c + a * pull
+        exploded = abs(a) + abs(c) > 1e9
+        assert stable.holds != exploded
+        assert stable.measured == pytest.approx(rate * (100.0001 if exploded else 2.0), rel=1e-6)
+        outcomes.append(exploded)
+    assert not any(outcomes[:2])
+    assert outcomes[-1]

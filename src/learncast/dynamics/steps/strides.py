@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 import scipy
@@ -108,8 +108,7 @@ def stride_of(steps: int) -> Stride:
     # The place of the last slope is what is left free; it tends to 1, the end of the stride.
     ends = np.linspace(0.7, 1.05, 36)
     misses = [solved(float(end))[0] for end in ends]
-    near = [k for k in range(len(ends) - 1) if misses[k] * misses[k + 1] <= 0]
-    k = max(near)
+    k = max(k for k, (miss, following) in enumerate(pairwise(misses)) if miss * following <= 0)
     last = scipy.optimize.brentq(lambda end: solved(end)[0], ends[k], ends[k + 1], xtol=1e-15)
     _, inner, outer = solved(float(last))
     return Stride(steps, inner, outer)
