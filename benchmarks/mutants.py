@@ -63,7 +63,9 @@ class Mutant:
         """Why no test can notice, where that was looked into."""
         text = "".join(self.path.read_text(encoding="utf-8").splitlines()[self.lines.start - 1 : self.lines.stop - 1])
         here = (one for one in _reasons() if one["file"] == self.file and one["line"] in text)
-        return next((str(one["why"]) for one in here if self.change in one["changes"]), "")
+        # One of several such changes of a line is named by its number.
+        names = {self.change, f"{self.change} #{self.name.rpartition(' | ')[2]}"}
+        return next((str(one["why"]) for one in here if not names.isdisjoint(one["changes"])), "")
 
     @property
     def tree(self) -> ast.Module:

@@ -152,6 +152,12 @@ def test_inputs_that_do_not_vary_bound_nothing():
     assert low <= steps <= high
 
 
+def test_what_is_told_is_the_interval_to_ninety_nine_per_cent():
+    _, _, found = drawn((4, 16, 3), "torch", seed=2)
+    low, high = found.interval(1e-4 * float(found._descent.whole))
+    assert f"accuracy of 0.99 between {low:.4g} and {high:.4g} steps" in found.told[0]
+
+
 def hand_made(first, second, cross, variances):
     """The imbalance of given layers, of independent inputs."""
     C = np.diag(np.asarray(variances, dtype=float))

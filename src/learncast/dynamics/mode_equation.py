@@ -588,12 +588,6 @@ class Problem:
         last = times.max(axis=-1)
         return last, np.where(times == last[..., None], edges, self.strength(last, start))
 
-    def predicted_steps(self, start: FloatArray, tolerance: Any, learning_rate: float) -> FloatArray:
-        """Whole descent steps until all modes are within the tolerance, to first order in the learning rate."""
-        times, edges = time_to_band(start, self.imbalance, self.cross, self.power, np.asarray(tolerance)[..., None])
-        counts = descent_steps(start, edges, self.imbalance, self.cross, self.power, times, learning_rate)
-        return np.asarray(counts.max(axis=-1))
-
     @property
     def optimum(self) -> FloatArray:
         """Strength that is best for each mode; 0 where the mode does not matter."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import learncast as lc
 from learncast.errors import InvalidSpec
+from learncast.planning.grounds.ground import by_mode
 
 RATE = 0.01
 
@@ -97,3 +99,12 @@ def test_a_sharp_start_is_tried_and_called_unstable_where_it_runs_away():
         outcomes.append(exploded)
     assert not any(outcomes[:2])
     assert outcomes[-1]
+
+
+def test_strengths_of_several_responses_are_modes_in_their_order():
+    strength = xr.DataArray(np.arange(12.0).reshape(2, 2, 3), dims=("time", "output", "feature"))
+    found = by_mode(xr.Dataset({"strength": strength, "loss": ("time", [1.0, 0.5])}))
+    assert found["strength"].dims == ("time", "mode")
+    np.testing.assert_array_equal(found["strength"], np.arange(12.0).reshape(2, 6))
+    np.testing.assert_array_equal(found["mode"], range(6))
+    assert by_mode(found) is found

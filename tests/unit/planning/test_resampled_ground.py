@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
 import learncast as lc
+from learncast.planning.grounds import linear
 from learncast.tasks.recorded.resampling import resampled
 
 RATE, DECAY, SHOWN = 0.01, 0.6, 4
@@ -89,6 +91,45 @@ def test_stops_of_several_stages_may_be_left_out(recorded):
         for k in range(SHOWN):
             _, maps = descended(drawn[0][k], network.maps, sum(steps))
             assert found[row, 2, k] == descended(drawn[1][k], maps, accuracy=0.8)[0]
+
+
+def flowed(statistics, maps, accuracy):
+    """Steps of the flow until so accurate, by another solver, and where it ends."""
+    (power, cross), shapes = statistics, [one.shape for one in maps]
+    best = cross @ np.linalg.inv(power)
+
+    def cut(flat):
+        return flat[: maps[0].size].reshape(shapes[0]), flat[maps[0].size :].reshape(shapes[1])
+
+    def excess(_, flat):
+        gap = cut(flat)[1] @ cut(flat)[0] - best
+        return np.trace(gap @ power @ gap.T) / 2 - (1 - accuracy) ** 2 * np.trace(best @ power @ best.T) / 2
+
+    def slope(_, flat):
+        first, second = cut(flat)
+        error = second @ first @ power - cross
+        return -np.concatenate([(second.T @ error).ravel(), (error @ first.T).ravel()])
+
+    excess.terminal = True
+    begin = np.concatenate([one.ravel() for one in maps])
+    run = solve_ivp(slope, (0.0, 1e3), begin, rtol=1e-9, atol=1e-11, events=excess)
+    return run.t[-1] / RATE, cut(run.y[:, -1])
+
+
+def test_every_resampling_takes_the_steps_of_its_own_flow(recorded, monkeypatch):
+    _, drawn, network = recorded
+    monkeypatch.setattr(linear, "REPLICAS", {True: 100, False: 2})
+    pool = [trials("first", 1.5, 1), trials("goal", 1.0, 2)]
+    ground = lc.planning.ground_for(pool, network, learning_rate=RATE, by="flow")
+    found = ground.replicated([0, 1], [(0.5, None), (0.8, None)])
+    assert found.flow.shape == found.descent.shape == (2, 2)
+    assert np.isnan(found.descent).all()
+    for k in range(2):
+        first, maps = flowed(drawn[0][k], network.maps, 0.5)
+        # flows that are searched are integrated to 1e-6 a step
+        assert found.flow[0, k] == pytest.approx(first, rel=1e-4)
+        assert found.flow[1, k] == pytest.approx(flowed(drawn[1][k], maps, 0.8)[0], rel=1e-4)
+        assert found.direct[k] == pytest.approx(flowed(drawn[1][k], network.maps, 0.8)[0], rel=1e-4)
 
 
 def test_what_runs_away_in_a_first_stage_never_learns():

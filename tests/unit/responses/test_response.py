@@ -8,6 +8,7 @@ import xarray as xr
 
 import learncast as lc
 from learncast.errors import OutOfTime, SchemaMismatch
+from learncast.planning.grounds import responding
 from learncast.progress import until
 from learncast.responses import solution as response_solution
 from learncast.responses import trials as response_trials
@@ -16,7 +17,7 @@ from learncast.responses.modes import ResponseModeSolution, modes_of_responses, 
 from learncast.responses.response import Response, response
 from learncast.responses.solution import ResponseFlowSolution
 from learncast.responses.table import Table
-from learncast.trajectory import FORECAST_CLASSES
+from learncast.trajectory import FORECAST_CLASSES, Status
 
 TASK = lc.tasks.integration(steps=10)
 FEW = 2048
@@ -429,3 +430,10 @@ def test_learn_and_moved_networks():
     assert moved.features is found.features
     with pytest.raises(lc.InvalidSpec, match="learning_rate"):
         solve_response(found, learning_rate=0.0)
+
+
+def test_as_many_steps_as_are_ever_counted_are_counted(monkeypatch):
+    monkeypatch.setattr(responding, "MOST_STEPS", 5)
+    passage = responding.pass_through([response(TASK, many(), trials=FEW)], [(None, 5.0)], 1e-3)[0]
+    assert passage.status is Status.ok
+    assert passage.descent_steps == 5
