@@ -214,7 +214,7 @@ def status(
     if as_json:
         print(json.dumps({**dataclasses.asdict(found), "failures": [dataclasses.asdict(one) for one in failed]}))
         return
-    ended = {0: "complete", found.failed: f"finished, {found.failed:,} failed"}
+    ended = {found.failed: f"finished, {found.failed:,} failed", 0: "complete"}  # which is also where none failed
     state = "running" if found.driven else ended.get(found.total - found.done, "stopped")
     print(f"{store}: {state}; {found.done:,} of {found.total:,} tasks done, {found.failed:,} failed")
     print(

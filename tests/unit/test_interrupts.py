@@ -98,9 +98,9 @@ def test_a_process_ends_so_while_it_starts_and_while_it_or_its_workers_work(seco
             process.kill()
     assert not any(one.is_running() for one in crew)
     # Python itself ends by the signal where one arrived inside of an import; a shell calls both 130. Before it has come
-    # to the first line of ours it says where it was.
+    # to our program, and looks for it, it says where it was.
     assert process.returncode in (130, -signal.SIGINT)
-    assert errors in ("learncast: interrupted\n", "") or ("<frozen" in errors and "learncast" not in errors)
+    assert errors in ("learncast: interrupted\n", "") or ("<frozen runpy>" in errors and "__main__.py" not in errors)
 
 
 LET_GO = """

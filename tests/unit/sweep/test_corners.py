@@ -425,6 +425,12 @@ def test_a_sweep_that_failed_in_part_says_which_cells_and_how_to_try_them_again(
     assert "Traceback" not in found.output
 
 
+def test_a_sweep_without_a_failure_is_complete(tmp_path):
+    swept(tmp_path / "store")
+    found = CliRunner().invoke(app, ["sweep", "status", str(tmp_path / "store")])
+    assert "store: complete; " in found.output
+
+
 class Empty:
     """A scheduler that has no workers."""
 
