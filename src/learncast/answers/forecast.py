@@ -39,7 +39,7 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
     rows = ground.mode_rows(place, study.accuracy)
     free = LearnedRecurrence.of(study, chosen, course)
     first, allowed = data_said(ground, place)
-    remarks = [*course.remarks, *course.bounds, *free.remarks, *allowed]
+    remarks = [*course.remarks, *course.bounds(study.accuracy), *free.remarks, *allowed]
     values: dict[str, Any] = {
         "task": chosen.name,
         "learning_rate": study.learning_rate,

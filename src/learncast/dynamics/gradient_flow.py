@@ -299,10 +299,9 @@ class FlowSolution(Solution):
             return None
         return Imbalance(PooledProblem.of(p.task, p.network), self.learning_rate)
 
-    @property
-    def bounds(self) -> tuple[str, ...]:
+    def bounds(self, accuracy: float) -> tuple[str, ...]:
         """What an unbalanced start bounds."""
-        return () if self.imbalance is None else self.imbalance.told
+        return () if self.imbalance is None else self.imbalance.told(accuracy)
 
     @cached_property
     def curvatures(self) -> FloatArray:

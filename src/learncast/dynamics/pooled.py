@@ -95,8 +95,7 @@ class PooledProblem:
     @property
     def least_loss(self) -> float:
         """Loss of the best linear map, E|y|^2 / 2 - tr(S P^+ S^T) / 2; nan when E|y|^2 is unknown."""
-        explained = np.trace(self.cross @ np.linalg.pinv(self.power, hermitian=True) @ self.cross.T)
-        return (self.target_power - float(explained)) / 2
+        return self.target_power / 2 - float(PooledDescent(self.power, self.cross).whole)
 
     def counted(self, excess: float, learning_rate: float) -> float:
         """Steps of gradient descent until the excess loss is down to so much."""

@@ -262,9 +262,8 @@ class Solution(Shown, ABC):
         """What a reader should know of this solution beyond its numbers."""
         return ()
 
-    @property
-    def bounds(self) -> tuple[str, ...]:
-        """What is known of a solution without a closed form before it is integrated."""
+    def bounds(self, accuracy: float) -> tuple[str, ...]:
+        """What is known, before it is integrated, of when a solution without a closed form reaches an accuracy."""
         return ()
 
     @property

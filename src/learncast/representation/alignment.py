@@ -13,8 +13,9 @@ from learncast.dynamics.balanced.two_layer import TwoLayerSolution
 from learncast.dynamics.gradient_flow import FlowSolution, gradient_flow
 from learncast.dynamics.pooled import PooledProblem
 from learncast.dynamics.solution import Solution
-from learncast.dynamics.steps.pooled_descent import SILENT, PooledDescent
+from learncast.dynamics.steps.pooled_descent import PooledDescent
 from learncast.errors import InvalidSpec
+from learncast.tasks.best_map import SILENT
 from learncast.trajectory import Status
 from learncast.validation import FloatArray, between
 

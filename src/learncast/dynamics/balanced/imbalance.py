@@ -11,7 +11,8 @@ import numpy as np
 from learncast.assumptions import EXACT
 from learncast.dynamics.balanced.flow import BalancedFlow
 from learncast.dynamics.pooled import PooledProblem
-from learncast.dynamics.steps.pooled_descent import SILENT, PooledDescent, hidden_basis
+from learncast.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
+from learncast.tasks.best_map import Correlations
 from learncast.tasks.geometry import share
 from learncast.validation import FloatArray
 
@@ -19,8 +20,8 @@ from learncast.validation import FloatArray
 MOMENTS, FOLLOWED = 1000, 2.0
 #: Inputs and outputs up to which that is done: beyond, its eigenvalues take longer than the flow itself.
 NEAR = 64
-#: Accuracy at which the bounds are told, and a share of imbalance that is round-off.
-TOLD, ROUNDED = 0.99, 1e-13
+#: Share of imbalance that is round-off.
+ROUNDED = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +80,8 @@ class Imbalance:
     def _inputs(self) -> tuple[FloatArray, FloatArray]:
         """Variances of the input, rising, where it varies, and their directions."""
         values, vectors = np.linalg.eigh(self.problem.power)
-        used = values > SILENT * float(values[-1])
-        return values[used], vectors[:, used]
+        used = slice(len(values) - Correlations.of(self.problem.power).rank, None)
+        return np.maximum(values[used], 0.0), vectors[:, used]  # round-off may pass below 0
 
     @property
     def _first(self) -> FloatArray:
@@ -125,6 +126,8 @@ class Imbalance:
         if not len(variances):
             return 0.0
         size = float(np.linalg.norm(self._descent.best @ (directions * np.sqrt(variances)), 2))
+        if not variances[0] > 0:
+            return math.inf
         largest = (size + math.sqrt(2 * self.excess)) / math.sqrt(variances[0])
         rising = np.linalg.eigvalsh(self.matrix)
         ends = max(-rising[0], 0.0), max(rising[-1], 0.0)
@@ -180,17 +183,18 @@ class Imbalance:
             found.append(np.minimum(np.maximum(top[1:], top[:-1]) + part * moved, fastest))
         return found
 
-    @property
-    def told(self) -> tuple[str, ...]:
-        """What a reader should know of layers that are not balanced."""
+    def told(self, accuracy: float) -> tuple[str, ...]:
+        """What a reader who waits for an accuracy should know of layers that are not balanced."""
         whole = float(self._descent.whole)
         if self.share <= EXACT or not whole > 0:
             return ()
-        low, high = self.interval((1 - TOLD) ** 2 * whole)
-        until = f"and {high:.4g} steps" if math.isfinite(high) else "steps and no known number"
+        low, high = self.interval((1 - accuracy) ** 2 * whole)
+        between = (
+            f"; the imbalance alone puts an accuracy of {accuracy:g} between {low:.4g} and {high:.4g} steps of the flow"
+        )
         return (
             f"the layers start unbalanced ({self.share:.2g} of their size), which gradient flow keeps, so the flow is "
-            f"integrated; the imbalance alone puts an accuracy of {TOLD:g} between {low:.4g} {until} of the flow",
+            f"integrated{between if math.isfinite(high) else ''}",
         )
 
     def interval(self, excess: float) -> tuple[float, float]:

@@ -13,14 +13,13 @@ import scipy
 from numpy.typing import NDArray
 
 from learncast.dynamics.steps.strides import Descents
+from learncast.tasks.best_map import best_map
 from learncast.validation import FloatArray
 
 __all__: list[str] = []  # serves the modules around it
 
 #: Share of the largest column of the weights below which a hidden direction is round-off.
 RANK = 1e-13
-#: Share of the largest variance below which a direction of the pooled input does not vary.
-SILENT = 1e-12
 #: Descent steps after which a count is given up.
 MOST_STEPS = 2_000_000
 
@@ -73,7 +72,7 @@ class PooledDescent:
     @cached_property
     def best(self) -> FloatArray:
         """The best map M* = R S^+."""
-        return np.asarray(self.cross @ np.linalg.pinv(self.power, rcond=SILENT, hermitian=True))
+        return best_map(self.power, self.cross)
 
     @property
     def whole(self) -> FloatArray:

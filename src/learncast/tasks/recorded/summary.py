@@ -8,14 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from learncast.errors import InvalidSpec
+from learncast.tasks.best_map import SILENT, Correlations, best_map
 from learncast.tasks.covariance import Sampled
 from learncast.tasks.geometry import pooled_statistics, pooling_kernel, recurrence_kernel
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray, count
 
-#: Share of the largest eigenvalue below which a direction of the pooled input is round-off.
-SILENT = 1e-12
 #: Correlation that makes two channels one.
 DUPLICATE = 1 - 1e-10
 #: Quantile of the permutation null above which a mode is no noise.
@@ -237,12 +236,12 @@ def summary(task: Task, *, recurrence: float, permutations: int = 200, seed: int
     count("permutations", permutations, why="a quantile is taken over them")
     cross, S = pooled_statistics(task, b)
     R, P = cross.T, task.trials
-    values, vectors, live = _spectrum(S)
-    root = vectors[:, live] / np.sqrt(values[live])  # S^(-1/2) on the directions that vary
+    told = Correlations.of(S)
+    root = told.root[:, told.live]
     modes = np.linalg.svd(R @ root, compute_uv=False)
     modes = modes[modes > SILENT * modes.max(initial=0.0)]
     explained = float((modes**2).sum() / task.target_power) if task.target_power > 0 else 0.0
-    rank, readouts = int(live.sum()), task.cross_covariance.shape[2]
+    rank, readouts = told.rank, task.cross_covariance.shape[2]
     single = readouts == 1 and recording.counted is None
     free = P - recording.centred
     pooled = _pooled_trials(task, b)
@@ -260,25 +259,22 @@ def summary(task: Task, *, recurrence: float, permutations: int = 200, seed: int
         groups=0 if groups is None else len(groups.power),
         modes=modes,
         null=_null(task, wanted, root, pooled, permutations, np.random.default_rng(seed)),
-        condition=_condition(values),
-        raw_condition=_condition(raw[0]),
+        condition=_condition(S),
+        raw_condition=_condition(S + mean if recording.centred else S),
         mean_share=float(raw[1][:, -1] @ mean @ raw[1][:, -1] / raw[0][-1]) if raw[0][-1] > 0 else 0.0,
         centred=recording.centred,
         constant=_constant(power, recording),
         duplicates=_duplicates(power),
         outputs=task.outputs,
-        target_rank=int(_spectrum(wanted)[2].sum()),
+        target_rank=Correlations.of(wanted).rank,
     )
 
 
-def _spectrum(S: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    values, vectors = np.linalg.eigh(S)
-    return values, vectors, values > SILENT * values.max(initial=0.0)
-
-
-def _condition(values: FloatArray) -> float:
-    live = values[values > SILENT * values.max(initial=0.0)]
-    return float(live.max() / live.min()) if len(live) else float("nan")
+def _condition(S: FloatArray) -> float:
+    live = np.linalg.eigvalsh(S)[len(S) - Correlations.of(S).rank :]
+    if not len(live):
+        return float("nan")
+    return float(live[-1] / live[0]) if live[0] > 0 else float("inf")
 
 
 def _pooled_trials(task: Task, b: float) -> tuple[FloatArray, FloatArray] | None:
@@ -327,9 +323,7 @@ def _left_out(groups: Groups, power: float) -> float:
     S, R = groups.power.sum(axis=0), groups.cross.sum(axis=0)
     missed = 0.0
     for own, cross, target in zip(groups.power, groups.cross, groups.target, strict=True):
-        values, vectors, live = _spectrum(S - own)
-        axes = vectors[:, live]
-        M = (R - cross) @ axes / values[live] @ axes.T
+        M = best_map(S - own, R - cross)
         missed += float(target - 2 * (M * cross).sum() + ((M @ own) * M).sum())
     return 1 - missed / power if power > 0 else 0.0
 
@@ -385,6 +379,6 @@ def _constant(powers: FloatArray, recording: Recording) -> tuple[int, ...]:
 
 def _duplicates(power: FloatArray) -> tuple[tuple[int, int], ...]:
     size = np.sqrt(np.maximum(np.diagonal(power), 0.0))
-    live = size > np.sqrt(SILENT) * size.max(initial=0.0)
+    live = Correlations.of(power).inverse > 0
     same = np.abs(np.triu(power, 1)) > DUPLICATE * np.outer(size, size)
     return tuple((int(i), int(j)) for i, j in np.argwhere(same & np.outer(live, live)))

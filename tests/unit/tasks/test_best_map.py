@@ -1,0 +1,70 @@
+"""The best linear map where channels have different units, against least squares on the trials themselves."""
+
+import numpy as np
+import pytest
+
+import learncast as lc
+from learncast.dynamics.pooled import PooledProblem
+from learncast.dynamics.steps.pooled_descent import PooledDescent
+from learncast.tasks.best_map import Correlations, best_map
+
+
+def trials(unit, *, seed=0):
+    """Two outputs, the second one a matter of the last channel alone, which is told in its own unit."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((80, 6, 3))
+    y = np.stack([x[:, :, 0].sum(axis=1), x[:, :, 2].sum(axis=1)], axis=1)
+    return x * [1.0, 1.0, unit], y
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3, 1e-6, 1e-8])
+def test_a_channel_in_a_small_unit_is_not_left_out(unit):
+    x, y = trials(unit)
+    task = lc.Task.from_samples(x, y)
+    problem = PooledProblem.of(task, lc.LinearRNN.random(8, 3, 2, recurrence=0.8, scale=0.1, seed=1))
+    z = np.einsum("ptc,t->pc", x, 0.8 ** np.arange(5, -1, -1))
+    map_, missed, *_ = np.linalg.lstsq(z / [1, 1, unit], y, rcond=None)  # channels of one size: nothing is cut off
+    found = PooledDescent(problem.power, problem.cross)
+    assert found.best * [1, 1, unit] == pytest.approx(map_.T, rel=1e-9, abs=1e-9)
+    assert problem.least_loss == pytest.approx(missed.sum() / 160, rel=1e-9)
+    assert found.whole == pytest.approx((y**2).sum() / 160 - missed.sum() / 160, rel=1e-9)
+    said = lc.tasks.summary(task, recurrence=0.8)
+    assert said.explained == pytest.approx(1 - missed.sum() / (y**2).sum(), rel=1e-9)
+    assert said.condition > 0.5 / unit**2
+    assert said.rank == 3
+
+
+def test_descent_does_not_arrive_before_the_small_channel_is_learned():
+    x, y = trials(1e-6)
+    network = lc.LinearRNN.random(8, 3, 2, recurrence=0.8, scale=0.1, seed=1)
+    p = PooledProblem.of(lc.Task.from_samples(x, y), network)
+    state = np.concatenate([p.first, p.second.T], axis=1)[None]
+    descent = PooledDescent(p.power, p.cross)
+    steps, _ = descent.counted(state, 1e-4 * descent.whole, 0.003, most_steps=4000)
+    # Plain numpy: at 4000 steps nearly all of the second output is still missing.
+    z, A, C = np.einsum("ptc,t->pc", x, 0.8 ** np.arange(5, -1, -1)), p.first, p.second
+    for _ in range(4000):
+        G = (z @ (C @ A).T - y).T @ z / len(z)
+        A, C = A - 0.003 * C.T @ G, C - 0.003 * G @ A.T
+    assert ((z @ (C @ A).T - y) ** 2)[:, 1].mean() > 0.8 * (y[:, 1] ** 2).mean()
+    assert np.isnan(steps[0])
+
+
+def test_silent_and_doubled_channels_take_no_part_of_the_least_map():
+    rng = np.random.default_rng(3)
+    z = rng.standard_normal((50, 5))
+    z[:, 1], z[:, 3] = 3 * z[:, 0], 0.0
+    y = z[:, [0, 2]] + rng.standard_normal((50, 2))
+    power, cross = z.T @ z / 50, y.T @ z / 50
+    assert best_map(power, cross) == pytest.approx(np.linalg.lstsq(z, y, rcond=None)[0].T, abs=1e-12)
+    rows = best_map(np.stack([power, np.eye(5)]), np.stack([cross, cross]))
+    assert rows == pytest.approx(np.stack([best_map(power, cross), cross]), abs=1e-12)
+    assert Correlations.of(power).rank == 3
+
+
+def test_what_subtracting_a_mean_leaves_over_is_no_input():
+    x, y = trials(1.0)
+    x[:, :, 1] = 1234.567  # a constant whose mean is not quite it
+    found = lc.tasks.summary(lc.Task.from_samples(x, y, centre=True), recurrence=0.8)
+    assert found.rank == 2
+    assert found.constant == (1,)
