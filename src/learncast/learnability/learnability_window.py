@@ -18,6 +18,8 @@ from learncast.limits import readable
 from learncast.trajectory import Result
 from learncast.validation import one_of
 
+#: Share of an envelope that is the round-off of weights in single precision.
+ROUNDED = 1e-6
 CONDITIONS = {
     "faithful_replay": Condition(
         1e-3,
@@ -184,7 +186,7 @@ def _optimizer(layer: xr.Dataset) -> str:
     if name == "none":
         return "no optimiser was given, so every base rate counts as 1"
     f, part = float(layer["envelope"].sum()), float(layer["envelope_optimizer"].sum())
-    if not f > 0 or abs(part) < 1e-9 * f:
+    if not f > 0 or abs(part) < ROUNDED * f:
         return f"{name} moves all weights at one rate, so the envelope is all the gates'"
     if 0 < part < 0.9 * f:
         return f"{name}'s rates account for {100 * part / f:.0f}% of it"

@@ -187,9 +187,10 @@ def load_optimizer(optimizer: optim.Optimizer, model: nn.Module, path: Path) -> 
     model : torch.nn.Module
         Whose parameters it holds.
     path : Path
-        A .pt file of ``optimizer.state_dict()``, or .safetensors as `optimizer_tensors` names them.
+        A .pt file of ``optimizer.state_dict()``, alone or in a checkpoint, or .safetensors as `optimizer_tensors` names
+        them.
     """
-    _put_state(optimizer, model, _tensors(path, "the optimiser's state"), path)
+    _put_state(optimizer, model, _part(_tensors(path, "the optimiser's state"), STATES), path)
 
 
 def _put_state(optimizer: optim.Optimizer, model: nn.Module, stored: dict[str, Any], path: Path) -> None:
@@ -267,7 +268,7 @@ def _tensors(path: Path, what: str) -> dict[str, Any]:
 
         with readable(path, remedy="write it again with safetensors.torch.save_file"):
             return dict(load_file(path))
-    if path.suffix not in (".pt", ".pth"):
+    if path.suffix not in (".pt", ".pth", ".ckpt"):
         raise InvalidSpec(
             required=f"{what} must be a .safetensors or .pt file",
             got=path.name,

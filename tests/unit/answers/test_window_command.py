@@ -383,6 +383,21 @@ def test_states_that_are_not_the_optimiser_s(own, tmp_path, change, words):
     assert words in refused(*call(own[0], "pair"), "--optimizer-state", tmp_path / "bent.pt")
 
 
+def test_one_checkpoint_holds_weights_and_state(own, tmp_path):
+    whole = {"state_dict": state(own, "net.pt"), "optimizer": state(own, "opt.pt"), "epoch": 3}
+    torch.save(whole, tmp_path / "last.ckpt")
+    model = (*call(own[0], "pair")[:2], "--data", own[0] / "data.npz", "--lags", "1,2", "--json")
+    both, apart = (
+        run(*model, "--weights", weights, "--optimizer-state", optimizer)
+        for weights, optimizer in (
+            (tmp_path / "last.ckpt", tmp_path / "last.ckpt"),
+            (own[0] / "net.pt", own[0] / "opt.pt"),
+        )
+    )
+    assert both.exit_code == 0, both.output
+    assert json.loads(both.stdout)["envelope_optimizer"] == json.loads(apart.stdout)["envelope_optimizer"]
+
+
 @pytest.mark.parametrize("name", ["net.pt", "net.safetensors", "data.npz"])
 def test_files_that_end_too_soon(own, tmp_path, name):
     content = (own[0] / name).read_bytes()

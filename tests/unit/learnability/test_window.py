@@ -109,6 +109,12 @@ def test_sgd_leaves_nothing_to_the_optimiser():
     assert float(here["learning_rate"]) == 1e-2
 
 
+def test_sgd_in_single_precision_leaves_nothing_to_the_optimiser_either():
+    model, x, y = trained()[0].float(), *(torch.as_tensor(part).float() for part in data())
+    found = window(model, x, y, optimizer=optim.SGD(model.parameters(), lr=1e-2), **QUICK)
+    assert "SGD moves all weights at one rate" in found.summary
+
+
 def test_units_of_the_rate_do_not_matter():
     model, _ = trained()
     one, other = (

@@ -228,7 +228,12 @@ def _array_like(name: str, value: Any) -> Any:
         )
     if hasattr(value, "detach") and not value.is_floating_point():
         return value.detach().cpu().numpy()  # whole numbers may be labels
-    return value if isinstance(value, np.ndarray) or hasattr(value, "detach") else np.asarray(value)
+    if np.ma.is_masked(value):  # what is masked is missing: read only where `mask` says that it does not count
+        return value.astype(np.float64).filled(np.nan)
+    made = value if isinstance(value, np.ndarray) or hasattr(value, "detach") else np.asarray(value)
+    # A pandas column keeps words as objects.
+    worded = made.ndim == 1 and getattr(made.dtype, "kind", "") == "O" and all(isinstance(v, str) for v in made)
+    return made.astype(str) if worded else made
 
 
 def _check_axes(name: str, value: Any, allowed: tuple[int, ...], layout: str) -> None:
@@ -238,7 +243,9 @@ def _check_axes(name: str, value: Any, allowed: tuple[int, ...], layout: str) ->
             required=f"{name} must be {layout}",
             got=f"shape {tuple(value.shape)}",
             why="each axis has a fixed meaning",
-            remedy="add an axis of one channel; labels of classes are whole numbers" if one else "add or drop an axis",
+            remedy="add an axis of one channel; labels of classes are whole numbers or words"
+            if one
+            else "add or drop an axis",
         )
 
 

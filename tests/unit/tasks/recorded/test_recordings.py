@@ -171,6 +171,24 @@ def test_unusable_labels_are_refused(trials, labels, keywords, words):
     assert words in refused(lambda: Task.from_samples(trials[0], labels, **keywords))
 
 
+def test_words_of_a_pandas_column_are_labels(trials):
+    words = pd.Series(["left", "right"] * 20)
+    for column in (words, words.astype("category"), words.to_numpy(dtype=object)):
+        task = Task.from_samples(trials[0][:40], column)
+        assert task.recording.classes == ("left", "right")
+
+
+def test_what_is_masked_is_missing(trials):
+    """Whatever number stands under the mask of a masked array, it is no observation."""
+    x, y, _ = trials
+    hidden = np.ma.masked_array(np.where(np.arange(y.size).reshape(y.shape) == 3, 1e9, y))
+    hidden[hidden == 1e9] = np.ma.masked
+    assert "targets must be finite, but got 1 NaN" in refused(lambda: Task.from_samples(x, hidden))
+    counts = ~np.ma.getmaskarray(hidden).any(axis=1)
+    found, plain = Task.from_samples(x, hidden, mask=counts), Task.from_samples(x[counts], y[counts])
+    np.testing.assert_allclose(found.cross_covariance.dense(), plain.cross_covariance.dense(), rtol=1e-12)
+
+
 def test_unusable_lists_are_refused(trials):
     x, y, _ = trials
     listed = [row[:3] for row in x]
