@@ -1011,3 +1011,14 @@ def test_the_unit_of_the_inputs_is_free():
     np.testing.assert_allclose(
         np.sqrt(unit) * found["network_function"], usual["network_function"], rtol=1e-9, atol=1e-12
     )
+
+
+@pytest.mark.filterwarnings("error")
+def test_inputs_in_a_tiny_unit_are_solved_without_a_warning():
+    """In nanounits rates are large, and so is their product with the last of times."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 3))
+    task = lc.tasks.from_pairs(1e-9 * x, x[:, :2] + 0.3 * rng.standard_normal((40, 2)))
+    network = lc.TwoLayer.random(3, 8, 2, scale=0.1, rng=rng)
+    with pytest.raises(lc.AssumptionViolated, match="stable_learning_rate"):
+        lc.solve(task, network, learning_rate=3e15)

@@ -32,6 +32,9 @@ def test_a_channel_in_a_small_unit_is_not_left_out(unit):
     assert said.explained == pytest.approx(1 - missed.sum() / (y**2).sum(), rel=1e-9)
     assert said.condition > 0.5 / unit**2
     assert said.rank == 3
+    sizes = np.sqrt((x**2).mean(axis=(0, 1)))
+    assert said.unevenness == pytest.approx(sizes.max() / sizes.min(), rel=1e-12)
+    assert ('scale = "channel"' in repr(said)) == (unit < 1)
 
 
 def test_descent_does_not_arrive_before_the_small_channel_is_learned():

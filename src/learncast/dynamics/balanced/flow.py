@@ -397,8 +397,8 @@ class _Frame:
         pivot = self.rows[self.pivots, np.arange(self.pivots.size)]
         with np.errstate(over="ignore"):
             decay = np.exp(-np.maximum(self.rates[self.pivots], 0.0) * finite)
+            grown = np.maximum(self.rates, 0.0) * finite
         peak = 1 / np.hypot(decay, reach[:, self.pivots] * pivot)
-        grown = np.maximum(self.rates, 0.0) * finite
         separable = bool(grown.max(initial=0.0) <= _SEPARABLE)
         growth = np.exp(grown) if separable else 1.0
         return _Moments(t, growth * reach, growth * fading, decay * peak, peak, separable)

@@ -15,6 +15,8 @@ from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray, count
 
+#: Times that one channel may be as large as another before its unit decides what is learned when.
+UNEVEN = 30.0
 #: Correlation that makes two channels one.
 DUPLICATE = 1 - 1e-10
 #: Quantile of the permutation null above which a mode is no noise.
@@ -72,6 +74,8 @@ class DataSummary:
     raw_condition, mean_share : float
         The condition number with the mean left in, and the share of the then largest eigenvalue that is the mean's.
     centred : bool
+    unevenness : float
+        Root mean square of the largest channel over that of the smallest one that is not silent.
     constant : tuple of int
         Channels that never vary.
     duplicates : tuple of (int, int)
@@ -110,6 +114,7 @@ class DataSummary:
     raw_condition: float
     mean_share: float
     centred: bool
+    unevenness: float
     constant: tuple[int, ...]
     duplicates: tuple[tuple[int, int], ...]
     outputs: int
@@ -167,6 +172,11 @@ class DataSummary:
 
     def _odd(self) -> list[str]:
         found = []
+        if self.unevenness > UNEVEN:
+            found.append(
+                f"The largest channel is {self.unevenness:.3g} times as large as the smallest, which is learned last: "
+                'scale them (scale = "channel") unless their sizes mean something.'
+            )
         if self.constant:
             one, rest = len(self.constant) == 1, len(self.constant) - 8
             shown = ", ".join(map(str, self.constant[:8])) + (f" and {rest} more" if rest > 0 else "")
@@ -263,6 +273,7 @@ def summary(task: Task, *, recurrence: float, permutations: int = 200, seed: int
         raw_condition=_condition(S + mean if recording.centred else S),
         mean_share=float(raw[1][:, -1] @ mean @ raw[1][:, -1] / raw[0][-1]) if raw[0][-1] > 0 else 0.0,
         centred=recording.centred,
+        unevenness=_unevenness(power),
         constant=_constant(power, recording),
         duplicates=_duplicates(power),
         outputs=task.outputs,
@@ -375,6 +386,12 @@ def _constant(powers: FloatArray, recording: Recording) -> tuple[int, ...]:
     # Sums over readouts count a step as often as it is read: their mean is no course that could be subtracted.
     left = power if recording.centred or recording.counted is not None else power - mean
     return tuple(np.flatnonzero(left <= SILENT * (power + mean)).tolist())
+
+
+def _unevenness(power: FloatArray) -> float:
+    inverse = Correlations.of(power).inverse
+    heard = inverse[inverse > 0]
+    return float(heard.max() / heard.min()) if len(heard) else 1.0
 
 
 def _duplicates(power: FloatArray) -> tuple[tuple[int, int], ...]:
