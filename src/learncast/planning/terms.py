@@ -262,7 +262,7 @@ def checked_pool(target: Task, candidates: Sequence[Task]) -> list[Task]:
             required="there must be at least one candidate",
             got="none",
             why="without one the only schedule is the target itself",
-            remedy="offer a task to train first, or forecast the target with solve()",
+            remedy="offer a task to train first, or ask for the target alone (learncast forecast, solve)",
         )
     for k, task in enumerate(pool):
         if not isinstance(task, Task):
