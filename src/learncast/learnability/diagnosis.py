@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,9 +20,9 @@ from learncast.learnability.detection.signs import matched_statistic
 from learncast.learnability.detection.tail_index import MINIMUM_SAMPLES, TWO_SIDED
 from learncast.learnability.learnability_window import LearnabilityWindow, Validity
 from learncast.learnability.question import Batching, DetectionRule, Measurement, refuse_loose
-from learncast.learnability.replay.capture import STREAM, capture, checked_sequences, half_squared_error
+from learncast.learnability.replay.capture import STREAM, Capture, capture, checked_sequences, half_squared_error
 from learncast.learnability.replay.recurrent_layer import RecurrentLayer, recurrent_layers
-from learncast.learnability.replay.replay import Replay
+from learncast.learnability.replay.replay import Chain, Replay
 from learncast.learnability.replay.stepped import SteppedLayer
 from learncast.learnability.transport.base_rate import base_rates, parameter_rates
 from learncast.learnability.transport.decay import Decay, fit_decay, unit_time_scales
@@ -149,7 +149,7 @@ def window(
             )
         assert seen.deltas is not None
         for index, evidence in enumerate(found):
-            evidence.add(some, seen.replay(index), seen.deltas[index])
+            evidence.add(some, seen, index)
         check_time()
         progress(some.stop / len(data))
     findings = [evidence.finding(rule) for evidence in found]
@@ -190,6 +190,15 @@ class LayerFinding:
     compared: FloatArray | None = None
 
 
+class Followed(NamedTuple):
+    """What sequences did, followed through time: chain, base rates, answers to the directions, projected gradients."""
+
+    chain: Chain
+    rates: Tensor | float
+    answers: Tensor
+    total: FloatArray
+
+
 class Evidence:
     """Sums and one number per sequence and lag: what remains of a chunk when it is let go.
 
@@ -226,6 +235,8 @@ class Evidence:
         self._rng = np.random.default_rng([STREAM, *seed, 1])
         generator = torch.Generator().manual_seed(int(self._rng.integers(2**62)))
         self._directions = unit_directions(layer, self._number, generator=generator)
+        self._summed = {name: value.sum(0, keepdim=True) for name, value in self._directions.items()}
+        self._length = torch.cat([value.double().flatten() for value in self._summed.values()]).norm()
         self.rates = None if optimizer is None else parameter_rates(optimizer, layer.own)
         self._parts: list[Transport] = []
         self._pilots = sequences // 2 if signs == "pilot" else 0
@@ -236,43 +247,67 @@ class Evidence:
         self._residual, self._blamed = 0.0, False
         self._both = np.zeros((2, len(lags)))
 
-    def add(self, some: slice, replay: Replay, deltas: Tensor) -> None:
+    def add(self, some: slice, seen: Capture, index: int) -> None:
         """Count the sequences at the places `some` in."""
-        rates = 1.0 if self.rates is None else base_rates(replay, self.rates)
-        answers = sensitivities(replay, self._directions)
-        means = TransportMeans(replay, self.lags, rates)
-        gathered = Contributions(replay, self.lags, sensitivities=answers, deltas=deltas, rates=rates)
-        walk_lags(replay, self.lags, [means, gathered], **self._options)
+        assert seen.deltas is not None
+        deltas, first = seen.deltas[index], max(0, min(self._pilots, some.stop) - some.start)  # these are the pilot's
+        followed = self._followed(seen, index, first)
+        chain, rates = followed.chain, followed.rates
+        means = TransportMeans(chain, self.lags, rates)
+        gathered = Contributions(chain, self.lags, sensitivities=followed.answers, deltas=deltas, rates=rates)
+        walk_lags(chain, self.lags, [means, gathered], **self._options)
         found = gathered.found
         self._parts = [pooled([*self._parts, means.transport])]
-        if some.start == 0:
-            size = float(replay.hidden.abs().max())
-            self._residual = replay.residual() / size if size else 0.0
         self._blamed = self._blamed or bool(deltas.any())
         if some.start < self._exact:
-            self._check(replay, rates, min(some.stop, self._exact) - some.start)
-        first = max(0, min(self._pilots, some.stop) - some.start)  # sequences of this chunk that belong to the pilot
-        batch = found.shape[1]
+            number = min(some.stop, self._exact) - some.start
+            self._check(seen.replay(index, slice(0, number)), rates, number)
         if first:
             self._pilot += self._meant(found[:, :first]).sum(axis=0)
-        if first < batch:
+        if first < found.shape[1]:
             rows = slice(some.start + first - self._pilots, some.stop - self._pilots)
             if self.signs == "crossed":
                 self._meant(found, self._kept[rows])
             else:
                 self._kept[rows] = self._reduced(self._meant(found[:, first:]))
-            self._total[rows] = self._projected(replay.take(slice(first, batch)), answers[:, :, first:], deltas[first:])
+            self._total[rows] = followed.total
+
+    def _followed(self, seen: Capture, index: int, first: int) -> Followed:
+        """Go through time, a few steps after the others, with all sequences: steps that are taken alone are short."""
+        assert seen.deltas is not None
+        deltas = seen.deltas[index]
+        batch, steps, width = deltas.shape
+        answers = deltas.new_empty(self._number, steps, batch, width)
+        chain, rates, residuals = None, [], []
+        total, before = np.zeros(batch - first), None
+        for some, replay in seen.stretches(index):
+            part = replay.chain if self._options["auxiliary"] else replace(replay.chain, reset=None)
+            chain = chain or part.longer(steps)
+            chain.write(some, part)
+            if not self._parts:
+                residuals.append(replay.residual())
+            if self.rates is not None:
+                rates.append(base_rates(replay, self.rates))
+            answers[:, some] = sensitivities(replay, self._directions)
+            if first < batch:
+                tested = replay.take(slice(first, batch))
+                immediate = self._immediate(tested, answers[:, some, first:])
+                total += forward_gradients(tested, immediate, deltas[first:, some], before=before)[0] / steps
+                before = immediate[:, -1]
+        if size := float(seen.outputs[index].abs().max()) if residuals else 0.0:
+            self._residual = float(np.max(residuals)) / size
+        assert chain is not None
+        return Followed(chain, torch.cat(rates) if rates else 1.0, answers, total)
 
     def _check(self, replay: Replay, rates: Tensor | float, number: int) -> None:
         """Count the envelopes of the first `number` sequences in, as it is used and to all orders."""
-        part = replay.take(slice(0, number))
         some = rates[:, :number] if isinstance(rates, Tensor) else rates
         units = self.layer.hidden_size
         probes = None if units <= PROBES else PROBES
         # One seed for all chunks: they look at the same units, so how sequences are cut changes nothing.
         generator = torch.Generator().manual_seed(0)
-        full = exact_transport(part, self.lags, rates=some, probes=probes, generator=generator)
-        used = mean_transport(part, self.lags, rates=some, **self._options)
+        full = exact_transport(replay, self.lags, rates=some, probes=probes, generator=generator)
+        used = mean_transport(replay, self.lags, rates=some, **self._options)
         self._both += number * np.stack([used.envelope, full.envelope])
 
     def _meant(self, found: FloatArray, kept: FloatArray | None = None) -> FloatArray:
@@ -288,18 +323,16 @@ class Evidence:
         signs = np.sign(self._pilot).reshape(lags, self._number, -1)
         return matched_statistic(contributions.reshape(batch, lags, self._number, -1), signs)
 
-    def _projected(self, replay: Replay, answers: Tensor, deltas: Tensor) -> FloatArray:
-        """The step of each sequence's gradient, a mean over its steps, along the normalised sum of all directions."""
-        summed = {name: value.sum(0, keepdim=True) for name, value in self._directions.items()}
-        length = torch.cat([value.double().flatten() for value in summed.values()]).norm()
+    def _immediate(self, replay: Replay, answers: Tensor) -> Tensor:
+        """What states answer at once to a step of each sequence's gradient along the normalised sum of all directions.
+
+        Along w an optimiser with rates Lambda moves by w^T Lambda g.
+        """
         if self.rates is None:
             # The answer to a sum of directions is the sum of their answers, which are known.
-            immediate = whole_state(replay, answers.sum(0, keepdim=True), summed).div_(length)
-        else:
-            # Along w an optimiser with rates Lambda moves by w^T Lambda g.
-            weighed = {name: value / length.to(value) * self.rates[name] for name, value in summed.items()}
-            immediate = state_sensitivities(replay, weighed)
-        return forward_gradients(replay, immediate, deltas)[0] / replay.hidden.shape[0]
+            return whole_state(replay, answers.sum(0, keepdim=True), self._summed).div_(self._length)
+        weighed = {name: value / self._length.to(value) * self.rates[name] for name, value in self._summed.items()}
+        return state_sensitivities(replay, weighed)
 
     def finding(self, rule: DetectionRule) -> LayerFinding:
         """What all sequences together say, by this rule."""

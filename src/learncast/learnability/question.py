@@ -21,7 +21,7 @@ LAG = "a lag counts steps between two states of a sequence"
 #: Lags that are looked at when none are named.
 _LAGS = 32
 #: Numbers in one array of a chunk (sequences x steps x units).
-_CHUNK = 2**20
+_CHUNK = 2**21
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Batching:
     batch_first : bool, optional
         Whether the first axis counts sequences; as the recurrent block says, by default.
     chunk : int, optional
-        Sequences held at a time; by default so many that one array of states has about a million numbers.
+        Sequences held at a time; by default so many that one array of states has about two million numbers.
     memory : int
         Bytes of contributions, sequences x lags x directions x units x 8, up to which all are kept: then every
         sequence is tested with signs from the other half. Beyond, the first half gives the signs, the second is

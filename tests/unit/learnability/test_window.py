@@ -19,6 +19,7 @@ from learncast.learnability.learnability_window import CONDITIONS, LearnabilityW
 from learncast.learnability.monitor import WindowMonitor, lightning_callback
 from learncast.learnability.question import THRESHOLD, Batching, DetectionRule, Measurement, grouped
 from learncast.learnability.rehearsal import KINDS, build_model, build_optimizer
+from learncast.learnability.replay import capture
 from learncast.learnability.replay.capture import checked_sequences, half_squared_error
 
 STEPS, CHANNELS, UNITS, NUMBER = 20, 3, 5, 128
@@ -432,6 +433,17 @@ def test_what_is_asked_is_a_value():
             frozen.lags = frozen.seed = frozen.memory = 3
 
 
+@pytest.mark.parametrize("kind", ["diag-gate", "gru", "paper-lstm", "lstm"])
+def test_how_many_steps_are_replayed_at_a_time_changes_nothing(monkeypatch, kind):
+    model, optimizer = trained(kind)
+    asked = {"optimizer": optimizer, **QUICK, "exact": 4, "auxiliary": kind == "gru"}
+    whole = window(model, *data(), **asked)
+    for numbers in (1, 3 * NUMBER * UNITS):  # a step at a time, and three with two left over
+        monkeypatch.setattr(capture, "_STRETCH", numbers)
+        # The same products in other sums: tail indices amplify roundings by as much as their weights.
+        same(window(model, *data(), **asked), whole, 1e-9)
+
+
 def test_defaults_follow_the_data():
     assert Measurement().lags_within(9) == [1, 2, 3, 4]
     assert Measurement(lags=[1, 8]).lags_within(9) == [1, 8]
@@ -439,7 +451,7 @@ def test_defaults_follow_the_data():
     assert DetectionRule().threshold_at(3.0) == pytest.approx(3 * 2**0.5, rel=1e-15)
     assert DetectionRule(method="paper").threshold_at(-np.inf) == THRESHOLD
     assert DetectionRule(threshold=0.4).threshold_at(3.0) == 0.4
-    assert [Batching().chunk_of(numbers) for numbers in (2**10, 2**30)] == [2**10, 1]
+    assert [Batching().chunk_of(numbers) for numbers in (2**10, 2**30)] == [2**11, 1]
     assert Batching(chunk=5).chunk_of(1) == 5
     assert [Batching(memory=80).keeps(number, "sound") for number in (10, 11)] == [True, False]
 

@@ -21,6 +21,8 @@ from learncast.validation import FloatArray, real_array
 
 Loss = Callable[[Any, Any], Tensor]
 LEAST_SEQUENCES = 16
+#: Numbers in one array of the steps that are replayed at a time: a few such arrays stay in a core's cache.
+_STRETCH = 2**18
 #: Sets the diagnosis' random numbers apart from those of a person who drew the data with the same seed.
 STREAM = 0x1A65
 
@@ -53,6 +55,17 @@ class Capture:
             self.outputs[layer][sequences],
             None if start is None else tuple(state[sequences] for state in start),
         )
+
+    def stretches(self, layer: int = 0) -> Iterator[tuple[slice, Replay]]:
+        """Replay one layer on all sequences, a few steps after the others: which steps, and their replay."""
+        inputs, outputs, start = self.inputs[layer], self.outputs[layer], self.initial[layer]
+        number, steps, width = outputs.shape
+        each = max(1, _STRETCH // (number * width))
+        for begin in range(0, steps, each):
+            some = slice(begin, min(begin + each, steps))
+            replay = self.layers[layer].replay(inputs[:, some], outputs[:, some], start)
+            yield some, replay
+            start = replay.last
 
 
 def capture(model: nn.Module, inputs: Any, targets: Any = None, loss: Loss | None = None) -> Capture:

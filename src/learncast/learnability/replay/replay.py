@@ -235,6 +235,64 @@ class Step(NamedTuple):
         self.output.add_push(hidden, shown)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Chain:
+    """What transport over any number of steps is made of; all tensors are (time, batch, hidden).
+
+    Parameters
+    ----------
+    retention, mixing : tensors
+        The diagonal of every step's Jacobian, cut in two as `Replay` says.
+    shown, recalled : tensors, optional
+        Of an LSTM: what every step shows of the cell, and what comes back to a unit through the output gate.
+    reset : tensor, optional
+        Reset gates, of a cell that has them.
+    gates : tuple of str
+        Names of the cell's gates.
+    gated : bool
+        See `Replay`.
+    """
+
+    retention: Tensor
+    mixing: Tensor
+    shown: Tensor | None = None
+    recalled: Tensor | None = None
+    reset: Tensor | None = None
+    gates: tuple[str, ...] = ()
+    gated: bool = True
+
+    def longer(self, steps: int) -> Chain:
+        """Room for a chain of the same kind with so many steps."""
+        return self._each(lambda part: part.new_empty(steps, *part.shape[1:]))
+
+    def write(self, steps: slice, part: Chain) -> None:
+        """Let some of the steps be those of another chain."""
+        for name in ("retention", "mixing", "shown", "recalled", "reset"):
+            if getattr(self, name) is not None:
+                getattr(self, name)[steps] = getattr(part, name)
+
+    @property
+    def chain(self) -> Chain:
+        """Itself, as a replay has one."""
+        return self
+
+    def take(self, sequences: slice) -> Chain:
+        """The chain of some of the sequences."""
+        return self._each(lambda part: part[:, sequences])
+
+    def _each(self, changed: Callable[[Tensor], Tensor]) -> Chain:
+        parts = {one.name: getattr(self, one.name) for one in fields(self)}
+        new: dict[str, Any] = {name: changed(part) for name, part in parts.items() if isinstance(part, Tensor)}
+        return replace(self, **new)
+
+
+class Chained(Protocol):
+    """What has a chain: a replay, or the chain itself."""
+
+    @property
+    def chain(self) -> Chain: ...
+
+
 class Transition(Protocol):
     """Adds what a change of the previous state does to the new one to what is found."""
 
@@ -284,6 +342,25 @@ class Replay:
         For an LSTM d c / d h_previous, and not of the same kind as `retention`.
         """
         return self._self_coupling if self.gated else torch.zeros_like(self.direct)
+
+    @property
+    def chain(self) -> Chain:
+        """What transport is made of."""
+        show = self.expression
+        return Chain(
+            self.retention,
+            self.mixing,
+            None if show is None else show.slope,
+            None if show is None else show.output.diagonal(),
+            self.gates.get("reset"),
+            tuple(self.gates),
+            self.gated,
+        )
+
+    @property
+    def last(self) -> tuple[Tensor, ...]:
+        """The state after the last step: the hidden units, and the cells of an LSTM."""
+        return (self.hidden[-1],) if self.expression is None else (self.hidden[-1], self.gates["cell"][-1])
 
     @property
     def recurrent_paths(self) -> tuple[Path, ...]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from learncast.errors import UnsupportedModel
-from learncast.learnability.replay.replay import Replay
+from learncast.learnability.replay.replay import Chain, Chained
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ _RANGE = math.exp(20.0)
 
 @torch.no_grad()
 def transport_factors(
-    replay: Replay, lags: Sequence[int], *, order: int = 1, auxiliary: bool = False, from_start: bool = False
+    replay: Chained, lags: Sequence[int], *, order: int = 1, auxiliary: bool = False, from_start: bool = False
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield the lag, gamma0 and gamma of each lag in turn, for every window, sequence and unit.
 
@@ -51,7 +51,7 @@ def transport_factors(
     Implements: livi2025 Eq. (57)
     Implements: livi2025 Eq. (58)
     """
-    return StepFactors.of(replay, order=order, auxiliary=auxiliary, from_start=from_start).factors(lags)
+    return StepFactors.of(replay.chain, order=order, auxiliary=auxiliary, from_start=from_start).factors(lags)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,41 +80,41 @@ class StepFactors:
     @classmethod
     def of(
         cls,
-        replay: Replay,
+        chain: Chain,
         *,
         order: int = 1,
         auxiliary: bool = False,
         from_start: bool = False,
         dtype: torch.dtype = torch.float64,
     ) -> StepFactors:
-        """Read them off a replay."""
+        """Read them off a chain."""
         first = 0 if from_start else 1
 
         def cut(values: Tensor) -> Tensor:
             return values[first:].to(dtype).contiguous()
 
-        mix = cut(replay.mixing) if order else None
-        keep = cut(replay.retention)
+        mix = cut(chain.mixing) if order else None
+        keep = cut(chain.retention)
         reset = None
         if auxiliary:
-            if "reset" not in replay.gates:
+            if chain.reset is None:
                 raise UnsupportedModel(
                     required="auxiliary envelopes need a reset gate",
-                    got=f"a cell with the gates {', '.join(replay.gates)}",
+                    got=f"a cell with the gates {', '.join(chain.gates)}",
                     why="they are products of reset gates",
                     remedy="use auxiliary=False",
                 )
-            reset = cut(replay.gates["reset"])
-        if replay.expression is None:
+            reset = cut(chain.reset)
+        if chain.shown is None or chain.recalled is None:
             return cls(keep, mix, reset=reset)
-        e = cut(replay.expression.slope)
+        e = cut(chain.shown)
         shown = e * keep
         if mix is None:
             return cls(keep, None, shown)
         # A visit to the weights enters through the hidden state of the step before, hence e_{j-1}; there is none at
         # the first step of a window, whose entry is never read.
         before = torch.cat([torch.zeros_like(e[:1]), e[:-1]])
-        loop = torch.addcmul(cut(replay.expression.output.diagonal()), e, mix)
+        loop = torch.addcmul(cut(chain.recalled), e, mix)
         return cls(keep, mix * before, shown, loop.mul_(before))
 
     def balanced(self) -> StepFactors | None:
@@ -279,7 +279,7 @@ class Gathering(Protocol):
 
 @torch.no_grad()
 def walk_lags(
-    replay: Replay,
+    replay: Chained,
     lags: Sequence[int],
     gatherings: Sequence[Gathering],
     *,
@@ -293,15 +293,15 @@ def walk_lags(
     long as no product can leave its range; everything else in double precision.
     """
     options: dict[str, Any] = {"order": order, "auxiliary": auxiliary, "from_start": from_start}
-    steps, batch, width = replay.hidden.shape
-    each = max(1, _CACHED // (steps * width * replay.hidden.element_size()))
-    replay.retention, replay.mixing  # noqa: B018  (one pass over all sequences is cheaper than one per part)
+    chain = replay.chain  # of all sequences: one pass over them is cheaper than one per part
+    steps, batch, width = chain.retention.shape
+    each = max(1, _CACHED // (steps * width * chain.retention.element_size()))
     for begin in range(0, batch, each):
         some = slice(begin, begin + each)
-        part = replay.take(some)
+        part = chain.take(some)
         if part.gated and not auxiliary and not from_start and _walk_fused(part, some, lags, gatherings, order):
             continue
-        if part.hidden.dtype == torch.float32 and part.gated and not auxiliary:
+        if part.retention.dtype == torch.float32 and part.gated and not auxiliary:
             balanced = StepFactors.of(part, dtype=torch.float32, **options).balanced()
             if balanced is not None and _walk(balanced, some, lags, gatherings):
                 continue
@@ -314,11 +314,11 @@ def _fused() -> Any:
     return import_module("learncast.learnability.transport.fused") if find_spec("numba") else None
 
 
-def _walk_fused(part: Replay, some: slice, lags: Sequence[int], gatherings: Sequence[Gathering], order: int) -> bool:
+def _walk_fused(part: Chain, some: slice, lags: Sequence[int], gatherings: Sequence[Gathering], order: int) -> bool:
     """Walk in one compiled pass; False where that cannot be done, and then nothing was counted."""
-    kernel, dtype = _fused(), part.hidden.dtype
+    kernel, dtype = _fused(), part.retention.dtype
     summing = [gathering for gathering in gatherings if isinstance(gathering, Summing)]
-    if kernel is None or part.hidden.device.type != "cpu" or len(summing) < len(gatherings):
+    if kernel is None or part.retention.device.type != "cpu" or len(summing) < len(gatherings):
         return False
     for gathering in gatherings:
         gathering.begin(some, dtype)

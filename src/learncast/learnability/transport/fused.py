@@ -22,6 +22,8 @@ _compiled = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"r
 
 #: Steps that a loop takes at a time, at most; beyond the last step everything is 0, so that none is left over.
 _STRIDE = 32
+#: Numbers of a line of the cache.
+_LINE = 8
 #: Largest running product and its inverse, in the unit's mean: sums over windows then fit into single precision.
 _RANGE = math.exp(20.0)
 #: Largest running sum: differences of smaller ones are right to 1e-13.
@@ -85,21 +87,24 @@ def sums_over_windows(
     """
     kinds, steps, batch, hidden = chain.shape
     # Rows an odd number of cache lines apart: those of all units would else crowd into a few.
-    width = _whole(steps + 1) + _STRIDE + 8
-    rows, after = np.zeros((kinds, hidden, width)), np.zeros((1, hidden, width))
-    before, heavy = np.zeros((len(sources), hidden, width)), np.zeros((len(weights), hidden, width))
-    room = np.zeros((5, width))
+    width = _whole(steps + 1) + _STRIDE + _LINE
+    run, rows, room = np.zeros((2, steps + 1, 1, hidden)), _zeros(2, hidden, width), _zeros(1, 5, width)[0]
+    last, after = _zeros(kinds - 2, hidden, width), _zeros(1, hidden, width)
+    before, heavy = _zeros(len(sources), hidden, width), _zeros(len(weights), hidden, width)
     for b in range(batch):
-        _by_unit(chain, b, rows)
+        if not _accumulate(chain, b, run, level[b]):
+            return False
+        _by_unit(run, 0, rows)
+        _by_unit(chain[2:], b, last)
         _by_unit(targets[None], b, after)
         _by_unit(sources, b, before)
         _by_unit(weights, b, heavy)
         for q in range(hidden):
-            level[b, q] = _prepare(rows[0, q], rows[1, q], steps, room)
-            if not level[b, q] > 0:
-                return False
+            _prepare(rows[0, q], rows[1, q], steps, room)
             if kinds > 2:
-                _express(rows[2, q], rows[3, q], steps, room)
+                _express(last[0, q], last[1, q], steps, room)
+            for j in range(len(sources)):
+                _multiply(before[j, q], room[0], steps)
             _follow(room, lags, steps, kinds > 2, after[0, q], before, q, found[:, :, b, q], carried[:, :, b, q])
             for j in range(len(weights)):
                 _weigh(room, lags, steps, kinds > 2, heavy[j, q], weighed[j, :, b, q])
@@ -107,38 +112,67 @@ def sums_over_windows(
 
 
 @_compiled
+def _zeros(kinds: int, rows: int, width: int) -> Any:
+    """Zeros that begin with a line of the cache: what straddles two lines takes twice as long to read."""
+    size = kinds * rows * width
+    found = np.zeros(size + _LINE)
+    begin = -(found.ctypes.data // 8) % _LINE
+    return found[begin : begin + size].reshape((kinds, rows, width))
+
+
+@_compiled
 def _by_unit(values: Any, sequence: int, found: Any) -> None:
     """The steps of one sequence, (kinds, time, batch, hidden), to a row of each unit."""
-    for kind in range(values.shape[0]):
-        for t in range(values.shape[1]):
-            for q in range(values.shape[3]):
+    kinds, steps, _, hidden = values.shape
+    lines = steps // _LINE * _LINE
+    for kind in range(kinds):
+        for begin in range(0, lines, _LINE):
+            for q in range(hidden):
+                for t in range(_LINE):  # whole lines of the cache are written
+                    found[kind, q, begin + t] = values[kind, begin + t, sequence, q]
+        for t in range(lines, steps):
+            for q in range(hidden):
                 found[kind, q, t] = values[kind, t, sequence, q]
 
 
 @_compiled
-def _prepare(keep: Any, mix: Any, steps: int, room: Any) -> float:
-    """The level of a unit (0 when out of range), and in `room` what windows are made of.
+def _accumulate(chain: Any, sequence: int, run: Any, level: Any) -> bool:
+    """Running products of what units keep, measured in its mean, and running sums of what they mix per that.
+
+    False where one leaves the range. All units take a step at a time: several are computed at once.
+    """
+    _, steps, _, hidden = chain.shape
+    logarithm, product = np.zeros(hidden), np.ones(hidden)
+    for t in range(steps):
+        for q in range(hidden):
+            product[q] *= chain[0, t, sequence, q]
+        if t % _STRIDE == _STRIDE - 1 or t == steps - 1:  # a logarithm costs as much as all else
+            for q in range(hidden):
+                logarithm[q] += math.log(product[q])
+                product[q] = 1.0
+    for q in range(hidden):
+        level[q] = math.exp(logarithm[q] / steps)
+        run[0, 0, 0, q], run[1, 0, 0, q] = 1.0, 0.0
+    within = 0
+    for t in range(steps):
+        for q in range(hidden):
+            keep, mix = np.float64(chain[0, t, sequence, q]), np.float64(chain[1, t, sequence, q])
+            end, turn = run[0, t, 0, q] * (keep / level[q]), run[1, t, 0, q] + mix / keep
+            run[0, t + 1, 0, q], run[1, t + 1, 0, q] = end, turn
+            within += (end > 1 / _RANGE) & (end < _RANGE) & (abs(turn) < _SUM)
+    return within == steps * hidden
+
+
+@_compiled
+def _prepare(product: Any, ratio: Any, steps: int, room: Any) -> None:
+    """In `room` what the windows of a unit are made of.
 
     gamma0 = source end, gamma = source (reach - end turn), with `source` and `turn` at the beginning of a window.
     """
     source, turn, end, reach = room[0], room[1], room[2], room[3]
-    logarithm, product = 0.0, 1.0
-    for t in range(steps):
-        product *= keep[t]
-        if t % 8 == 7 or t == steps - 1:  # a logarithm costs as much as all else
-            logarithm, product = logarithm + math.log(product), 1.0
-    level = math.exp(logarithm / steps)
-    inverse, ratio, low, high, largest = 1 / level, 0.0, 1.0, 1.0, 0.0
-    source[0], turn[0], end[0], reach[0] = 1.0, 0.0, 1.0, 1.0
-    for t in range(steps):
-        product *= keep[t] * inverse
-        ratio += mix[t] / keep[t]
-        low, high, largest = min(low, product), max(high, product), max(largest, abs(ratio))
-        source[t + 1], turn[t + 1] = 1 / product, ratio
-        end[t + 1], reach[t + 1] = product, product * (1 + ratio)
-    if not (low > 1 / _RANGE and high < _RANGE and largest < _SUM):
-        return 0.0
-    return level
+    for t in range(steps + 1):
+        source[t], turn[t] = 1 / product[t], ratio[t]
+        end[t], reach[t] = product[t], product[t] * (1 + ratio[t])
 
 
 @_compiled
@@ -153,21 +187,27 @@ def _express(shown: Any, recalled: Any, steps: int, room: Any) -> None:
 
 
 @_compiled
+def _multiply(values: Any, factors: Any, steps: int) -> None:
+    """In place: what would else be multiplied at every lag."""
+    for t in range(steps):
+        values[t] *= factors[t]
+
+
+@_compiled
 def _follow(
     room: Any, lags: Any, steps: int, expressed: bool, after: Any, before: Any, q: int, found: Any, carried: Any
 ) -> None:
-    """All lags of one unit: sizes, and sums between targets and sources."""
+    """All lags of one unit: sizes, and sums between targets and sources, which are multiplied with `source` already."""
     source, turn, made = room[0], room[1], room[4]
     for k in range(len(lags)):
         length, size = lags[k] - expressed, _whole(steps - lags[k] + 1)
         end, reach, target, first = room[2, length:], room[3, length:], after[lags[k] :], length == 0
         zeroth, total = 0.0, 0.0
         for t in range(size):
-            gamma0 = source[t] * end[t]
-            gamma = gamma0 if first else source[t] * reach[t] - gamma0 * turn[t]
-            zeroth += gamma0
-            total += abs(gamma)
-            made[t] = gamma * target[t]
+            inner = end[t] if first else reach[t] - end[t] * turn[t]
+            zeroth += source[t] * end[t]
+            total += source[t] * abs(inner)
+            made[t] = inner * target[t]
         found[0, k], found[1, k] = zeroth, total
         for j in range(len(before)):
             one, value = before[j, q], 0.0
@@ -185,8 +225,8 @@ def _weigh(room: Any, lags: Any, steps: int, expressed: bool, weights: Any, weig
         end, reach, first = room[2, length:], room[3, length:], length == 0
         total = 0.0
         for t in range(size):
-            gamma0 = source[t] * end[t]
-            total += abs(gamma0 if first else source[t] * reach[t] - gamma0 * turn[t]) * weights[t]
+            inner = end[t] if first else reach[t] - end[t] * turn[t]
+            total += source[t] * abs(inner) * weights[t]
         weighed[k] = total
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learncast.learnability.replay.replay import Replay
+from learncast.learnability.replay.replay import Chained, Replay
 from learncast.learnability.transport.factor import sum_over_steps, walk_lags
 from learncast.validation import FloatArray
 
@@ -72,7 +72,7 @@ def pooled(transports: Sequence[Transport]) -> Transport:
 
 @torch.no_grad()
 def mean_transport(
-    replay: Replay,
+    replay: Chained,
     lags: Sequence[int],
     *,
     order: int = 1,
@@ -103,16 +103,18 @@ def mean_transport(
 class TransportMeans:
     """Gathers mean sizes of transport factors on a walk over the lags."""
 
-    def __init__(self, replay: Replay, lags: Sequence[int], rates: Tensor | float, *, from_start: bool = False) -> None:
-        self._replay, self._lags, self._rates, self._from_start = replay, lags, rates, from_start
+    def __init__(
+        self, replay: Chained, lags: Sequence[int], rates: Tensor | float, *, from_start: bool = False
+    ) -> None:
+        self._every, self._lags, self._rates, self._from_start = replay.chain.retention, lags, rates, from_start
         self._rows = 3 if isinstance(rates, Tensor) else 2
-        self._sums = torch.zeros(self._rows, len(lags), replay.hidden.shape[2], dtype=torch.float64)
+        self._sums = torch.zeros(self._rows, len(lags), self._every.shape[2], dtype=torch.float64)
         self._part = self._size = torch.empty(0, 0, 0)
         self._weights: Tensor | None = None
 
     def begin(self, some: slice, dtype: torch.dtype) -> None:
         """Sequences come next."""
-        like = self._replay.hidden[:, some]
+        like = self._every[:, some]
         if isinstance(self._rates, Tensor):
             self._weights = self._rates[:, some].to(dtype).nan_to_num(0.0)
         if self._size.shape[1:] != like.shape[1:] or self._size.dtype != dtype:
@@ -141,7 +143,7 @@ class TransportMeans:
     @property
     def transport(self) -> Transport:
         """The means."""
-        steps, batch, _ = self._replay.hidden.shape
+        steps, batch, _ = self._every.shape
         windows = np.array([(steps - lag + self._from_start) * batch for lag in self._lags], dtype=np.int64)
         zeroth, total, *effective = np.asarray(self._sums) / windows[:, None]
         if not isinstance(self._rates, Tensor):
@@ -171,9 +173,9 @@ class Contributions:
     """
 
     def __init__(
-        self, replay: Replay, lags: Sequence[int], *, sensitivities: Tensor, deltas: Tensor, rates: Tensor | float
+        self, replay: Chained, lags: Sequence[int], *, sensitivities: Tensor, deltas: Tensor, rates: Tensor | float
     ) -> None:
-        self._steps, batch, width = replay.hidden.shape
+        self._steps, batch, width = replay.chain.retention.shape
         self._blame, self._sensitivities, self._rates, self._lags = deltas.transpose(0, 1), sensitivities, rates, lags
         self._found = torch.zeros(len(sensitivities), batch, len(lags), width, dtype=torch.float64)
         self._some, self._unit = slice(0), 1.0
@@ -218,7 +220,7 @@ class Contributions:
 
 
 @torch.no_grad()
-def forward_gradients(replay: Replay, answers: Tensor, deltas: Tensor) -> FloatArray:
+def forward_gradients(replay: Replay, answers: Tensor, deltas: Tensor, *, before: Tensor | None = None) -> FloatArray:
     """The exact gradient of every sequence's loss by the layer's parameters, along each direction.
 
     Carries the answer of the whole state to each direction forward in time; equal to backpropagation through time
@@ -232,6 +234,8 @@ def forward_gradients(replay: Replay, answers: Tensor, deltas: Tensor) -> FloatA
         Immediate ones of the whole state, from `learncast.learnability.transport.derivative.state_sensitivities`.
         They are used up: afterwards it holds the total answers.
     deltas : (batch, time, hidden) tensor
+    before : (directions, batch, states) tensor, optional
+        Total answers at the step before the first, where the replay goes on after another.
 
     Returns
     -------
@@ -242,9 +246,9 @@ def forward_gradients(replay: Replay, answers: Tensor, deltas: Tensor) -> FloatA
     Implements: livi2025 Eq. (3)
     """
     blame = deltas.transpose(0, 1).contiguous()
-    before, *later = answers.unbind(1)
-    for step, now in zip(replay.transitions()[1:], later, strict=True):
-        step(before, now)
+    for step, now in zip(replay.transitions(), answers.unbind(1), strict=True):
+        if before is not None:
+            step(before, now)
         before = now
     shown = answers[..., : replay.hidden.shape[2]]
     found = blame.new_empty(len(answers), *blame.shape[1:])
@@ -255,6 +259,9 @@ def forward_gradients(replay: Replay, answers: Tensor, deltas: Tensor) -> FloatA
 
 def _in_own_unit(values: Tensor) -> tuple[Tensor, float]:
     """Values of ordinary size, and what they are measured in: products of very small ones must not vanish."""
+    flat = values.reshape(-1)
+    if len(flat) / _ORDINARY**2 < float(flat @ flat) < _ORDINARY**2:  # the quickest sum: what it says is enough
+        return values, 1.0
     low, high = (float(end) for end in torch.aminmax(values))
     largest = max(-low, high)
     if largest == 0 or not math.isfinite(largest) or 1 / _ORDINARY < largest < _ORDINARY:
