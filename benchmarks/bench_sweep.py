@@ -1,4 +1,10 @@
-"""Sweeps: what one task costs beside its own work."""
+"""Sweeps: what one task costs beside its own work.
+
+A result is on the disk before it is told: its file, the name in its folder and the ledger wait for the disk once each,
+three times a task that is entered alone. Tasks of less than 8 ms are entered together: the ledger waits once for all,
+sixteen files at a time wait together, and meanwhile the next tasks are computed. Times are by the clock, and mostly
+the disk's.
+"""
 
 from __future__ import annotations
 

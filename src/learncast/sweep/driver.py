@@ -182,6 +182,8 @@ class Driver:
                 if not self._rows:
                     return
                 outcomes = self._collected() + (self.executor.withdraw() if self._stopping else [])
+                if self._batch_size() > 1 and not self._stopping:
+                    self._hand_out(queue)  # nobody need wait until cheap results are on the disk
                 if outcomes:
                     queue.again.extend(self._enter(outcomes))
                 seconds = time.monotonic() - self._begun
