@@ -13,7 +13,7 @@ EXTRAS = {
     "torch": ("torch", "safetensors"),
     "tables": ("pyarrow",),
     "sweep": ("distributed",),
-    "web": ("fastapi", "uvicorn", "plotly"),
+    "web": ("starlette", "uvicorn", "plotly"),
     "neurogym": ("neurogym", "torch"),
     "fast": ("numba", "torch"),
 }

@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 #: What costs more to load than most answers take.
 HEAVY = {
-    "torch", "matplotlib", "xarray", "pandas", "h5py", "dask", "fastapi", "scipy.linalg", "scipy.optimize",
+    "torch", "matplotlib", "xarray", "pandas", "h5py", "dask", "starlette", "scipy.linalg", "scipy.optimize",
     "scipy.integrate", "scipy.sparse", "scipy.special", "scipy.stats",
 }  # fmt: skip
 
@@ -72,6 +72,13 @@ def test_a_plan_by_modes_loads_what_it_uses():
     found = command(["plan", str(EXAMPLES / "two_integration_tasks.toml"), "--json"])
     assert not found & HEAVY
     assert len(found) < len(loaded("import numpy, xarray"))
+
+
+def test_the_first_picture_of_the_explorer_waits_for_nothing_heavy():
+    pytest.importorskip("starlette")
+    opened = "from learncast.web.app import CURRICULUM, application, shown\napplication()"
+    found = loaded(f"{opened}\nshown(CURRICULUM, 'portrait')(CURRICULUM.state())")
+    assert not found & (HEAVY - {"starlette"})
 
 
 def test_public_names_resolve():

@@ -100,7 +100,7 @@ def test_heavy_packages_stay_in_their_rooms(path):
             assert here in {"figures"} or not runs, f"{here} loads matplotlib"
         if package in {"typer", "rich"}:
             assert here in {"cli", "sweep_cli"} or (here == "progress" and not runs)
-        if package in {"fastapi", "starlette", "anyio", "uvicorn", "plotly"}:
+        if package in {"starlette", "anyio", "uvicorn", "plotly"}:
             assert here == "web", f"{here} loads {package}"
         if package in {"dask", "distributed"}:
             assert here == "sweep"

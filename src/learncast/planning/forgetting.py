@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from learncast.errors import InvalidSpec
 from learncast.planning.curriculum import Curriculum, follow
 from learncast.practice.stage import Stage
 from learncast.tasks.task import Task
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 class IrregularSwitch(UserWarning):

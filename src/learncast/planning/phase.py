@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
 from learncast.assumptions import Assumption, Trust, require, stable_learning_rate, worst
@@ -31,6 +30,9 @@ from learncast.tasks.families import FAMILIES, checked_channels
 from learncast.tasks.task import Task
 from learncast.trajectory import STEPS, Provenance, described
 from learncast.validation import FloatArray, between, real_array
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: Bytes the portrait's five grids may take together.
 GRID_LIMIT = 2**31
@@ -551,6 +553,8 @@ def _labelled(
     counted: FloatArray,
     direct_counted: float,
 ) -> xr.Dataset:
+    import xarray as xr
+
     (one, two), (total, speedup) = stages, both
     with np.errstate(invalid="ignore", divide="ignore"):
         saved, ratio = direct_counted - counted, direct / total

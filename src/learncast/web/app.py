@@ -20,11 +20,14 @@ from urllib.parse import unquote
 
 import anyio.to_thread
 import uvicorn
-from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import ValidationError
 from pydantic_core import to_json
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
 
 from learncast.errors import InvalidSpec, LearncastError, SchemaMismatch
 from learncast.limits import allowing, readable
@@ -62,7 +65,7 @@ def application(
     *,
     token: str = "",
     desk: Desk | None = None,
-) -> FastAPI:
+) -> Starlette:
     """The explorer as an ASGI application.
 
     Parameters
@@ -76,17 +79,16 @@ def application(
     desk : Desk, optional
         Where answers are worked out; in threads of this process by default.
     """
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    app.add_middleware(Guard, hosts=hosts, token=token)
-    app.add_exception_handler(HTTPException, _unknown)
     everything = rooms(window)
     listed = json.dumps([described(room) for room in everything], allow_nan=False)
     files = assets()
     answers = _Answers(desk or Desk())
 
+    routes: list[Route] = []
+
     def add(path: str, answer: Callable[[Request], Awaitable[Response]], method: str) -> None:
-        # Plain routes: a state is checked by its room, and nothing else of a request is looked at.
-        app.router.add_route(path, answer, methods=[method], include_in_schema=False)
+        # A state is checked by its room, and nothing else of a request is looked at.
+        routes.append(Route(path, answer, methods=[method]))
 
     async def page(_: Request) -> Response:
         return FileResponse(PAGE / "index.html", media_type="text/html")
@@ -114,6 +116,9 @@ def application(
         add(f"/api/{room.name}/table", numbers, "POST")
         if room.opened is not None:
             add(f"/api/{room.name}{DROPS}", _dropped(room), "POST")
+    guard = Middleware(Guard, hosts=hosts, token=token)
+    app = Starlette(routes=routes, middleware=[guard], exception_handlers={HTTPException: _unknown})
+    app.router.redirect_slashes = False
     return app
 
 
@@ -272,7 +277,7 @@ def explored(host: str, port: int, window: Path | None, *, browse: bool, most_by
         _serve(app, listener)
 
 
-def _serve(app: FastAPI, listener: socket.socket) -> None:
+def _serve(app: Starlette, listener: socket.socket) -> None:
     config = uvicorn.Config(
         app,
         http=Patient,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from importlib import import_module
 from typing import IO, Any
 
 from learncast.errors import LearncastError
@@ -15,6 +16,7 @@ from learncast.web.worker import READY, Stopped, read, write
 def work(questions: IO[bytes], answers: IO[bytes]) -> None:
     """Answer questions until there are no more."""
     known = {room.name: room for room in rooms()}
+    import_module("xarray")  # which most parts of a room need, and no question should wait for
     write(answers, READY)
     while True:
         try:

@@ -10,9 +10,13 @@ import threading
 from collections.abc import Mapping
 from typing import IO
 
+from learncast.threads import one_thread_each
+
 #: What a worker says first, once it has loaded everything.
 READY = b"ready"
 _LENGTH = struct.Struct(">Q")
+#: Bytes that a pipe holds, where that can be said: whole answers, so that nobody waits for who reads them.
+_ANSWER = 2**18
 
 
 class Stopped(Exception):
@@ -26,13 +30,15 @@ class Worker:
     """
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "learncast.web.labour"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # Ctrl-C is for the server, which ends its workers itself.
-            start_new_session=True,
-        )
+        with one_thread_each():  # pictures are small: threads would wait for each other more than they compute
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "learncast.web.labour"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pipesize=_ANSWER,
+                # Ctrl-C is for the server, which ends its workers itself.
+                start_new_session=True,
+            )
         self.ready, self.ended = threading.Event(), False
         self.held: set[str] = set()
         threading.Thread(target=self._greet, daemon=True).start()

@@ -477,7 +477,7 @@ def test_missing_packages_are_named(monkeypatch):
     result = command("--no-browser")
     assert result.exit_code == 2
     assert "no uvicorn" in result.stderr
-    assert "pip install fastapi uvicorn plotly" in result.stderr
+    assert "pip install starlette uvicorn plotly" in result.stderr
 
 
 def test_another_host_is_warned_of_and_let_in(monkeypatch):

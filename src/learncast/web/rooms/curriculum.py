@@ -591,6 +591,7 @@ def descent_of(way: Curriculum, last: float) -> tuple[FloatArray, FloatArray]:
     return steps, np.array([float(way.ground.strength(state)[0]) for state in states])
 
 
+@lru_cache(maxsize=2)
 def descent_states(way: Curriculum, last: float) -> tuple[FloatArray, FloatArray]:
     """Some of the steps of a curriculum of one mode up to `last`, and the weights (2, 1) after each."""
     ground, most, begun = way.ground, math.ceil(last), 0

@@ -8,10 +8,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import xarray as xr
 
 from learncast.card import shown, whole
 from learncast.dynamics.solution import Solution
@@ -46,6 +45,9 @@ from learncast.web.panel import (
     warnings_of,
 )
 from learncast.web.room import Room, State, control
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 NAMES = ("task A", "task B")
 #: Times at which a stage is drawn.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from pydantic import create_model
 
 from learncast.errors import InvalidSpec, SchemaMismatch
@@ -32,6 +31,8 @@ from learncast.web.room import Room, State, control
 from learncast.web.uploads import UPLOADS
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from learncast.learnability.detection.requirement import Window
     from learncast.learnability.learnability_window import LearnabilityWindow
 
