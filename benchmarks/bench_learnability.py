@@ -4,7 +4,9 @@ The arithmetic of the limit, printed beside each cell: a window of a lag is one 
 (its product and first order, two sizes, blame, a product with each of two directions), once per lag, sequence and unit,
 1.0e8 elements in all here. Matrix products take 2 (inputs + units) units operations per sequence, step and block of
 weights for the forward pass, for the replay and for each direction, and 2 units^2 for the scan of the total gradient.
-Both are divided by the rates that this machine reaches in the same run, in cache and on one core.
+Both are divided by the rates that this machine reaches in the same run, in cache and on one core. What is above it:
+some six passes over every gate and its slope, a dozen calls for each step of the scan, and the products of the nulls.
+A busy machine empties the cache on which all this counts: it slows windows down more than the pipeline.
 """
 
 from __future__ import annotations
