@@ -24,8 +24,9 @@ _compiled = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"r
 _STRIDE = 32
 #: Numbers of a line of the cache.
 _LINE = 8
-#: Largest running product and its inverse, in the unit's mean: sums over windows then fit into single precision.
-_RANGE = math.exp(20.0)
+#: Largest running product and its inverse, in the unit's mean: sums over windows then hardly leave single precision.
+#: Over a thousand steps the products of half-open gates stray by e^25.
+_RANGE = math.exp(30.0)
 #: Largest running sum: differences of smaller ones are right to 1e-13.
 _SUM = 1e3
 
@@ -60,7 +61,8 @@ def summed(factors: Any, lags: Sequence[int], asked: Mapping[str, Tensor]) -> tu
     )
     if "size" in asked:
         asked["size"].copy_(found[1])
-    return found[0], level if within else None
+    made = (found, *(asked[name] for name in ("weighed", "carried") if name in asked))
+    return found[0], level if within and all(bool(part.isfinite().all()) for part in made) else None
 
 
 @_compiled
