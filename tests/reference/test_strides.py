@@ -168,6 +168,23 @@ def test_pooled_problems_are_counted_side_by_side() -> None:
     assert_counted(found, ends, plain, known=known)
 
 
+@pytest.mark.slow_cases("0.01")
+@pytest.mark.parametrize("share", [1e-2, 1e-4])
+def test_what_is_unlearned_is_counted_as_plain_descent_takes_it(share: float) -> None:
+    """Targets far below what the start does: descent decays from the first step to the last, and grows nowhere."""
+    weights, cross, power, tolerance, _ = drawn_modes(7, 10, 2, 2e4)
+    weights, cross, rate = np.full_like(weights, 0.7), cross * share, np.full(10, 5e-3)
+    plain = plain_modes(weights, cross, power, tolerance, rate, 30_000)
+    assert_counted(*alone(weights, cross, power, tolerance, rate, 30_000), plain, known=np.isfinite(plain[0]))
+    states, power, cross, goal, _ = drawn_pooled(8, 10, 2e3, 5.0)
+    cross, goal, rate = cross * share, goal * share**2, np.full(10, 2e-2)
+    plain = plain_pooled(states, power, cross, goal, rate, 15_000)
+    known = np.isfinite(plain[0])
+    assert known.sum() >= 4
+    found, ends = PooledDescent(power, cross).counted(states, goal, 2e-2, 15_000)
+    assert_counted(found, ends, plain, known=known)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("modes", [1, 2, 3])
 def test_a_hundred_thousand_steps_of_modes_are_counted_to_the_step(modes: int) -> None:

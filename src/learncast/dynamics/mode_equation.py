@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.dynamics.steps.strides import Descents
+from learncast.dynamics.steps.strides import UNLEARNED, Descents
 from learncast.validation import FloatArray
 
 __all__ = [
@@ -665,6 +665,9 @@ class Problem:
         a, c = weights[:, 0], weights[:, 1]
         sharp = sharpness(a * c, (a - c) * (a + c), self.cross, self.power)
         growth = float(np.abs(self.cross).max(initial=0.0))
+        # Where most of what a mode does must be unlearned, that takes the time, and no growth.
+        if (self.power**2 * (a * c) ** 2 > UNLEARNED * self.cross**2).any():
+            growth = max(growth, float((self.power * (a**2 + c**2)).max(initial=0.0)))
         curvature = float(sharp[np.isfinite(sharp)].max(initial=0.0))
         return Descents(slope, arrived, curvature, growth, learning_rate, self._by_hand(weights, learning_rate))
 

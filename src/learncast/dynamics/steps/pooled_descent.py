@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from learncast.dynamics.steps.strides import Descents
+from learncast.dynamics.steps.strides import UNLEARNED, Descents
 from learncast.tasks.best_map import best_map
 from learncast.validation import FloatArray
 
@@ -178,5 +178,8 @@ class PooledDescent:
         def arrived(states: FloatArray, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
             return np.asarray(self.excess(states, rows) <= (goal[rows] if goal.ndim else goal))
 
-        curvature = max(self.curvature, self.sharpness(states))
-        return Descents(slope, arrived, curvature, self.growth, learning_rate)
+        sharp = self.sharpness(states)
+        # Where most of what the network does must be unlearned, that takes the time, and no growth.
+        unlearns = (self.excess(states) > UNLEARNED * self.whole).any()
+        growth = max(self.growth, sharp) if unlearns else self.growth
+        return Descents(slope, arrived, max(self.curvature, sharp), growth, learning_rate)

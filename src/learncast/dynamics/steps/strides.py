@@ -39,6 +39,8 @@ FEW = 4
 BLOCK = 64
 #: Learning rate times curvature up to which the loss surely falls at every step; at 2 it need not.
 SURE = 1.5
+#: Excess loss at the start over that of a network which answers nothing, above which descent is mostly unlearning.
+UNLEARNED = 4.0
 #: Weights that have grown by this factor have run away.
 RUNAWAY = 1e8
 
