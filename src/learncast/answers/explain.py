@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from learncast.answers.answer import validity
@@ -70,7 +71,8 @@ def _cost(study: Study, ground: Ground) -> dict[str, Any]:
             direct = ground.learning_time(ground.target, study.accuracy)
     except OutOfTime:
         return {"direct_steps": None, "direct_status": "", "orders": orders}
-    return {"direct_steps": direct.descent_steps, "direct_status": direct.status.value, "orders": orders}
+    steps = direct.flow_steps if math.isnan(direct.descent_steps) else direct.descent_steps  # too many to be counted
+    return {"direct_steps": steps, "direct_status": direct.status.value, "orders": orders}
 
 
 def in_words(study: Study, found: dict[str, Any]) -> str:
@@ -100,11 +102,14 @@ def counted(number: int, word: str) -> str:
 def _cost_in_words(study: Study, found: dict[str, Any]) -> list[str]:
     if found["direct_steps"] is None:
         return [f"direct training could not be followed in {LOOKED:.0f} s: give answers a time with --seconds"]
-    said = [f"direct training is forecast to take {found['direct_steps']:,.0f} steps ({found['direct_status']})"]
+    steps = found["direct_steps"]
+    if not math.isfinite(steps):
+        return [f"direct training is forecast never to reach its goal ({found['direct_status']})"]
+    said = [f"direct training is forecast to take {steps:,.0f} steps ({found['direct_status']})"]
     if study.candidates and found["by"] == "modes":
         said.append(f"`learncast plan` solves {counted(found['orders'], 'candidate')} in closed form")
     elif study.candidates:
         ways = counted(found["orders"], "order")
         said.append(f"`learncast plan` tries {ways} of pretraining at many stops; --seconds bounds it")
-    said.append(f"`learncast check` trains for real: {found['direct_steps']:,.0f} steps a run of direct training")
+    said.append(f"`learncast check` trains for real: {steps:,.0f} steps a run of direct training")
     return said

@@ -138,6 +138,16 @@ def test_an_explanation_names_the_way_and_what_speaks_against_others(name, way, 
         assert own.ground().by == way
 
 
+def test_an_explanation_of_what_is_never_learned_promises_no_steps(tmp_path):
+    text = next(one for one in EXAMPLES if one.stem == "two_integration_tasks").read_text(encoding="utf-8")
+    path = tmp_path / "never.toml"
+    path.write_text(text.replace("learning_rate = 1e-3", "learning_rate = 10.0"), encoding="utf-8")
+    said = run("explain", path).stdout
+    assert "direct training is forecast never to reach its goal (gradient descent diverges" in said
+    assert "inf" not in said
+    assert "trains for real" not in said
+
+
 def test_every_command_ends_its_help_with_an_example():
     for group, words in ((app, []), (sweep_app, ["sweep"])):
         for one in group.registered_commands:
