@@ -118,8 +118,9 @@ def flowed(statistics, maps, accuracy):
 
 def test_every_resampling_takes_the_steps_of_its_own_flow(recorded, monkeypatch):
     _, drawn, network = recorded
-    monkeypatch.setattr(linear, "REPLICAS", {True: 100, False: 2})
     pool = [trials("first", 1.5, 1), trials("goal", 1.0, 2)]
+    assert len(lc.planning.ground_for(pool, network, learning_rate=RATE, by="flow").replicas) == 40
+    monkeypatch.setattr(linear, "REPLICAS", {True: 100, False: 2})
     ground = lc.planning.ground_for(pool, network, learning_rate=RATE, by="flow")
     found = ground.replicated([0, 1], [(0.5, None), (0.8, None)])
     assert found.flow.shape == found.descent.shape == (2, 2)
