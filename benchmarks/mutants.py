@@ -38,6 +38,19 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
+@cache
+def meanings(path: Path) -> dict[int, str]:
+    """What each class, function or other statement of a file does, in short, by its lines: words may change."""
+    tree, found = ast.parse(path.read_text(encoding="utf-8")), {}
+    for part in tree.body:
+        lines = range(part.lineno, part.end_lineno + 1)
+        for node in ast.walk(part):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+                node.body = node.body[1:] or [ast.Pass()]
+        found |= dict.fromkeys(lines, hashlib.sha256(ast.unparse(part).encode()).hexdigest()[:16])
+    return found
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One change of one file: the so many-th that can be made, inside of a function or run when the file is loaded."""
@@ -57,6 +70,11 @@ class Mutant:
     @property
     def place(self) -> str:
         return f"{self.file}:{self.lines.start}"
+
+    @property
+    def meaning(self) -> str:
+        """What the class or function does that is changed."""
+        return meanings(self.path)[self.lines.start]
 
     @property
     def reason(self) -> str:
@@ -161,13 +179,13 @@ class Verdicts:
             self.known[row["mutant"]] = row
 
     def of(self, mutant: Mutant) -> dict[str, Any]:
-        """The verdict on a mutant of the file as it is, or nothing."""
+        """The verdict on a mutant of a class or function as it is, or nothing."""
         row = self.known.get(mutant.name, {})
-        return row if row.get("source") == digest(mutant.path) else {}
+        return row if row.get("source") == mutant.meaning else {}
 
     def add(self, mutant: Mutant, by: str, tried: dict[str, str]) -> None:
         """Keep who noticed, or nobody, of these tests, each with what its file said."""
-        row = {"mutant": mutant.name, "source": digest(mutant.path), "by": by, "tried": tried}
+        row = {"mutant": mutant.name, "source": mutant.meaning, "by": by, "tried": tried}
         self.known[mutant.name] = row
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

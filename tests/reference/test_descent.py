@@ -664,6 +664,17 @@ def test_time_to_learn_of_descent_approaches_that_of_the_flow():
         assert steps * rate == pytest.approx(1e-3 * flow.flow_steps, abs=2 * rate, rel=20 * rate)
 
 
+@pytest.mark.parametrize("learn", [("first",), ("second",), LAYERS])
+def test_the_steps_of_descent_are_those_of_the_weights_that_learn(learn):
+    _, _, task, network = problem("static", inputs=2, hidden=4, outputs=2)
+    learned = gradient_flow(task, network, learning_rate=1e-2, learn=learn).time_to(0.9)
+    rest = gradient_flow(task, network, learning_rate=1e-2, learn=learn).limit()["excess_loss"].values[0]
+    whole = LearningProblem.of(task, network, learn)
+    goal = rest + 0.01 * (whole.statistics.constant - whole.least_loss - rest)
+    run = lc.descend(task, network, learning_rate=1e-2, learn=learn, excess_loss=float(goal))
+    assert learned.descent_steps == run.steps
+
+
 @pytest.mark.parametrize(("start", "weaker"), [(1e-4, 0.1), (1e-6, 0.03), (1e-7, 0.003)])
 def test_a_mode_that_waits_is_not_taken_for_rest(start, weaker):
     """While a weak mode still grows from a small start the slope is small: the flow must go on to learn it."""

@@ -411,6 +411,9 @@ def test_the_flattest_optimum_by_hand() -> None:
     assert one.flattest == pytest.approx(2 * 0.7 * 3.0, rel=1e-9)
     twice = PooledDescent(np.stack([0.7 * np.eye(3)] * 2), np.stack([0.7 * best] * 2))
     assert twice.flattest == pytest.approx(one.flattest, rel=1e-9)
+    for variance, strength in ((1e-8, 3.0), (1.0, 1e6), (1e8, 1e-5)):  # in any units
+        scaled = PooledDescent(variance * np.eye(3), variance * strength * best / 3)
+        assert scaled.flattest == pytest.approx(2 * variance * strength, rel=1e-5)
     # Another channel of variance 4 makes a smaller first layer flatter: 4 g^2 = 0.2 g^2 + g^-2 1.8.
     power = np.diag([1.0, 0.2, 4.0])
     assert PooledDescent(power, best @ power).flattest == pytest.approx(4 * np.sqrt(1.8 / 3.8), rel=1e-5)
