@@ -275,15 +275,16 @@ def test_what_is_given_up_is_unknown(most: int) -> None:
     assert soon.any() or most < 300
 
 
-def test_not_a_step_is_taken_beyond_the_most() -> None:
-    """Whatever is left of a block of single steps: 8, 24 and 56 are their ends."""
+@pytest.mark.parametrize(("rate", "limits"), [(0.03, (10, 20, 30, 50)), (0.005, (70, 100, 150, 200))])
+def test_not_a_step_is_taken_beyond_the_most(rate: float, limits: tuple[int, ...]) -> None:
+    """Whatever is left of a block of single steps: they end at 8, 24, 56, 120 and 184, before strides or without."""
     weights, cross, power, tolerance, _ = drawn = drawn_modes(11, 200, 1, 1e4)
-    counts = plain_modes(*drawn[:4], np.full(200, 0.03), 5000)[0]
+    counts = plain_modes(*drawn[:4], np.full(200, rate), 5000)[0]
     problem = Problem(cross, power, np.zeros(1))
-    for most in (10, 20, 30, 50):
-        found = problem.counted(weights, problem.within(tolerance), 0.03, most)[0]
+    for most in limits:
+        found = problem.counted(weights, problem.within(tolerance), rate, most)[0]
         np.testing.assert_array_equal(found, np.where(counts <= most, counts, np.nan))
-        assert ((counts > most) & (counts < most + 6)).any()
+        assert ((counts > most) & (counts < most + 20)).any()
 
 
 def test_a_start_inside_takes_no_steps_at_any_learning_rate() -> None:
