@@ -6,7 +6,7 @@ pooled network takes a handful of products of H numbers, so that its steps are c
 microsecond. Statistics of P trials of n numbers are one product of n^2 P operations, whose own share of the pace of
 reading is the limit and is printed: even for short trials it takes several times as long as reading them. What is added
 to it are a check of every number, a copy that puts inputs beside targets, and their means; to do these in chunks that
-stay in a core's cache was measured to change nothing.
+stay in a core's cache saves little.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ piece there are more pieces. The limit is these operations at the pace of a larg
 answer into memory, which is timed by itself too. Small matrices do not reach that pace, least of all where a triangle
 is factorised and inverted. At d = 5 what solve(...).at adds is a Dataset of six arrays, whose labels alone are timed as
 well, and the conditions that come with every answer. Where the answer is large, memory counts, which other work on the
-machine shares: these rows, taken once each, differ by as much as two from a busy machine to an idle one.
+machine shares: these rows, of few runs each, move most from one report to the next.
 """
 
 from __future__ import annotations
