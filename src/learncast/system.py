@@ -101,12 +101,13 @@ def alive(process: int) -> bool:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Let Ctrl-C count where Python would report it and go on: in what is called when an object is let go."""
-    told = sys.unraisablehook
+    told, late = sys.unraisablehook, []
 
     def again(found: Any) -> None:
         if isinstance(found.exc_value, KeyboardInterrupt):
             # From a thread, a moment later: raised here it would be lost once more.
-            threading.Timer(0.05, _thread.interrupt_main).start()
+            late.append(threading.Timer(0.05, _thread.interrupt_main))
+            late[-1].start()
         else:
             told(found)
 
@@ -115,6 +116,8 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = told
+        for timer in late:  # all is done: there is nothing left to end
+            timer.cancel()
 
 
 @contextmanager
@@ -148,8 +151,6 @@ def serve() -> None:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_hearing_again)
     listen()
-    import threading  # not before one is needed: commands that start no process do not load it
-
     threading.Thread(target=_follow_driver, daemon=True).start()
 
 

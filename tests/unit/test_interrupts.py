@@ -117,7 +117,7 @@ def work():
     held = Held()
     seen = weakref.ref(held, interrupted)
     del held
-    for _ in range(1000):
+    for _ in range(GOING):
         time.sleep(0.01)
 
 learncast.cli.main = work
@@ -125,6 +125,9 @@ learncast.__main__.main()
 """
 
 
-def test_an_interrupt_that_meets_an_object_being_let_go_counts():
-    done = subprocess.run([sys.executable, "-c", LET_GO], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, "learncast: interrupted\n")
+@pytest.mark.parametrize(("going", "told"), [(1000, (130, "learncast: interrupted\n")), (0, (0, ""))])
+def test_an_interrupt_that_meets_an_object_being_let_go_counts(going, told):
+    """Unless all was done by then, and nothing is left to end."""
+    script = LET_GO.replace("GOING", str(going))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == told
