@@ -20,6 +20,8 @@ from learncast.study import Study, WindowStudy
 from learncast.tasks.recorded.files import from_file
 from learncast.trajectory import Trajectory
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
 
 def refused(ask, kind=LearncastError) -> str:
     with pytest.raises(kind) as caught:
@@ -239,3 +241,13 @@ def test_a_model_that_leaves_no_room_is_refused_before_it_is_made(tmp_path):
         study.settings()
     with allowing(2e9):
         assert study.settings()["model"]["hidden_size"] == 4096
+
+
+def test_a_network_that_leaves_no_room_is_refused_before_it_is_made(tmp_path):
+    text = (EXAMPLES / "two_integration_tasks.toml").read_text(encoding="utf-8")
+    path = tmp_path / "wide.toml"
+    path.write_text(text.replace("hidden_size = 128", "hidden_size = 4096"), encoding="utf-8")
+    with pytest.raises(InvalidSpec, match=r"a network of 4,096 units must take at most 0.5 GiB, but got 0.62"):
+        Study.load(path)
+    with allowing(1e9):
+        assert Study.load(path).network.hidden_size == 4096
