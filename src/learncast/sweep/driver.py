@@ -182,7 +182,7 @@ class Driver:
                 if not self._rows:
                     return
                 outcomes = self._collected() + (self.executor.withdraw() if self._stopping else [])
-                if self._batch_size() > 1 and not self._stopping:
+                if self.batch is None and self._batch_size() > 1 and not self._stopping:
                     self._hand_out(queue)  # nobody need wait until cheap results are on the disk
                 if outcomes:
                     queue.again.extend(self._enter(outcomes))
