@@ -30,11 +30,12 @@ def mode_learned(weights: Array, cross: Array, power: Array, tolerance: Array) -
 
 
 def pooled_step(states: Array, power: Array, cross: Array, rate: Any) -> Array:
-    """A <- A + eta C^T (R - C A S), C <- C + eta (R - C A S) A^T; states (rows, hidden, ...) hold A, C^T."""
+    """A <- A + eta C^T (R - C A S), C <- C + eta (R - C A S) A^T; states (rows, ..., hidden) hold A^T, C."""
     inputs = power.shape[-1]
-    A, D = states[..., :inputs], states[..., inputs:]
-    G = cross - D.swapaxes(-1, -2) @ A @ power
-    return states + rate * np.concatenate([D @ G, A @ G.swapaxes(-1, -2)], axis=-1)
+    A, C = states[..., :inputs, :].swapaxes(-1, -2), states[..., inputs:, :]
+    G = cross - C @ A @ power
+    moves = C.swapaxes(-1, -2) @ G, G @ A.swapaxes(-1, -2)
+    return states + rate * np.concatenate([moves[0].swapaxes(-1, -2), moves[1]], axis=-2)
 
 
 def plain_modes(weights: Array, cross: Array, power: Array, tolerance: Array, rate: Array, most: int) -> Any:
@@ -59,7 +60,7 @@ def plain_pooled(states: Array, power: Array, cross: Array, goal: Array, rate: A
     inputs = power.shape[-1]
     for n in range(most + 1):
         here = states[left]
-        gap = here[..., inputs:].swapaxes(-1, -2) @ here[..., :inputs] - best[left]
+        gap = here[..., inputs:, :] @ here[..., :inputs, :].swapaxes(-1, -2) - best[left]
         learned = (gap @ power[left] * gap).sum(axis=(-2, -1)) / 2 <= goal[left]
         counts[left[learned]] = n
         left = left[~learned]
@@ -94,7 +95,7 @@ def drawn_pooled(seed: int, number: int, longest: float, stiff: float) -> Any:
         turn = np.linalg.qr(rng.normal(size=(inputs, inputs)))[0]
         power[k] = (turn * np.exp(rng.uniform(-np.log(stiff), 0.0, inputs))) @ turn.T
         cross[k] = rng.normal(size=(outputs, inputs)) @ power[k]
-    states = rng.uniform(0.05, 0.5, number)[:, None, None] * rng.normal(size=(number, hidden, inputs + outputs))
+    states = rng.uniform(0.05, 0.5, number)[:, None, None] * rng.normal(size=(number, inputs + outputs, hidden))
     best = np.stack([r @ np.linalg.inv(s) for r, s in zip(cross, power, strict=True)])
     goal = rng.choice([0.01, 0.1], number) * (best * cross).sum(axis=(1, 2)) / 2
     rate = 10.0 ** rng.uniform(np.log10(20 / longest), -1.3, number)
@@ -166,6 +167,9 @@ def test_pooled_problems_are_counted_side_by_side() -> None:
     assert known.mean() > 0.9
     found, ends = PooledDescent(power, cross).counted(states, goal, 5e-3)
     assert_counted(found, ends, plain, known=known)
+    # For a resampling a step more or less is no matter, and is not looked for.
+    about, _ = PooledDescent(power, cross).counted(states, goal, 5e-3, precise=False)
+    assert (np.abs(about - plain[0]) <= 1)[known].all()
 
 
 @pytest.mark.slow_cases("0.01")
@@ -255,7 +259,7 @@ def test_descent_that_rests_elsewhere_takes_forever() -> None:
     problem = Problem(np.array([1.0]), np.array([1.0]), np.zeros(1))
     assert problem.counted(np.array([[[0.1], [-0.1]]]), problem.within(0.01), 1e-2)[0] == np.inf
     pooled = PooledDescent(np.eye(2), np.eye(2))
-    states = np.concatenate([0.1 * np.eye(2), 0.1 * np.diag([1.0, -1.0])], axis=1)[None]
+    states = np.concatenate([0.1 * np.eye(2), 0.1 * np.diag([1.0, -1.0])])[None]
     assert pooled.counted(states, 1e-3, 1e-2)[0] == np.inf
     # An optimum at 0 is approached like 1 / t, and a band of no width never entered.
     idle = Problem(np.array([0.0]), np.array([1.0]), np.zeros(1))

@@ -100,7 +100,7 @@ class PooledProblem:
     def counted(self, excess: float, learning_rate: float) -> float:
         """Steps of gradient descent until the excess loss is down to so much."""
         basis = hidden_basis(self.first, self.second)
-        state = np.concatenate([basis.T @ self.first, basis.T @ self.second.T], axis=1)
+        state = np.concatenate([self.first.T, self.second]) @ basis
         return float(PooledDescent(self.power, self.cross).counted(state[None], excess, learning_rate)[0][0])
 
     def loss(self, function: FloatArray) -> FloatArray:

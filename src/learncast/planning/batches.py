@@ -156,13 +156,13 @@ def in_batches(
 
 
 class _Pooled:
-    """Runs side by side on the hidden directions of the start. States are (runs, hidden, inputs + outputs)."""
+    """Runs side by side on the hidden directions of the start. States are (runs, inputs + outputs, hidden)."""
 
     def __init__(self, ground: Ground, runs: int, rng: np.random.Generator) -> None:
         self.ground, self.rate, self.rng = ground, ground.learning_rate, rng
         first, second = ground.network.maps
         basis = hidden_basis(first, second)
-        start = basis.T @ np.concatenate([first, second.T], axis=1)
+        start = np.concatenate([first.T, second]) @ basis
         self.inputs, self.states = first.shape[1], np.repeat(start[None], runs, axis=0)
         self.going = np.ones(runs, dtype=bool)
 
@@ -193,8 +193,8 @@ class _Pooled:
         return np.where(self.going, steps, np.inf)
 
     def _maps(self, rows: NDArray[np.intp]) -> FloatArray:
-        A, D = self.states[rows][..., : self.inputs], self.states[rows][..., self.inputs :]
-        return np.asarray(np.swapaxes(D, -1, -2) @ A)
+        first, second = np.split(self.states[rows], [self.inputs], axis=1)
+        return np.asarray(second @ np.swapaxes(first, 1, 2))
 
     def floor(self, problem: LearningProblem, batch: int) -> float:
         """Loss that the noise of batches leaves, eta / (4 batch) (E|C^T e|^2 E|z|^2 + E|e|^2 E|A z|^2) at the end."""
@@ -202,9 +202,9 @@ class _Pooled:
             return math.inf
         s, left = problem.statistics, 2 * problem.least_loss
         z = s.input[0, :, 0, :]  # pooled to one lag
-        A, D = self.states[self.going][..., : self.inputs], self.states[self.going][..., self.inputs :]
-        out = np.linalg.norm(D, axis=(1, 2)) ** 2 / s.outputs * left * float(np.trace(z))
-        back = left * np.einsum("kha,ab,khb->k", A, z, A)
+        first, second = np.split(self.states[self.going], [self.inputs], axis=1)
+        out = np.linalg.norm(second, axis=(1, 2)) ** 2 / s.outputs * left * float(np.trace(z))
+        back = left * np.einsum("kah,ab,kbh->k", first, z, first)
         return float(self.rate / (4 * batch) * (out + back).mean())
 
 

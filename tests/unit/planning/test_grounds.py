@@ -72,13 +72,13 @@ def test_descent_is_counted_on_the_hidden_directions_that_are_used():
     network = lc.TwoLayer(turn @ rng.normal(size=(2, 3)), rng.normal(size=(2, 2)) @ turn.T)
     ground = grounded([static(rng.normal(size=(2, 3)))], network, "pooled")
     rows, basis = ground._packed([network])
-    assert rows.shape == (1, 2, 5)
-    np.testing.assert_allclose(basis @ rows[0], np.hstack([network.first, network.second.T]), rtol=0, atol=1e-14)
+    assert rows.shape == (1, 5, 2)
+    np.testing.assert_allclose(rows[0] @ basis.T, np.vstack([network.first.T, network.second]), rtol=0, atol=1e-14)
     # A state that uses others is taken as it is.
     other = lc.TwoLayer(rng.normal(size=(20, 3)), rng.normal(size=(2, 20)))
     rows, basis = ground._packed([other])
     np.testing.assert_array_equal(basis, np.eye(20))
-    np.testing.assert_array_equal(rows[0], np.hstack([other.first, other.second.T]))
+    np.testing.assert_array_equal(rows[0], np.vstack([other.first.T, other.second]))
 
 
 def test_a_sharp_start_is_tried_and_called_unstable_where_it_runs_away():

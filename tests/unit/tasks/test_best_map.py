@@ -41,7 +41,7 @@ def test_descent_does_not_arrive_before_the_small_channel_is_learned():
     x, y = trials(1e-6)
     network = lc.LinearRNN.random(8, 3, 2, recurrence=0.8, scale=0.1, seed=1)
     p = PooledProblem.of(lc.Task.from_samples(x, y), network)
-    state = np.concatenate([p.first, p.second.T], axis=1)[None]
+    state = np.concatenate([p.first.T, p.second])[None]
     descent = PooledDescent(p.power, p.cross)
     steps, _ = descent.counted(state, 1e-4 * descent.whole, 0.003, most_steps=4000)
     # Plain numpy: at 4000 steps nearly all of the second output is still missing.

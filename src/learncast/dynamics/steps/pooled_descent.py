@@ -35,20 +35,22 @@ def hidden_basis(first: FloatArray, second: FloatArray) -> FloatArray:
 
 
 def pull(states: FloatArray, power: FloatArray, cross: FloatArray, inputs: int) -> FloatArray:
-    """Minus the gradient of states (rows, hidden, inputs + outputs): C^T (R - M S) beside A (R - M S)^T."""
+    """Minus the gradient of states [A^T; C] (rows, inputs + outputs, hidden): [G^T C; G A^T] with G = R - M S."""
     found = np.empty_like(states)
-    if len(states) == 1 and states.ndim == 3:  # plain matrices: a stack of one takes three times as long
+    if len(states) == 1 and states.ndim == 3:  # plain matrices: a stack of one takes twice as long
         states, out = states[0], found[0]
         power, cross = power.reshape(power.shape[-2:]), cross.reshape(cross.shape[-2:])
-        A, D = states[:, :inputs], states[:, inputs:]
-        G = cross - D.T @ A @ power
-        np.matmul(D, G, out=out[:, :inputs])
-        np.matmul(A, G.T, out=out[:, inputs:])
+        first, second = states[:inputs], states[inputs:]
+        G = np.dot(np.dot(second, first.T), power)
+        np.subtract(cross, G, out=G)
+        np.dot(G.T, second, out=out[:inputs])
+        np.dot(G, first, out=out[inputs:])
         return found
-    A, D = states[..., :inputs], states[..., inputs:]
-    G = cross - (np.swapaxes(D, -1, -2) @ A) @ power
-    np.matmul(D, G, out=found[..., :inputs])
-    np.matmul(A, np.swapaxes(G, -1, -2), out=found[..., inputs:])
+    first, second = states[:, :inputs], states[:, inputs:]
+    G = (second @ np.swapaxes(first, 1, 2)) @ power
+    np.subtract(cross, G, out=G)
+    np.matmul(np.swapaxes(G, 1, 2), second, out=found[:, :inputs])
+    np.matmul(G, first, out=found[:, inputs:])
     return found
 
 
@@ -125,10 +127,10 @@ class PooledDescent:
 
     def sharpness(self, states: FloatArray) -> float:
         """Largest curvature of any row without the part of the residual, S^1/2 (|C|^2 + A^T A) S^1/2."""
-        A, D = states[..., : self.inputs], states[..., self.inputs :]
+        first, second = states[..., : self.inputs, :], states[..., self.inputs :, :]
         root = self._root
-        second = np.linalg.norm(D, 2, axis=(-2, -1))[..., None, None] ** 2 * np.eye(self.inputs)
-        return float(np.linalg.eigvalsh(root @ (second + np.swapaxes(A, -1, -2) @ A) @ root).max(initial=0.0))
+        size = np.linalg.norm(second, 2, axis=(-2, -1))[..., None, None] ** 2 * np.eye(self.inputs)
+        return float(np.linalg.eigvalsh(root @ (size + first @ np.swapaxes(first, -1, -2)) @ root).max(initial=0.0))
 
     def excess(self, states: FloatArray, rows: NDArray[np.intp] | None = None) -> FloatArray:
         """Loss above the best linear map's."""
@@ -140,21 +142,21 @@ class PooledDescent:
         return np.asarray((gap @ self._of(self.power, rows) * gap).sum(axis=(-2, -1)) / 2)
 
     def _map(self, states: FloatArray) -> FloatArray:
-        A, D = states[..., : self.inputs], states[..., self.inputs :]
-        return np.asarray(np.swapaxes(D, -1, -2) @ A)
+        return np.asarray(states[..., self.inputs :, :] @ np.swapaxes(states[..., : self.inputs, :], -1, -2))
 
     @staticmethod
     def _of(values: FloatArray, rows: NDArray[np.intp] | None) -> FloatArray:
         return values[rows] if values.ndim > 2 and rows is not None else values
 
     def counted(
-        self, states: FloatArray, goal: Any, learning_rate: float, most_steps: int = MOST_STEPS
+        self, states: FloatArray, goal: Any, learning_rate: float, most_steps: int = MOST_STEPS, *, precise: bool = True
     ) -> tuple[FloatArray, FloatArray]:
         """Steps of descent until each row's excess loss is down to its goal, and its state then.
 
-        Infinite where descent runs away, unknown (nan) where it does not arrive in time.
+        Infinite where descent runs away, unknown (nan) where it does not arrive in time. To a step or so where not
+        precise, which is enough for resamplings.
         """
-        return self._towards(np.asarray(goal), states, learning_rate).counted(states, most_steps)
+        return self._towards(np.asarray(goal), states, learning_rate).counted(states, most_steps, precise=precise)
 
     def descended(
         self, states: FloatArray, stops: Sequence[int], learning_rate: float, *, precise: bool = True

@@ -217,8 +217,8 @@ class Descents:
         return found
 
     @_overflowing
-    def counted(self, states: FloatArray, most_steps: int) -> tuple[FloatArray, FloatArray]:
-        """Steps of descent until each row has arrived, and its state then.
+    def counted(self, states: FloatArray, most_steps: int, *, precise: bool = True) -> tuple[FloatArray, FloatArray]:
+        """Steps of descent until each row has arrived, and its state then; to a step or so where not precise.
 
         Infinite where descent runs away or rests elsewhere, unknown (nan) where `most_steps` are not enough. Short
         descents are taken step by step. Long ones go on in strides up to the stride in which they arrive, which is
@@ -227,7 +227,8 @@ class Descents:
         """
         found = np.full(len(states), np.nan), states.copy()
         rows = np.arange(len(states))
-        for most, astray in ((self.longest(), ASTRAY), (self.longest(precise=True), HARDLY), (1, 0.0)):
+        shorter = ((self.longest(precise=True), HARDLY), (1, 0.0)) if precise else ()
+        for most, astray in ((self.longest(), ASTRAY), *shorter):
             rows = self._counted(states, rows, most_steps, most, astray, found)
             rows = rows[found[0][rows] <= WALKED]
             if not len(rows):

@@ -207,17 +207,16 @@ class PooledGround(LinearGround):
 
     def _packed(self, states: Sequence[State]) -> tuple[FloatArray, FloatArray]:
         """Weights of networks as rows, and the hidden directions they are told in."""
-        whole = np.stack([np.concatenate([first, second.T], axis=1) for first, second in (s.maps for s in states)])
+        whole = np.stack([np.concatenate([first.T, second]) for first, second in (s.maps for s in states)])
         basis = self._basis
-        inside = basis.T @ whole
-        if float(np.abs(whole - basis @ inside).max(initial=0.0)) <= OUTSIDE * float(np.abs(whole).max(initial=0.0)):
+        inside = whole @ basis
+        if float(np.abs(whole - inside @ basis.T).max(initial=0.0)) <= OUTSIDE * float(np.abs(whole).max(initial=0.0)):
             return inside, basis
-        return whole, np.eye(whole.shape[1])
+        return whole, np.eye(whole.shape[2])
 
     def _unpacked(self, rows: FloatArray, basis: FloatArray) -> list[State]:
         inputs = self.descents[-1].inputs
-        whole = basis @ rows
-        return [self.network.with_maps(w[:, :inputs], w[:, inputs:].T) for w in whole]
+        return [self.network.with_maps(w[:inputs].T, w[inputs:]) for w in rows @ basis.T]
 
     def counted(self, task: int, states: Sequence[State], accuracy: float) -> tuple[FloatArray, list[State]]:
         rows, basis = self._packed(states)
@@ -301,7 +300,8 @@ class PooledGround(LinearGround):
         if accuracy not in self._directly:
             begin, drawn = np.repeat(self._packed([self.network])[0], REPLICAS[True], axis=0), self._drawn[self.target]
             patience = self._patience(self.target, accuracy)
-            steps = drawn.counted(begin, (1 - accuracy) ** 2 * drawn.whole, self.learning_rate, patience)[0]
+            goals = (1 - accuracy) ** 2 * drawn.whole
+            steps = drawn.counted(begin, goals, self.learning_rate, patience, precise=False)[0]
             self._directly[accuracy] = np.where(np.isnan(steps), np.inf, steps)
         return self._directly[accuracy]
 
@@ -320,7 +320,7 @@ class PooledGround(LinearGround):
         states = np.where(np.isfinite(states), states, 0.0)
         drawn = self._drawn[self.target].rows(np.tile(some, len(lengths)))
         goals, patience = (1 - accuracy) ** 2 * drawn.whole, self._patience(self.target, accuracy)
-        rest = drawn.counted(states, goals, self.learning_rate, patience)[0].reshape(len(lengths), -1)
+        rest = drawn.counted(states, goals, self.learning_rate, patience, precise=False)[0].reshape(len(lengths), -1)
         spent = np.repeat(np.array(lengths, dtype=float), AVERAGED, axis=1)
         return np.stack([spent, np.where(np.isnan(rest), np.inf, rest)], axis=1)
 
@@ -335,8 +335,8 @@ class PooledGround(LinearGround):
         for place, (accuracy, given) in zip(places, rules, strict=True):
             drawn = self._drawn[place]
             if accuracy is not None:
-                goals = (1 - accuracy) ** 2 * drawn.whole
-                steps, states = drawn.counted(states, goals, self.learning_rate, self._patience(place, accuracy))
+                goals, patience = (1 - accuracy) ** 2 * drawn.whole, self._patience(place, accuracy)
+                steps, states = drawn.counted(states, goals, self.learning_rate, patience, precise=False)
             else:
                 whole = math.ceil(given or 0.0)
                 steps = np.full(len(states), float(whole))
@@ -389,7 +389,7 @@ class TwoLayerGround(PooledGround):
     def excess(self, task: int, state: State) -> float:
         first, second = state.maps
         d = self.descents[task]
-        return float(d.excess(np.concatenate([first, second.T], axis=1)))
+        return float(d.excess_of(second @ first))
 
     def whole(self, task: int) -> float:
         return float(self.descents[task].whole)

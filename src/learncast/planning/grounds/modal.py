@@ -54,6 +54,11 @@ class ModeGround(Ground):
         """The closed form of modes."""
         return ModeSolution(modes, self.network, self.learning_rate)
 
+    @cached_property
+    def from_start(self) -> tuple[ModeSolution, ...]:
+        """Each task's solution from the start, whose curvatures every question shares."""
+        return tuple(self.solved(modes) for modes in self.modes)
+
     @property
     def optimum(self) -> FloatArray:
         return self.modes[-1].optimum
@@ -149,10 +154,10 @@ class ModeGround(Ground):
     def learning_time(self, task: int, accuracy: float) -> LearningTime:
         if task == self.target and self.goal == "loss":
             return super().learning_time(task, accuracy)
-        return self.solved(self.modes[task]).time_to(accuracy)
+        return self.from_start[task].time_to(accuracy)
 
     def conditions(self, task: int) -> tuple[Assumption, ...]:
-        return self.solved(self.modes[task]).assumptions
+        return self.from_start[task].assumptions
 
     @property
     def recorded(self) -> bool:

@@ -38,7 +38,7 @@ class ResponseModeGround(ModeGround):
     @property
     def seed(self) -> int | None:  # type: ignore[override]
         """Seed of the trials on which responses were measured."""
-        return self.solved(self.modes[-1]).provenance.seed
+        return self.from_start[-1].provenance.seed
 
     def solved(self, modes: Modes) -> ModeSolution:
         """The closed form of measured modes, with intervals."""
