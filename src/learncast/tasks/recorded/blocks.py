@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 
 import numpy as np
 
@@ -16,8 +17,10 @@ MOST_BLOCKS = 64
 LEAST_BLOCKS = 8
 #: Bytes that all blocks together may take.
 BLOCK_MEMORY = 2**26
-#: Numbers in one chunk of trials: 16 MB of float64, of which a few copies live at a time.
+#: Numbers in one chunk of trials at most: 16 MB of float64, of which a few copies live at a time.
 CHUNK_SIZE = 2**21
+#: Numbers that stay near a core while they are read again.
+NEAR = 2**17
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,19 +179,19 @@ class BlockSums:
         """Trials so far."""
         return int(self._counts.sum())
 
-    def add(self, rows: FloatArray) -> None:
-        """Take in trials, (trials, values)."""
+    def add(self, *parts: FloatArray) -> None:
+        """Take in trials, (trials, values), whole or as parts that lie beside each other."""
         if self.most == 1:
-            self._merge(0, rows)
+            self._merge(0, parts)
             return
-        while len(rows):
+        while len(parts[0]):
             if self._counts[self._filled] == self.size:
                 self._filled += 1
                 if self._filled == self.most:
                     self._halve()
             room = self.size - int(self._counts[self._filled])
-            self._merge(self._filled, rows[:room])
-            rows = rows[room:]
+            self._merge(self._filled, [part[:room] for part in parts])
+            parts = tuple(part[room:] for part in parts)
 
     def blocks(self) -> Blocks:
         """What has been summed; a single block where more would not fit."""
@@ -196,14 +199,16 @@ class BlockSums:
         kept = self._counts[:live], self._means[:live], self._scatters[:live]
         return Blocks(*kept, self.input_shape, self.target_shape, self.centred, self.scaled)
 
-    def _merge(self, block: int, rows: FloatArray) -> None:
+    def _merge(self, block: int, parts: Sequence[FloatArray]) -> None:
+        before, new = self._counts[block], len(parts[0])
         # A product instead of a mean over the long axis: a third of the time, and no more rounding.
-        n, mean = self._counts[block], np.ones(len(rows)) @ rows / len(rows)
-        gap, whole = mean - self._means[block], n + len(rows)
-        self._means[block] += gap * (len(rows) / whole)
+        means = [np.ones(new) @ part / new for part in parts]
+        gap, whole = np.concatenate(means) - self._means[block], before + new
+        self._means[block] += gap * (new / whole)
         if self.centred:
-            rows = np.concatenate([rows - mean, gap[None] * np.sqrt(n * len(rows) / whole)])
-        add_products(self._scatters[block], rows)
+            parts = [part - mean for part, mean in zip(parts, means, strict=True)]
+            add_products(self._scatters[block], gap[None] * np.sqrt(before * new / whole))
+        add_products(self._scatters[block], *parts)
         self._counts[block] = whole
 
     def _halve(self) -> None:
@@ -228,12 +233,26 @@ def blocks_that_fit(values: int) -> int:
     return most if most >= LEAST_BLOCKS else 1
 
 
-def add_products(total: FloatArray, rows: FloatArray) -> None:
-    """Add rows^T rows to a matrix in place, a slab of columns at a time: a whole product would double the memory."""
+def rows_at_a_time(values: int) -> int:
+    """Trials of so many values to be read at a time: near a core, but enough to be worth a pass over their products."""
+    return max(1, NEAR // values, min(values, CHUNK_SIZE // values))
+
+
+def add_products(total: FloatArray, *parts: FloatArray) -> None:
+    """Add rows^T rows to a matrix in place, of rows that are these parts beside each other.
+
+    A slab of columns at a time: a whole product would double the memory.
+    """
     width = max(1, CHUNK_SIZE // len(total))
-    for start in range(0, len(total), width):
-        slab = slice(start, start + width)
-        total[:, slab] += rows.T @ rows[:, slab]
+    edges = np.cumsum([0, *(part.shape[1] for part in parts)])
+    for (k, left), (j, right) in combinations_with_replacement(enumerate(parts), 2):
+        rows = slice(edges[k], edges[k + 1])
+        for start in range(0, right.shape[1], width):
+            product = left.T @ right[:, start : start + width]
+            columns = slice(edges[j] + start, edges[j] + start + product.shape[1])
+            total[rows, columns] += product
+            if j > k:
+                total[columns, rows] += product.T
 
 
 def channel_scales(power: FloatArray, mean_square: FloatArray) -> FloatArray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Sampled, check_room
-from learncast.tasks.recorded.blocks import CHUNK_SIZE, BlockSums, blocks_that_fit, channel_scales
+from learncast.tasks.recorded.blocks import BlockSums, blocks_that_fit, channel_scales, rows_at_a_time
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import Trials
@@ -43,7 +43,7 @@ def estimate(trials: Trials, *, centre: bool, scale: str, chunk: int | None) -> 
     scaled = is_scaled(scale)
     x, y = trials.inputs.shape[1:], trials.targets.shape[1:]
     n, m = x[0] * x[1], y[0] * y[1]
-    rows = max(1, CHUNK_SIZE // (n + m)) if chunk is None else count("chunk", chunk, why="it counts trials")
+    rows = rows_at_a_time(n + m) if chunk is None else count("chunk", chunk, why="it counts trials")
     # Steps without input at the beginning are steps of zeros, unless a mean is taken over those that are there.
     if trials.counted is not None or (trials.present is not None and (centre or scaled)):
         _check_room(len(trials), n, y[1])
@@ -55,7 +55,7 @@ def estimate(trials: Trials, *, centre: bool, scale: str, chunk: int | None) -> 
         size = -(-len(trials) // blocks_that_fit(n + m))
         sums = BlockSums(x, y, centred=centre, scaled=scaled, size=size)
         for start in range(0, len(trials), rows):
-            sums.add(np.concatenate(_flat(trials, slice(start, start + rows)), axis=1))
+            sums.add(*_flat(trials, slice(start, start + rows)))
         found = summed(sums)
     return replace(found, recording=_described(found.recording, trials))
 

@@ -13,6 +13,7 @@ from learncast.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.tasks import Task, from_batches, resampled, standard_errors
 from learncast.tasks.covariance import Dense, Sampled
+from learncast.tasks.recorded import blocks
 from learncast.tasks.recorded.blocks import MOST_BLOCKS, BlockSums
 
 #: The sums of both ways run over the same products of order one in another order.
@@ -115,20 +116,38 @@ def test_a_large_mean_costs_no_digits():
     np.testing.assert_allclose(found.input_covariance.dense(), wanted.input_covariance.dense(), atol=1e-9)
 
 
+@pytest.mark.parametrize("centred", [False, True])
+def test_inputs_and_targets_are_summed_beside_each_other(centred):
+    """Three parts as one row: the products of every part with every other, those beyond a slab of columns too."""
+    rng = np.random.default_rng(1)
+    rows = 7 + rng.standard_normal((500, 6))
+    whole, parts = (BlockSums((5, 1), (1, 1), centred=centred, size=90) for _ in range(2))
+    for some in np.array_split(rows, 7):
+        whole.add(some)
+        parts.add(some[:, :2], some[:, 2:5], some[:, 5:])
+    np.testing.assert_allclose(parts.blocks().scatters, whole.blocks().scatters, rtol=1e-12)
+    np.testing.assert_allclose(parts.blocks().means, whole.blocks().means, rtol=1e-14)
+    total = np.zeros((6, 6))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "CHUNK_SIZE", 12)  # two columns to a slab
+        blocks.add_products(total, rows[:, :5], rows[:, 5:])
+    np.testing.assert_allclose(total, rows.T @ rows, rtol=1e-13)
+
+
 def test_memory_is_that_of_the_statistics():
     sums = BlockSums((3, 1), (1, 1), centred=True)
     rng, rows = np.random.default_rng(0), []
     for size in (1, 5, 300, 2, 1000, 77):
         rows.append(rng.standard_normal((size, 4)))
         sums.add(rows[-1])
-    blocks = sums.blocks()
-    assert MOST_BLOCKS // 2 <= len(blocks) <= MOST_BLOCKS
-    assert blocks.trials == 1385
-    assert len(set(blocks.counts[:-1])) == 1
-    np.testing.assert_allclose(blocks.moment(), np.cov(np.concatenate(rows).T, bias=True), **CLOSE)
+    kept = sums.blocks()
+    assert MOST_BLOCKS // 2 <= len(kept) <= MOST_BLOCKS
+    assert kept.trials == 1385
+    assert len(set(kept.counts[:-1])) == 1
+    np.testing.assert_allclose(kept.moment(), np.cov(np.concatenate(rows).T, bias=True), **CLOSE)
     # every block is what it says: the covariance of its own consecutive trials
-    first = np.concatenate(rows)[: int(blocks.counts[0])]
-    np.testing.assert_allclose(blocks.scatters[0] / len(first), np.cov(first.T, bias=True), **CLOSE)
+    first = np.concatenate(rows)[: int(kept.counts[0])]
+    np.testing.assert_allclose(kept.scatters[0] / len(first), np.cov(first.T, bias=True), **CLOSE)
 
 
 def test_only_as_many_batches_are_drawn_as_asked_for(trials):
