@@ -43,8 +43,9 @@ $(VENV)/.fast: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast]'
 	@touch $@
 
+# Some slow tests take minutes each: a worker that has nothing left takes over what the other has not begun.
 test-all: $(VENV)/.fast ## run the slow tests too
-	$(ONE_THREAD) $(BIN)/python -m pytest -q $(TWO_WORKERS) -m 'not web'
+	$(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not web'
 
 # Chromium comes from Debian's packages. Where it cannot be had, or does not start, that is said and nothing else fails.
 # axe-core, which looks for what keeps people out, comes from the npm registry where npm is; its tests are skipped elsewhere.
