@@ -37,6 +37,11 @@ _STYLE = """
 """
 
 
+def so_many(number: int, word: str) -> str:
+    """A number of things in words."""
+    return f"{number:,} {word}" + "s" * (number != 1)
+
+
 @dataclass(frozen=True)
 class Table:
     """A table for people: a heading, columns, and rows of formatted cells."""

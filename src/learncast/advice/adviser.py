@@ -31,6 +31,7 @@ from learncast.advice.surrogate import (
     stacked,
     written_out,
 )
+from learncast.card import so_many
 from learncast.errors import InvalidSpec
 from learncast.progress import Progress, noticed, silent, within
 from learncast.simulate.borrowed import at_rest
@@ -634,9 +635,10 @@ def _check_labelled(name: str, trials: Batch, surrogate: LinearSurrogate) -> Non
     """Refuse trials with labels or masks that the model does not answer."""
     if trials.inputs.shape[2] != surrogate.inputs or trials.every_step != surrogate.every_step:
         raise InvalidSpec(
-            required=f"{name!r} must have the model's {surrogate.inputs} inputs, with targets "
+            required=f"{name!r} must have the model's {so_many(surrogate.inputs, 'input')}, with targets "
             f"{_when('every_step' if surrogate.every_step else 'end')}",
-            got=f"{trials.inputs.shape[2]} inputs, with targets {_when('every_step' if trials.every_step else 'end')}",
+            got=f"{so_many(trials.inputs.shape[2], 'input')}, with targets "
+            f"{_when('every_step' if trials.every_step else 'end')}",
             why="the model is trained on it as it is",
             remedy="match channels and readout to the model, or leave it out",
         )
@@ -659,9 +661,9 @@ def _check_fit(name: str, task: Task, surrogate: LinearSurrogate) -> None:
     targets = when if task.steps == 1 else task.targets
     if (task.inputs, task.outputs, targets) != wanted:
         raise InvalidSpec(
-            required=f"{name!r} must have the model's {wanted[0]} inputs and {wanted[1]} outputs, "
-            f"with targets {_when(when)}",
-            got=f"{task.inputs} inputs and {task.outputs} outputs, with targets {_when(task.targets)}",
+            required=f"{name!r} must have the model's {so_many(wanted[0], 'input')} and "
+            f"{so_many(wanted[1], 'output')}, with targets {_when(when)}",
+            got=f"{task.inputs} and {task.outputs}, with targets {_when(task.targets)}",
             why="the model is trained on it as it is",
             remedy="match channels and readout to the model, or leave it out",
         )

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from learncast.answers.answer import validity
+from learncast.card import so_many
 from learncast.errors import LearncastError, OutOfTime
 from learncast.planning.forgetting import in_sequence
 from learncast.planning.grounds.ground import Ground
@@ -81,7 +82,7 @@ def in_words(study: Study, found: dict[str, Any]) -> str:
     lines += ["Tasks:"]
     for task in found["tasks"]:
         trials = f", {task['trials']:,} recorded trials" if task["trials"] else ""
-        sizes = ", ".join(counted(task[f"{word}s"], word) for word in ("step", "input", "output"))
+        sizes = ", ".join(so_many(task[f"{word}s"], word) for word in ("step", "input", "output"))
         lines.append(f"  {task['name']}: {sizes}{trials}")
     lines += ["", f"Way: {found['by']} ({found['class']}: {FORECAST_CLASSES[found['class']]})"]
     lines += [f"  not {one['by']}: {one['because']}" for one in found["passed_over"]]
@@ -94,11 +95,6 @@ def in_words(study: Study, found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def counted(number: int, word: str) -> str:
-    """So many of a thing."""
-    return f"{number:,} {word}" + "s" * (number != 1)
-
-
 def _cost_in_words(study: Study, found: dict[str, Any]) -> list[str]:
     if found["direct_steps"] is None:
         return [f"direct training could not be followed in {LOOKED:.0f} s: give answers a time with --seconds"]
@@ -107,9 +103,9 @@ def _cost_in_words(study: Study, found: dict[str, Any]) -> list[str]:
         return [f"direct training is forecast never to reach its goal ({found['direct_status']})"]
     said = [f"direct training is forecast to take {steps:,.0f} steps ({found['direct_status']})"]
     if study.candidates and found["by"] == "modes":
-        said.append(f"`learncast plan` solves {counted(found['orders'], 'candidate')} in closed form")
+        said.append(f"`learncast plan` solves {so_many(found['orders'], 'candidate')} in closed form")
     elif study.candidates:
-        ways = counted(found["orders"], "order")
+        ways = so_many(found["orders"], "order")
         said.append(f"`learncast plan` tries {ways} of pretraining at many stops; --seconds bounds it")
     said.append(f"`learncast check` trains for real: {steps:,.0f} steps a run of direct training")
     return said

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from learncast.assumptions import Assumption
-from learncast.card import Picture
+from learncast.card import Picture, so_many
 from learncast.dynamics.learning_problem import LearningProblem, Weights
 from learncast.dynamics.pooled import PooledProblem
 from learncast.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
@@ -196,7 +196,7 @@ class Descent(Solution):
     def __repr__(self) -> str:
         return (
             f"<Descent of {self.problem.task.name!r} by {self.optimizer}, learning {', '.join(self.problem.learn)}: "
-            f"{self.steps} steps, loss {self.loss[0]:.6g} to {self.loss[-1]:.6g}, {self.status.name}>"
+            f"{so_many(self.steps, 'step')}, loss {self.loss[0]:.6g} to {self.loss[-1]:.6g}, {self.status.name}>"
         )
 
 

@@ -190,7 +190,7 @@ class Solution(Shown, ABC):
     >>> solution.time_to(0.99)
     <LearningTime to 0.99: 329.985 flow steps, 331 descent steps, ok>
     >>> solution.network_at(331)
-    <LinearRNN: 1 inputs, 4 hidden, 1 outputs; spectral radius 0.96>
+    <LinearRNN: 1 input, 4 hidden, 1 output; spectral radius 0.96>
     """
 
     learning_rate: float

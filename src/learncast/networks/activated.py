@@ -44,7 +44,7 @@ class Activated(Shown):
     >>> import learncast as lc
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, hidden_size=4)
     >>> lc.Activated(network, "relu")
-    <Activated by relu: <LinearRNN: 1 inputs, 4 hidden, 1 outputs; spectral radius 0.96>>
+    <Activated by relu: <LinearRNN: 1 input, 4 hidden, 1 output; spectral radius 0.96>>
     """
 
     network: LinearRNN | TwoLayer

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from learncast.card import Card, Picture, Shown, facts
+from learncast.card import Card, Picture, Shown, facts, so_many
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.two_layer import TwoLayer
 from learncast.tasks.covariance import check_room
@@ -42,9 +42,9 @@ class LinearRNN(Shown):
     --------
     >>> import learncast as lc
     >>> lc.LinearRNN([[0.1]], [[0.9]], [[0.1]])
-    <LinearRNN: 1 inputs, 1 hidden, 1 outputs; spectral radius 0.9>
+    <LinearRNN: 1 input, 1 hidden, 1 output; spectral radius 0.9>
     >>> lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=128)
-    <LinearRNN: 1 inputs, 128 hidden, 1 outputs; spectral radius 0.96>
+    <LinearRNN: 1 input, 128 hidden, 1 output; spectral radius 0.96>
     >>> lc.LinearRNN.random(hidden_size=32, inputs=3, outputs=2, seed=0)
     <LinearRNN: 3 inputs, 32 hidden, 2 outputs; spectral radius 0.96>
     """
@@ -246,9 +246,9 @@ class LinearRNN(Shown):
         return float(np.abs(np.linalg.eigvals(self.recurrent_weights)).max())
 
     def __repr__(self) -> str:
+        ends = so_many(self.inputs, "input"), so_many(self.outputs, "output")
         return (
-            f"<LinearRNN: {self.inputs} inputs, {self.hidden_size} hidden, {self.outputs} outputs; "
-            f"spectral radius {self.spectral_radius:.4g}>"
+            f"<LinearRNN: {ends[0]}, {self.hidden_size} hidden, {ends[1]}; spectral radius {self.spectral_radius:.4g}>"
         )
 
 
@@ -393,8 +393,8 @@ def check_fit(task: Task, network: Any, why: str = "only linear networks are tol
         )
     if (task.inputs, task.outputs) != (network.inputs, network.outputs):
         raise InvalidSpec(
-            required=f"task {task.name!r} must have the network's {network.inputs} inputs and "
-            f"{network.outputs} outputs",
+            required=f"task {task.name!r} must have the network's {so_many(network.inputs, 'input')} and "
+            f"{so_many(network.outputs, 'output')}",
             got=f"{task.inputs} and {task.outputs}",
             why="the network could not be trained on it",
             remedy="match the network's inputs and outputs to the task's",

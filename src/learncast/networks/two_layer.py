@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from learncast.card import Card, Picture, Shown, facts
+from learncast.card import Card, Picture, Shown, facts, so_many
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.trajectory import spec_hash
 from learncast.validation import FloatArray, between, count, frozen, positive, real_array
@@ -37,7 +37,7 @@ class TwoLayer(Shown):
     >>> import learncast as lc
     >>> import numpy as np
     >>> lc.TwoLayer([[0.1, 0.0], [0.0, 0.1]], [[0.1, 0.0]])
-    <TwoLayer: 2 inputs, 2 hidden, 1 outputs; largest singular values 0.1 and 0.1>
+    <TwoLayer: 2 inputs, 2 hidden, 1 output; largest singular values 0.1 and 0.1>
     >>> lc.TwoLayer.balanced(4, 3, 2, scale=0.1, rng=np.random.default_rng(0)).imbalance_share < 1e-12
     True
     """
@@ -185,8 +185,9 @@ class TwoLayer(Shown):
         )
 
     def __repr__(self) -> str:
+        ends = so_many(self.inputs, "input"), so_many(self.outputs, "output")
         return (
-            f"<TwoLayer: {self.inputs} inputs, {self.hidden_size} hidden, {self.outputs} outputs; "
+            f"<TwoLayer: {ends[0]}, {self.hidden_size} hidden, {ends[1]}; "
             f"largest singular values {np.linalg.norm(self.first, 2):.4g} and {np.linalg.norm(self.second, 2):.4g}>"
         )
 

@@ -15,6 +15,7 @@ from numpy.polynomial import chebyshev
 from numpy.polynomial.polynomial import polyder
 from numpy.typing import ArrayLike
 
+from learncast.card import so_many
 from learncast.dynamics.descent import descend
 from learncast.dynamics.learning_problem import lag_statistics
 from learncast.dynamics.recurrent_mode import checked_strengths, loss_constant, polynomials_of
@@ -550,7 +551,8 @@ def require_channels(task: Task, network: LinearRNN) -> None:
     """
     if (task.inputs, task.outputs) != (network.inputs, network.outputs):
         raise InvalidSpec(
-            required=f"task {task.name!r} must have {network.inputs} inputs and {network.outputs} outputs",
+            required=f"task {task.name!r} must have {so_many(network.inputs, 'input')} and "
+            f"{so_many(network.outputs, 'output')}",
             got=f"{task.inputs} and {task.outputs}",
             why="the network has so many, and could not be trained on it",
             remedy="match the network's input and output channels to the task's",

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import xarray as xr
 
+from learncast.card import so_many
 from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.activated import Activated
 from learncast.networks.two_layer import TwoLayer
@@ -93,7 +94,9 @@ class EnsembleRun(Result):
 
     def __repr__(self) -> str:
         tally = ", ".join(f"{self.status.count(kind)} {kind.name}" for kind in Status if kind in self.status)
-        return f"<EnsembleRun of {len(self.steps)} networks: up to {max(self.steps)} steps; {tally}>"
+        return (
+            f"<EnsembleRun of {so_many(len(self.steps), 'network')}: up to {so_many(max(self.steps), 'step')}; {tally}>"
+        )
 
 
 @noticed("training")

@@ -11,6 +11,7 @@ import torch
 import xarray as xr
 from torch import nn
 
+from learncast.card import so_many
 from learncast.errors import SchemaMismatch
 from learncast.simulate.modules import Network
 from learncast.trajectory import Provenance, Status, Trajectory, described, labelled
@@ -53,7 +54,7 @@ class TrainingRun(Trajectory):
     >>> run.dataset["loss"].sel(time=[0, 25, 50]).values.round(2)
     array([2.75, 0.86, 0.06])
     >>> run.network
-    <LinearRNN: 1 inputs, 4 hidden, 1 outputs; spectral radius 0.9>
+    <LinearRNN: 1 input, 4 hidden, 1 output; spectral radius 0.9>
     """
 
     network: Network | None = None
@@ -90,7 +91,8 @@ class TrainingRun(Trajectory):
     def __repr__(self) -> str:
         names = str(self.dataset.attrs["stages"]).split(" | ")
         parts = " -> ".join(f"{name} ({steps})" for name, steps in zip(names, self.stage_steps, strict=False))
-        return f"<TrainingRun by {self.dataset.attrs['optimizer']}: {parts}; {self.steps} steps, {self.status.name}>"
+        ended = f"{so_many(self.steps, 'step')}, {self.status.name}"
+        return f"<TrainingRun by {self.dataset.attrs['optimizer']}: {parts}; {ended}>"
 
 
 class History:

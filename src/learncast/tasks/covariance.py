@@ -181,7 +181,7 @@ class Kronecker(Covariance):
     >>> inputs = lc.tasks.Kronecker(memory[None], np.eye(16)[None])
     >>> average = lc.tasks.Kronecker(memory.mean(axis=1)[None, :, None], np.eye(16)[None, :, :1])
     >>> lc.Task(inputs, average, name="average")
-    <Task 'average': 1000 steps, 16 inputs, 1 outputs at the end; given statistics>
+    <Task 'average': 1,000 steps, 16 inputs, 1 output at the end; given statistics>
     """
 
     time: FloatArray

@@ -101,7 +101,7 @@ def multi_lag(
     >>> import learncast as lc
     >>> import numpy as np
     >>> lc.tasks.multi_lag(steps=16, direction=2, lags=(2, 4), coefficients=(0.6, 0.4))
-    <Task 'multi-lag sum': 16 steps, 2 inputs, 1 outputs at every step; multi_lag family>
+    <Task 'multi-lag sum': 16 steps, 2 inputs, 1 output at every step; multi_lag family>
     """
     T, u, ages, c, variance = _checked(steps, direction, lags, coefficients, noise_strength)
     check_steps(T, COPIES["every_step"], SHORTER)
@@ -216,7 +216,7 @@ def sinusoidal_delay(
     --------
     >>> import learncast as lc
     >>> lc.tasks.sinusoidal_delay(steps=24, delay=4)
-    <Task 'sinusoidal delay': 24 steps, 1 inputs, 1 outputs at every step; sinusoidal_delay family>
+    <Task 'sinusoidal delay': 24 steps, 1 input, 1 output at every step; sinusoidal_delay family>
     """
     T, age, omega, w, variance = _checked_waves(steps, delay, periods, weights, noise_strength)
     check_steps(T, COPIES["every_step"] * len(w), SHORTER)

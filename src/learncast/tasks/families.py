@@ -164,7 +164,7 @@ def integration(
     --------
     >>> import learncast as lc
     >>> lc.tasks.integration(steps=50, target_strength=1.5)
-    <Task 'integration': 50 steps, 1 inputs, 1 outputs at the end; integration family>
+    <Task 'integration': 50 steps, 1 input, 1 output at the end; integration family>
     """
     channels = {"input_strength": input_strength, "target_strength": target_strength}
     return _build(integration_profile, steps, mixing, targets, name, channels)
@@ -217,7 +217,7 @@ def leaky_integration(
     --------
     >>> import learncast as lc
     >>> lc.tasks.leaky_integration(steps=50, timescale=10.0)
-    <Task 'leaky integration': 50 steps, 1 inputs, 1 outputs at the end; leaky_integration family>
+    <Task 'leaky integration': 50 steps, 1 input, 1 output at the end; leaky_integration family>
     """
     channels = {"timescale": timescale, "correlation": correlation, "noise_strength": noise_strength, "gain": gain}
     return _build(leaky_profile, steps, mixing, targets, name, channels)

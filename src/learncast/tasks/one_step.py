@@ -57,7 +57,7 @@ def static(
     >>> import learncast as lc
     >>> import numpy as np
     >>> lc.tasks.static(np.diag([3.0, 1.0]), name="two modes")
-    <Task 'two modes': 1 steps, 2 inputs, 2 outputs at the end; given statistics>
+    <Task 'two modes': 1 step, 2 inputs, 2 outputs at the end; given statistics>
     """
     cross = real_array("cross_correlation", cross_correlation, ndim=2)
     inputs = np.eye(cross.shape[1]) if input_correlation is None else input_correlation
@@ -100,7 +100,7 @@ def from_pairs(inputs: Any, targets: Any, *, name: str = "pairs", **options: Any
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((100, 3))
     >>> lc.tasks.from_pairs(x, x[:, :1], name="first input")
-    <Task 'first input': 1 steps, 3 inputs, 1 outputs at the end; estimated from 100 trials>
+    <Task 'first input': 1 step, 3 inputs, 1 output at the end; estimated from 100 trials>
     """
     x = real_array("inputs", inputs, ndim=2)
     return Task.from_samples(x[:, None, :], targets, name=name, **options)
@@ -130,7 +130,7 @@ def reversed(task: Task, *, name: str | None = None) -> Task:
     >>> import learncast as lc
     >>> import numpy as np
     >>> lc.tasks.reversed(lc.tasks.static(np.eye(2), name="signs"))
-    <Task 'signs, reversed': 1 steps, 2 inputs, 2 outputs at the end; given statistics>
+    <Task 'signs, reversed': 1 step, 2 inputs, 2 outputs at the end; given statistics>
     """
     return Task.trusted(
         task.input_covariance,
@@ -399,7 +399,7 @@ def hierarchy(depth: int = 3, *, form: str = "signed", name: str = "hierarchy") 
     >>> import learncast as lc
     >>> tree = lc.tasks.hierarchy(3)
     >>> tree
-    <Task 'hierarchy': 1 steps, 8 inputs, 8 outputs at the end; given statistics>
+    <Task 'hierarchy': 1 step, 8 inputs, 8 outputs at the end; given statistics>
     """
     levels = count("depth", depth, why="a tree branches at least once")
     if levels > 12:

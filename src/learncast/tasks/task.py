@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, Self
 
 import numpy as np
 
-from learncast.card import Card, Picture, Shown, facts
+from learncast.card import Card, Picture, Shown, facts, so_many
 from learncast.errors import InvalidSpec, suggestion
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled, check_steps
 from learncast.tasks.recorded.estimation import Estimate, estimate
@@ -93,7 +93,7 @@ class Task(Shown):
     >>> lc.Task.from_samples(inputs, inputs.sum(axis=1), name="sums")
     <Task 'sums': 10 steps, 2 inputs, 2 outputs at the end; estimated from 200 trials>
     >>> lc.Task(np.ones((1, 1, 1, 1)), np.full((1, 1, 1), 0.5), name="halves")
-    <Task 'halves': 1 steps, 1 inputs, 1 outputs at the end; given statistics>
+    <Task 'halves': 1 step, 1 input, 1 output at the end; given statistics>
     """
 
     input_covariance: Covariance
@@ -306,13 +306,12 @@ class Task(Shown):
         when = "at the end" if self.targets == "end" else "at every step"
         source = f"{self.recipe.name} family" if self.recipe else "given statistics"
         if self.trials:
-            source = f"estimated from {self.trials} trials"
+            source = f"estimated from {so_many(self.trials, 'trial')}"
         if self.recording is not None:
             source += ", centred" * self.recording.centred + ", scaled" * self.recording.scaled
             when = "at the steps that count" if self.recording.counted is not None else when
-        return (
-            f"<Task {self.name!r}: {self.steps} steps, {self.inputs} inputs, {self.outputs} outputs {when}; {source}>"
-        )
+        sizes = ", ".join(so_many(getattr(self, f"{word}s"), word) for word in ("step", "input", "output"))
+        return f"<Task {self.name!r}: {sizes} {when}; {source}>"
 
 
 Call = ParamSpec("Call")

@@ -228,7 +228,7 @@ BAD = {
     "other channels": (
         {"candidates": [STRONGER, tasks.integration(6, [1.0, 1.0], 0.3, name="wide")]},
         InvalidSpec,
-        "'wide' must have the model's 1 inputs",
+        "'wide' must have the model's 1 input",
     ),
     "other readout": (
         {"candidates": [tasks.integration(6, targets="every_step", name="running")]},

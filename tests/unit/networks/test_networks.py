@@ -60,7 +60,7 @@ def test_weights_from_torch_and_lists():
     network = LinearRNN(torch.ones(2, 1, requires_grad=True), [[0.5, 0], [0, 0.5]], torch.ones(1, 2))
     assert (network.inputs, network.hidden_size, network.outputs) == (1, 2, 1)
     assert network.input_weights.dtype == np.float64
-    assert repr(network) == "<LinearRNN: 1 inputs, 2 hidden, 1 outputs; spectral radius 0.5>"
+    assert repr(network) == "<LinearRNN: 1 input, 2 hidden, 1 output; spectral radius 0.5>"
 
 
 def test_changing_the_array_afterwards_does_not_change_the_network():

@@ -182,9 +182,7 @@ def test_unusable_curricula_are_refused(target, network):
     stages = [Stage(target, accuracy=0.9)]
     assert "learning_rate must be positive" in refused(lambda: follow(stages, network, learning_rate=-1.0))
     wide = [Stage(tasks.integration(target_strength=[1.0, 2.0]), accuracy=0.9)]
-    assert "must have the network's 1 inputs and 1 outputs" in refused(
-        lambda: follow(wide, network, learning_rate=RATE)
-    )
+    assert "must have the network's 1 input and 1 output" in refused(lambda: follow(wide, network, learning_rate=RATE))
 
 
 @pytest.mark.parametrize(
@@ -498,7 +496,7 @@ def test_unusable_plans_are_refused(target, stronger, network):
     assert "terms must be learncast.Terms" in refused(lambda: planned(terms={"accuracy": 0.9}))
     assert "learning_rate must be positive" in refused(lambda: planned(learning_rate=0.0))
     wide = tasks.integration(target_strength=[1.0, 2.0], name="wide")
-    assert "task 'wide' must have the network's 1 inputs and 1 outputs, but got 2 and 2" in refused(
+    assert "task 'wide' must have the network's 1 input and 1 output, but got 2 and 2" in refused(
         lambda: plan(target, [wide], network, learning_rate=RATE)
     )
 

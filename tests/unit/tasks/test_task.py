@@ -240,7 +240,7 @@ def test_a_large_structured_covariance_is_checked_pattern_by_pattern():
 
 def test_what_a_task_says_of_itself():
     end = Task(WHITE, EVEN, name="mine")
-    assert repr(end) == "<Task 'mine': 3 steps, 2 inputs, 1 outputs at the end; given statistics>"
+    assert repr(end) == "<Task 'mine': 3 steps, 2 inputs, 1 output at the end; given statistics>"
     every = Task(WHITE, np.ones((3, 2, 3, 1)))
     assert every.targets == "every_step"
     assert "at every step" in repr(every)

@@ -11,6 +11,7 @@ import numpy as np
 
 from learncast import assumptions as conditions
 from learncast.assumptions import Assumption
+from learncast.card import so_many
 from learncast.dynamics.balanced.flow import BalancedFlow
 from learncast.dynamics.learning_problem import sharpest_curvature
 from learncast.dynamics.pooled import PooledProblem
@@ -230,7 +231,7 @@ class TwoLayerSolution(Solution):
         stay = "stays" if len(lost) == 1 else "stay"
         if int(np.count_nonzero(self.flow.singular_values)) - len(lost) >= units:
             return (
-                f"{units} hidden unit{'' if units == 1 else 's'} cannot hold every mode: {which} {stay} unlearned, "
+                f"{so_many(units, 'hidden unit')} cannot hold every mode: {which} {stay} unlearned, "
                 f"final excess loss {left:.4g}",
             )
         stall = super().time_to_loss((1 + ARRIVED) * left)

@@ -88,7 +88,7 @@ def from_environment(
     ...         return None
     ...
     >>> lc.tasks.from_environment(Guess(), trials=20, seed=0, name="guess")
-    <Task 'guess': 5 steps, 1 inputs, 1 outputs at every step; estimated from 20 trials>
+    <Task 'guess': 5 steps, 1 input, 1 output at every step; estimated from 20 trials>
     """
     trials = count("trials", trials, least=2, why="covariances cannot be estimated from one trial")
     seed = count("seed", seed, least=0, why="it numbers a random stream")

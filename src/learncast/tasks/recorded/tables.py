@@ -90,7 +90,7 @@ def from_table(
     >>> rows = [(trial, step, step + trial, float(step == 2)) for trial in range(4) for step in range(3)]
     >>> table = pd.DataFrame(rows, columns=["trial", "step", "x", "y"])
     >>> lc.tasks.from_table(table, inputs="x", targets="y", name="a table")
-    <Task 'a table': 3 steps, 1 inputs, 1 outputs at the end; estimated from 4 trials>
+    <Task 'a table': 3 steps, 1 input, 1 output at the end; estimated from 4 trials>
     """
     one_of("at", at, ("end", "every_step"), why="targets come at one of these times")
     source, frame = _frame(table, most_bytes)
