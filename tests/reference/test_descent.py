@@ -842,3 +842,17 @@ def test_networks_at_several_steps_are_those_at_each(kind, batch):
     for one, other in zip(run.networks_at(steps), alone, strict=True):
         for name, found in weights(one).items():
             np.testing.assert_array_equal(found, weights(other)[name])
+
+
+@pytest.mark.parametrize("by", ["flow", "pooled"])
+@pytest.mark.parametrize("off", [1e-9, 1e-12, 1e-16, 1e-25])
+def test_a_network_that_has_all_but_learned_goes_on_resting(by, off):
+    """One weight is off by hardly anything, and decays at the rate of the others' square: nothing else moves."""
+    root = np.sqrt(0.1)
+    network = lc.TwoLayer([[root, off], [0.0, 0.0]], [[root, 0.0], [0.0, 0.0]])
+    flow = lc.solve(lc.tasks.static(np.diag([0.1, 0.0])), network, learning_rate=1e-3, by=by)
+    for steps in (1.0, 900.0, 1e4, 1e9):
+        first, second = (np.asarray(w) for w in flow.network_at(steps).maps)
+        np.testing.assert_allclose(first, [[root, off * np.exp(-0.1 * 1e-3 * steps)], [0.0, 0.0]], rtol=0, atol=1e-8)
+        np.testing.assert_allclose(second, network.second, rtol=0, atol=1e-8)
+    assert flow.time_to(0.9).descent_steps == 0

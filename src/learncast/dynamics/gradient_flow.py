@@ -78,6 +78,7 @@ class FlowCourse:
     pieces: list[Any] = field(default_factory=list)
     state: str = "going"  # going, rest, diverged, unfinished
     quiet_since: float = math.inf
+    careful_at: float = -1.0
 
     def __post_init__(self) -> None:
         self.now = self.start
@@ -86,11 +87,14 @@ class FlowCourse:
             self.state = "rest"  # nothing will ever move
         self.solver = self.begun()
 
-    def begun(self) -> scipy.integrate.OdeSolver:
-        """A solver that goes on from here."""
+    def begun(self, *, carefully: bool = False) -> scipy.integrate.OdeSolver:
+        """A solver that goes on from here, carefully with a step that moves weights a hundredth off by so much."""
         scale = float(np.abs(self.now).max(initial=0.0)) or 1.0
         absolute = self.tolerance * min(scale, 1.0)
-        options = {} if self.jacobian is None else {"jac": self.jacobian}
+        options: dict[str, Any] = {} if self.jacobian is None else {"jac": self.jacobian}
+        if carefully:
+            steep = float(np.abs(self.slope(0.0, self.now + 0.01 * scale)).max())
+            options["first_step"] = 0.01 * scale / steep if 0.0 < steep < np.inf else None
         return self.method(self.slope, self.ends[-1], self.now, np.inf, rtol=self.tolerance, atol=absolute, **options)
 
     def advance(self, until: float) -> None:
@@ -103,6 +107,10 @@ class FlowCourse:
 
     def _step(self) -> None:
         self.solver.step()
+        if self.solver.status == "failed" and self.careful_at != self.ends[-1]:
+            # Where hardly anything moves, the first step that a solver takes by itself is so long that it gives up.
+            self.careful_at, self.solver = self.ends[-1], self.begun(carefully=True)
+            self.solver.step()
         if self.solver.status == "failed" or not np.abs(self.solver.y).max() < LARGEST:
             self.state = "diverged"
             return
