@@ -129,5 +129,11 @@ learncast.__main__.main()
 def test_an_interrupt_that_meets_an_object_being_let_go_counts(going, told):
     """Unless all was done by then, and nothing is left to end."""
     script = LET_GO.replace("GOING", str(going))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs are born deaf
+    )
     assert (done.returncode, done.stderr) == told

@@ -22,7 +22,7 @@ needs_neurogym = pytest.mark.skipif(find_spec("neurogym") is None, reason="neuro
 @pytest.mark.skipif(find_spec("neurogym") is not None, reason="neurogym is installed")
 def test_without_neurogym_the_example_says_so():
     done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, check=True, timeout=120)
-    assert "pip install neurogym torch" in done.stdout
+    assert "pip install 'learncast[neurogym]'" in done.stdout
     assert not done.stderr
 
 

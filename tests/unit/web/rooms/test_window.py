@@ -157,7 +157,10 @@ def test_without_a_file_the_room_shows_a_sample():
 
 @pytest.mark.slow
 def test_the_sample_is_made_by_the_study_beside_it():
-    made = rehearsed_window(WindowStudy.load(window_module.SAMPLE.parent / "study.toml")).window
+    made = rehearsed_window(WindowStudy.load(window_module.SAMPLE.parent / "study.toml"))
     kept = window_module.sample()
+    # To the bit it depends on the machine that trains it, and so does the hash, into which weights go.
     np.testing.assert_allclose(made.dataset["envelope"], kept.dataset["envelope"], rtol=1e-3)
-    assert made.provenance.spec_hash == kept.provenance.spec_hash
+    np.testing.assert_array_equal(made.dataset["reach"], kept.dataset["reach"])
+    for name, found in kept.dataset.coords.items():
+        np.testing.assert_array_equal(made.dataset[name], found)
