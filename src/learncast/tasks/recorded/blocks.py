@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations_with_replacement
+from itertools import accumulate, combinations_with_replacement
 
 import numpy as np
 
@@ -181,6 +181,8 @@ class BlockSums:
 
     def add(self, *parts: FloatArray) -> None:
         """Take in trials, (trials, values), whole or as parts that lie beside each other."""
+        if self.size * self.values < NEAR:  # small blocks: a copy takes less time than a product for each pair of parts
+            parts = (np.concatenate(parts, axis=1),)
         if self.most == 1:
             self._merge(0, parts)
             return
@@ -244,7 +246,7 @@ def add_products(total: FloatArray, *parts: FloatArray) -> None:
     A slab of columns at a time: a whole product would double the memory.
     """
     width = max(1, CHUNK_SIZE // len(total))
-    edges = np.cumsum([0, *(part.shape[1] for part in parts)])
+    edges = list(accumulate((part.shape[1] for part in parts), initial=0))
     for (k, left), (j, right) in combinations_with_replacement(enumerate(parts), 2):
         rows = slice(edges[k], edges[k + 1])
         for start in range(0, right.shape[1], width):
