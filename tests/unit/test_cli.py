@@ -235,6 +235,27 @@ def test_tables_for_people(study):
     assert "Best stop for each first task" in text
 
 
+def test_tables_of_recorded_data_say_what_there_is_to_say(study):
+    """Modes that learn together have no steps of their own, and directions without a target no strength."""
+    network = '[network]\nhidden_size = 4\ninitial = "random"\nscale = 0.1\nrecurrence = 0.5\n'
+    trained = "[training]\nlearning_rate = 0.02\naccuracy = 0.9\n"
+    path = study(network + trained + '[target]\nname = "all"\ndata = "all.npz"\n[[candidates]]\ndata = "weak.npz"\n')
+    inputs = np.random.default_rng(0).normal(size=(60, 3, 2)) * [1.0, 0.6]
+    told = inputs.sum(axis=1) @ [[1.0, -1.0], [0.5, -0.5]]  # one direction of two
+    for name, strength in (("all", 1.0), ("weak", 0.2)):
+        np.savez(Path(path).parent / f"{name}.npz", inputs=inputs, targets=strength * told)
+    text = run("forecast", path).stdout
+    header = next(line for line in text.splitlines() if "u*" in line)
+    assert header.split() == ["mode", "u*", "u0", "status"]
+    second = [line.split() for line in text.splitlines() if line.split()[:1] == ["1"]]
+    assert [row[1] for row in second] == ["0"]
+    assert "learned to 0.9: its excess loss is down to 0.01 of that of a network without an answer" in text
+    found = answer("plan", path)
+    (candidate,) = found["candidates"]
+    assert candidate["saving"] == 0
+    assert candidate["flow_steps"] == found["direct"]["flow_steps"] != found["direct"]["descent_steps"]
+
+
 def test_table_of_a_portrait_names_the_stop_of_its_first_sentence(study):
     # Flow and descent disagree about the best stop here: by the flow it is 0.26.
     text = run("phase", study(), "--vary", "target_strength", "--values", "4", "--accuracies", "0.2:0.3:6").stdout

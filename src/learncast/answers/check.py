@@ -129,7 +129,7 @@ def checked(
             "rows": [_values(row, verdicts[row.name]) for row in rows],
             "unseen": [dict(zip(("promised", "plan_steps", "direct_steps"), row, strict=False)) for row in unseen],
         },
-        tables=[_table(rows, verdicts, tolerance)],
+        tables=[_table(rows, verdicts, tolerance, study.batch or TRAINED)],
         dataset=_dataset(rows),
         draw=partial(_draw, rows, study),
         provenance=Provenance("training", theory.provenance.citations, spec_hash(theory.provenance.spec_hash, seeds)),
@@ -299,7 +299,7 @@ def _values(row: _Row, verdict: str) -> dict[str, Any]:
     }
 
 
-def _table(rows: list[_Row], verdicts: dict[str, str], tolerance: float | None) -> Table:
+def _table(rows: list[_Row], verdicts: dict[str, str], tolerance: float | None, batch: int) -> Table:
     cells = [
         (
             row.name,
@@ -314,7 +314,7 @@ def _table(rows: list[_Row], verdicts: dict[str, str], tolerance: float | None) 
     columns = ("plan", "predicted", "batches", "trained", "off by", "verdict")
     notes = [
         "predicted: steps by theory, with the 95% interval of a forecast that rests on samples; batches: by "
-        "theory, in batches of the size that is trained with; "
+        f"theory, in batches of {batch:,} trials, with which it is trained; "
         "trained: mean ± standard deviation over seeds.",
         f"agrees: mean steps as near those in batches as the spread of runs allows ({1 - FALSE_ALARM:.0%} of right "
         f"forecasts); cannot tell: so too, but the spread would hide {TOLD:.0%}."

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-LEGEND = "b: recurrence; u0 and u*: strength at the start and at the optimum; descent and flow: gradient steps."
+#: What columns of a table of modes stand for.
+LEGEND = {
+    "b": "b: recurrence",
+    "u*": "u0 and u*: strength at the start and at the optimum",
+    "flow": "descent and flow: gradient steps",
+}
+#: Share of the largest strength below which one is round-off.
+NOTHING = 1e-12
 #: Rows of a trajectory that a screen shows.
 MOST_ROWS = 30
 
@@ -59,7 +66,8 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
     }
     shown_times = np.linspace(0.0, learned.horizon, 400 if ground.by == "modes" else 120)
     trajectory = course.at(shown_times if times is None else times)
-    tables = [_table(chosen.name, study.accuracy, rows, remarks), *free.tables]
+    meaning = ground.meaning(place, study.accuracy)
+    tables = [_table(f"Learning {chosen.name} to {study.accuracy:.4g}", meaning, rows, remarks), *free.tables]
     if times is not None:
         data = trajectory.dataset
         values["trajectory"] = {"time": times, "strength": data["strength"].values.T, "loss": data["loss"].values}
@@ -98,19 +106,24 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
     )
 
 
-def _table(name: str, accuracy: float, rows: list[dict[str, Any]], remarks: list[str]) -> Table:
-    columns = ("mode", "b", "beta_yx", "beta_xx", "u*", "u0", "descent", "flow", "status")
+def _table(title: str, meaning: str, rows: list[dict[str, Any]], remarks: list[str]) -> Table:
+    every = ("mode", "b", "beta_yx", "beta_xx", "u*", "u0", "descent", "flow", "status")
     digits = {"recurrence": 4, "weighted_cross": 5, "weighted_input": 5, "optimum": 5, "initial": 3}
+    nothing = NOTHING * max((abs(row["optimum"]) for row in rows), default=0.0)
     cells = [
         (
             str(row["mode"]),
-            *(_known(row.get(key, math.nan), n) for key, n in digits.items()),
+            *(_known(row.get(key, math.nan), n, nothing if key == "optimum" else 0.0) for key, n in digits.items()),
             *_steps(row),
             row["status"],
         )
         for row in rows
     ]
-    return Table(f"Learning {name} to {accuracy:.4g}", columns, cells, [LEGEND, *(f"{r}." for r in remarks)])
+    # Modes that learn together have neither a recurrence nor steps of their own.
+    told = [k for k in range(len(every)) if any(row[k] for row in cells)]
+    columns, cells = [every[k] for k in told], [tuple(row[k] for k in told) for row in cells]
+    legend = "; ".join([*(words for column, words in LEGEND.items() if column in columns), meaning])
+    return Table(title, columns, cells, [f"{r}." for r in (legend, *remarks)])
 
 
 def _steps(row: dict[str, Any]) -> tuple[str, str]:
@@ -120,8 +133,10 @@ def _steps(row: dict[str, Any]) -> tuple[str, str]:
     return descended(row["descent_steps"], Status[row["status"]]), shown(row["flow_steps"])
 
 
-def _known(value: float, digits: int) -> str:
-    return "" if math.isnan(value) else f"{value:.{digits}g}"
+def _known(value: float, digits: int, nothing: float = 0.0) -> str:
+    if math.isnan(value):
+        return ""
+    return "0" if abs(value) < nothing else f"{value:.{digits}g}"
 
 
 def _lead(name: str, accuracy: float, learned: LearningTime, ground: Ground, place: int) -> str:
@@ -160,4 +175,9 @@ def _trajectory_table(dataset: xr.Dataset) -> Table:
         for i in picks
     ]
     notes = () if len(picks) == steps else (f"{len(picks)} of {steps} times shown; all are in the files and --json.",)
-    return Table("Trajectory", ("step", *(f"strength {k}" for k in range(dataset.sizes["mode"])), "loss"), rows, notes)
+    return Table(
+        "Trajectory of the flow",
+        ("step", *(f"strength {k}" for k in range(dataset.sizes["mode"])), "loss"),
+        rows,
+        notes,
+    )

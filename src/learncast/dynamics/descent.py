@@ -160,7 +160,10 @@ class Descent(Solution):
         return int(step)
 
     def time_to(self, accuracy: float) -> LearningTime:
-        """First step at which the learned map is within 1 - accuracy of the best, by its excess loss."""
+        """First step at which the excess loss is down to (1 - accuracy)^2 of that of a network without an answer.
+
+        The learned map is then within 1 - accuracy of the best one, in the task's own measure.
+        """
         accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
         with np.errstate(invalid="ignore"):
             inside = self.loss - self.problem.least_loss <= self.problem.target_excess(accuracy)

@@ -260,7 +260,7 @@ class FlowSolution(Solution):
         return self.problem.built(self._unpacked(flat))
 
     def time_to(self, accuracy: float) -> LearningTime:
-        """First time at which the learned map is within 1 - accuracy of the best it comes to, by its excess loss.
+        """First time at which the excess loss is down to (1 - accuracy)^2 of that of a network without an answer.
 
         Measured against the loss at which this flow rests, or the least of any linear map if it was given up before.
         Descent steps are counted too; unknown (nan) where there are too many to take one by one.

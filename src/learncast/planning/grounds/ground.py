@@ -275,6 +275,13 @@ class Ground(ABC):
         """Training on the target, for its own sake: as precise as it is asked to be."""
         return self.course(self.target, self.start)
 
+    def meaning(self, task: int, accuracy: float) -> str:
+        """What it means that a task is learned, in words."""
+        left = (1.0 - accuracy) ** 2
+        return (
+            f"learned to {accuracy:.4g}: its excess loss is down to {left:.3g} of that of a network without an answer"
+        )
+
     def goal_loss(self, task: int, accuracy: float) -> float:
         """Loss at which training on a task counts as learned."""
         return self.least(task) + (1.0 - accuracy) ** 2 * self.whole(task)

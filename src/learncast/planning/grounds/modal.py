@@ -151,6 +151,11 @@ class ModeGround(Ground):
         """That of the worst mode."""
         return float(self.modes[task].accuracy(state[0] * state[1]).min())
 
+    def meaning(self, task: int, accuracy: float) -> str:
+        if task == self.target and self.goal == "loss":
+            return super().meaning(task, accuracy)
+        return f"learned to {accuracy:.4g}: every mode is within {1.0 - accuracy:.3g} of its optimum"
+
     def learning_time(self, task: int, accuracy: float) -> LearningTime:
         if task == self.target and self.goal == "loss":
             return super().learning_time(task, accuracy)

@@ -254,8 +254,10 @@ class Candidate:
 
     @property
     def flow_steps(self) -> float:
-        """Flow steps of both, at the stop that is best by the flow."""
-        return self.flow.steps
+        """Flow steps of both, at the stop that is best by the flow; at this stop where the search counted descent."""
+        if not self.tried:
+            return math.nan
+        return self.curriculum.flow_steps if self.route is self.flow or not self.flow.order else self.flow.steps
 
     @property
     def interval(self) -> Interval | None:
