@@ -263,7 +263,8 @@ def verify(store: StoreFolder, as_json: AsJson = False) -> None:
     else:
         for one in found:
             print(f"{one.digest}.nc {one.what}")
-        print("All results are whole." if not found else f"{len(found)} set apart; resume computes them again.")
+        again = f"{len(found):,} set apart; resume computes {'it' if len(found) == 1 else 'them'} again."
+        print(again if found else "All results are whole.")
     if found:
         raise typer.Exit(1)
 
@@ -276,7 +277,7 @@ def gather(
     ],
     out: Annotated[Path | None, typer.Option(metavar="FILE.nc", help="One NetCDF file.")] = None,
     table: Annotated[
-        Path | None, typer.Option(metavar="FILE.parquet", help="One row for each cell, as Parquet.")
+        Path | None, typer.Option(metavar="FILE", help="One row for each cell: CSV if it ends in .csv, or .parquet.")
     ] = None,
     variables: Annotated[str | None, typer.Option(help="Only these, separated by commas.")] = None,
 ) -> None:
@@ -286,6 +287,8 @@ def gather(
     wanted = None if variables is None else [word.strip() for word in variables.split(",")]
     found = collect(stores, out=out, table=table, variables=wanted)
     print(found)
+    for path in filter(None, (out, table)):
+        print(f"Wrote {path}")
 
 
 @command(sweep_app, example="sweep prune study.sweep --dry-run")

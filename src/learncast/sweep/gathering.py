@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,12 @@ from numpy.typing import NDArray
 from learncast.errors import InvalidSpec, SchemaMismatch
 from learncast.files import draft_of
 from learncast.netcdf import write
-from learncast.packages import package
 from learncast.progress import Progress, silent, within
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.spec import text_of
 from learncast.sweep.store import Place, Store, changed
+from learncast.sweep.table import check_ending, write_table
 from learncast.trajectory import described
 
 
@@ -47,7 +46,8 @@ def gather(
     out : path, optional
         Write the dataset to this NetCDF file too.
     table : path, optional
-        Write a Parquet table too: one row for each cell, with every variable that is one number or word.
+        Write a table too, CSV or Parquet by its ending: one row for each cell, with every variable that is one number
+        or word.
     progress : callable
 
     Returns
@@ -58,7 +58,8 @@ def gather(
     Raises
     ------
     InvalidSpec
-        Where no store is given, one of them holds no sweep, or they are not different shares of one sweep.
+        Where no store is given, one of them holds no sweep, they are not different shares of one sweep, or the table
+        ends in neither .csv nor .parquet.
     SchemaMismatch
         Where a result's file is not what was written.
 
@@ -80,6 +81,8 @@ def gather(
     >>> found["task_status"].values.tolist()
     ['done', 'done']
     """
+    if table is not None:
+        check_ending(table)
     stores = [Store(store)] if isinstance(store, str | os.PathLike) else [Store(one) for one in store]
     study = _common_study(stores)
     grid = Grid.from_described(study["grid"])
@@ -96,8 +99,9 @@ def gather(
         with draft_of(out) as draft:
             write(found, draft)
     if table is not None:
-        with draft_of(table) as draft:
-            _write_table(found, _dimensions(grid, pile), draft)
+        keys = {name: found[name] for name in _dimensions(grid, pile).values()}
+        single = {str(name): v for name, v in found.data_vars.items() if v.dims == found[STATUS].dims}
+        write_table(table, keys | single, found[STATUS].sizes)
     return found
 
 
@@ -193,30 +197,12 @@ def _labels(values: Iterable[Any]) -> NDArray[Any]:
     return np.array([value if isinstance(value, str) else text_of(value) for value in listed])
 
 
-def _write_table(dataset: xr.Dataset, names: Mapping[str, str], draft: Path) -> None:
-    told = {"why": "the columns are written with it", "extra": "tables"}
-    pa, pq = (package(name, "to write Parquet", **told) for name in ("pyarrow", "pyarrow.parquet"))
-    shape, dims = dataset[STATUS].shape, dataset[STATUS].dims
-    columns = {name: dataset[name] for name in names.values()}
-    columns |= {str(name): v for name, v in dataset.data_vars.items() if v.dims == dims}
-    # Parquet has no half and no long numbers.
-    columns = {name: v.astype(float) if v.dtype in (np.float16, np.longdouble) else v for name, v in columns.items()}
-    types = {name: np.asarray(v.values[:0] if v.ndim else v.values).dtype for name, v in columns.items()}
-    schema = pa.schema([(n, pa.string() if t.kind in "OU" else pa.from_numpy_dtype(t)) for n, t in types.items()])
-    with pq.ParquetWriter(draft, schema) as writer:
-        for begin in range(0, int(np.prod(shape)), CHUNK):
-            places = np.arange(begin, min(begin + CHUNK, int(np.prod(shape))))
-            index = dict(zip(dims, np.unravel_index(places, shape), strict=True)) if dims else {}
-            rows = {name: v.values[tuple(index[dim] for dim in v.dims)].reshape(-1) for name, v in columns.items()}
-            writer.write_table(pa.table(rows, schema=schema))
-
-
 #: Bytes above which an array lives in a temporary file instead of memory.
 MOST_MEMORY = 2**28
 #: The variable that says what became of each cell.
 STATUS = "task_status"
 _KINDS = {"O": "words", "M": "dates", "m": "durations"}
-#: Cells that are filled or written at a time.
+#: Cells that are filled at a time.
 CHUNK = 10_000
 
 

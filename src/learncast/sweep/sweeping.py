@@ -297,7 +297,8 @@ def rebuild(store: Place) -> StoreStatus:
     Raises
     ------
     InvalidSpec
-        Where the ledger can be read, ``study.json`` is missing or was changed, or a driver is at work.
+        Where there is no sweep, the ledger can be read, ``study.json`` is missing or was changed, or a driver is at
+        work.
 
     See Also
     --------
@@ -318,6 +319,13 @@ def rebuild(store: Place) -> StoreStatus:
     """
     place = Store(store)
     page, ledger = place.folder / "study.json", place.folder / "ledger.sqlite"
+    if not any(path.exists() for path in (page, ledger, place.results)):
+        raise InvalidSpec(
+            required=f"{place.folder} must hold a sweep",
+            got="nothing of one" if place.folder.is_dir() else "no such folder",
+            why="there is nothing to make a ledger from",
+            remedy="check the path",
+        )
     whole = False
     with contextlib.suppress(LearncastError):
         whole = bool(place.study())

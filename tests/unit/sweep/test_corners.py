@@ -403,6 +403,14 @@ def test_a_ledger_is_not_made_for_another_study(tmp_path):
         sweep.rebuild(tmp_path / "store")
 
 
+def test_a_ledger_is_not_made_where_there_is_no_sweep(tmp_path):
+    with pytest.raises(InvalidSpec, match=r"must hold a sweep.*no such folder"):
+        sweep.rebuild(tmp_path / "nowhere")
+    with pytest.raises(InvalidSpec, match=r"must hold a sweep.*nothing of one"):
+        sweep.rebuild(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_archive_is_verified_without_a_change(tmp_path, monkeypatch):
     store = tmp_path / "store"
     swept(store)

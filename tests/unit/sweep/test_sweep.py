@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 import sqlite3
@@ -40,6 +41,10 @@ def product(spec):
 
 def read_trials(spec):
     return {"steps": from_file(spec["path"]).steps}
+
+
+def third(spec):
+    return spec["a"] / 3
 
 
 def picky(spec):
@@ -465,6 +470,25 @@ class TestGather:
         assert [row["task_status"] for row in rows] == found["task_status"].values.tolist()
         assert rows[1] == {"a": 1, "word": "xx", "task_status": "done"}
 
+    def test_a_table_is_what_its_ending_says(self, tmp_path):
+        alone(third, {"a": [1, 2, 0], "b": ["x, y", "z"]}, tmp_path / "s", conditions=["a > 0"])
+        sweep.gather(tmp_path / "s", table=tmp_path / "all.csv")
+        sweep.gather(tmp_path / "s", table=tmp_path / "all.parquet")
+        with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:
+            header, *rows = csv.reader(file)
+        import pyarrow.parquet as pq
+
+        packed = pq.read_table(tmp_path / "all.parquet").to_pylist()
+        assert header == list(packed[0])
+        assert rows == [[str(row[name]) for name in header] for row in packed]
+        assert rows[0] == ["1", "x, y", repr(1 / 3), "done"]
+        assert rows[-1] == ["0", "z", "nan", "excluded"]
+
+    def test_a_table_of_another_kind_is_refused_before_gathering(self, tmp_path):
+        for name in ("all.xlsx", "all"):
+            with pytest.raises(InvalidSpec, match=r"must be a \.csv or \.parquet file"):
+                sweep.gather(tmp_path / "nowhere", table=tmp_path / name)
+
     def test_whole_numbers_stay_whole_only_when_all_are_known(self, tmp_path):
         alone(product, {"a": [1, 2], "b": [2**53 + 1]}, tmp_path / "whole")
         assert sweep.gather(tmp_path / "whole")["product"].values.ravel().tolist() == [2**53 + 1, 2**54 + 2]
@@ -626,8 +650,12 @@ class TestCommands:
         damaged = command("verify", store)
         assert damaged.exit_code == 1
         assert "has 0 bytes instead of" in damaged.stdout
-        gathered = command("gather", store, "--out", tmp_path / "all.nc", "--variables", "flow_steps")
+        assert damaged.stdout.endswith("1 set apart; resume computes it again.\n")
+        files = [tmp_path / "all.nc", tmp_path / "all.csv"]
+        gathered = command("gather", store, "--out", files[0], "--table", files[1], "--variables", "flow_steps")
         assert gathered.exit_code == 0
+        assert gathered.stdout.endswith("".join(f"Wrote {path}\n" for path in files))
+        assert len(files[1].read_text(encoding="utf-8").splitlines()) == 5
         assert int(np.isnan(xr.load_dataset(tmp_path / "all.nc", engine="h5netcdf")["flow_steps"]).sum()) == 1
         assert "1 files removed" in command("prune", store).stdout
         assert command("resume", store, "--in-process").exit_code == 0
