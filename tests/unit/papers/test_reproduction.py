@@ -76,7 +76,8 @@ def test_a_stored_figure_is_the_figure_of_one_process(plain, kept, tmp_path):
     [
         pytest.param("prior-knowledge", "2C", marks=pytest.mark.slow),
         pytest.param("learnability", None, marks=SLOW),
-        pytest.param("prior-knowledge", None, marks=SLOW),
+        # One figure of each kind of run.
+        *(pytest.param("prior-knowledge", figure, marks=SLOW) for figure in ("5B", "5D", "6A", "6E")),
         pytest.param("curriculum", "2B", marks=SLOW),
         pytest.param("curriculum", "4A", marks=SLOW),
         pytest.param("curriculum", "4Y", marks=SLOW),
