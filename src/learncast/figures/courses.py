@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from learncast.figures.maps import STAR
@@ -833,7 +834,7 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
 
 
 def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -> Axes:
-    """Score of each plan relative to training directly, best first.
+    """Score of each plan relative to training directly, best first; grey where it may not be recommended.
 
     Parameters
     ----------
@@ -884,6 +885,9 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
     for row, value in zip(rows, few["score"].values, strict=True):
         ax.annotate(f"{value:.2f}", (value, row), xytext=(4, 0), **text)
     ax.set_xlim(right=1.15 * max(1.0, float(few["score"].max())))  # room for the number of the longest bar
+    if not allowed.all():
+        bars = [Patch(color="lightgrey", label="stops beyond the cap: not recommended")]
+        key(ax, handles=bars, below=True)
     return label(ax, x=str(dataset["score"].attrs["long_name"]), y="", title=title)
 
 

@@ -11,6 +11,7 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.lines import Line2D
 
 from learncast.figures.page import COLOURS, axis_label, colour_bar, key, label, name_moment
+from learncast.validation import FloatArray
 
 #: The star that marks a plan.
 STAR: dict[str, Any] = {
@@ -75,9 +76,8 @@ def portrait(
     gains = np.clip(speedup, 0, None)[np.isfinite(speedup)]
     top = max(float(np.percentile(gains, clip)) if gains.size else 0.0, 1e-9)
     bottom = max(float(np.percentile(finite, clip)) if finite.size else 0.0, top)
-    mesh = ax.pcolormesh(
-        stops, values, speedup, cmap="RdBu", norm=TwoSlopeNorm(0.0, -bottom, top), shading="nearest", rasterized=True
-    )
+    norm = TwoSlopeNorm(0.0, -bottom, top)
+    mesh = ax.pcolormesh(_edges(stops), _edges(values), speedup, cmap="RdBu", norm=norm, rasterized=True)
     known = speedup[np.isfinite(speedup)]
     lines: list[Any] = []
     if min(speedup.shape) > 1 and known.size and known.min() < 0 < known.max():
@@ -103,6 +103,15 @@ def portrait(
     return label(
         ax, x="accuracy at which the first task stops", y=y or f"first task's {vary.replace('_', ' ')}", title=title
     )
+
+
+def _edges(values: FloatArray) -> FloatArray:
+    """Edges of cells around values, half way between neighbours; a single value gets a tenth of itself."""
+    if len(values) == 1:
+        half = 0.05 * float(abs(values[0])) or 0.05
+        return np.array([values[0] - half, values[0] + half])
+    between = (values[1:] + values[:-1]) / 2
+    return np.concatenate([[2 * values[0] - between[0]], between, [2 * values[-1] - between[-1]]])
 
 
 def _round(value: float) -> float:
@@ -150,7 +159,7 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     finite = np.abs(saving[np.isfinite(saving)])
     top = max(float(np.percentile(finite, 97)) if finite.size else 0.0, 1e-9)
     x, y = dataset["stop"].values, 1.0 - dataset["accuracy"].values
-    mesh = ax.pcolormesh(x, y, saving, cmap="RdBu", vmin=-top, vmax=top, shading="nearest", rasterized=True)
+    mesh = ax.pcolormesh(_edges(x), _edges(y), saving, cmap="RdBu", vmin=-top, vmax=top, rasterized=True)
     if finite.size and np.nanmin(saving) < 0 < np.nanmax(saving):
         ax.contour(x, y, saving, levels=[0.0], colors="black", linewidths=1)
     ax.plot(float(dataset.attrs["stop_steps"]), 1.0 - float(dataset.attrs["accuracy"]), **STAR)

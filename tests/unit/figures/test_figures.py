@@ -295,6 +295,8 @@ def test_portraits_of_every_kind_of_grid(speedup, ax):
     before = dataset.copy(deep=True)
     assert figures.portrait(dataset, ax, target_value=1.0) is ax
     assert mesh_of(ax).get_array().shape == speedup.shape
+    corners = mesh_of(ax).get_coordinates()
+    assert (np.ptp(corners, axis=(0, 1)) > 0).all()  # a single value has a cell that can be seen, too
     assert_labelled(ax)
     xr.testing.assert_identical(dataset, before)
 
