@@ -149,7 +149,14 @@ def evolving_window(own: OwnModel, *, checkpoints: str, progress: Progress = sil
     found = evolution(stored.model, checkpoints, *sequences, optimizer=stored.optimizer, progress=progress, **question)
     layers = [_course(found.dataset.sel(layer=index)) for index in range(found.layers)]
     counted = str(found.dataset["step"].attrs["long_name"])
-    values = {"summary": found.summary, "counted": counted, "files": found.dataset["file"].values}
+    values = {
+        "summary": found.summary,
+        "sequences": int(found.dataset["sequences"][0]),
+        "lags": found.dataset["lag"].values,
+        "optimizer": found.dataset.attrs["optimizer"],
+        "counted": counted,
+        "files": found.dataset["file"].values,
+    }
     return Answer(
         kind="evolution",
         title=f"{own.name}: learnability window over training",
@@ -181,7 +188,11 @@ def _course(layer: xr.Dataset) -> dict[str, Any]:
 
 def _course_table(layer: Mapping[str, Any], index: int, counted: str, layers: int) -> Table:
     columns = _FOLLOWED | {name: f"tau {name.rpartition('_')[2]}%" for name in layer if name.startswith("time_scale")}
-    rows = [(f"{step:,}", *(shown(float(layer[name][k])) for name in columns)) for k, step in enumerate(layer["steps"])]
+    told = {name: whole if name.endswith("reach") else shown for name in columns}  # a window is a lag, which is whole
+    rows = [
+        (f"{step:,}", *(words(float(layer[name][k])) for name, words in told.items()))
+        for k, step in enumerate(layer["steps"])
+    ]
     of = f" of layer {index}" if layers > 1 else ""
     note = "Window and time scales in steps of a sequence; so many units have a time scale below tau, which is never "
     note += "for units that do not decay. Exponent: of the envelope as a power of the lag."

@@ -6,7 +6,7 @@ import copy
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -18,7 +18,7 @@ from torch import nn, optim
 
 from learncast.errors import InvalidSpec, SchemaMismatch
 from learncast.learnability.diagnosis import LAG, window
-from learncast.learnability.learnability_window import CONDITIONS, LearnabilityWindow, Validity
+from learncast.learnability.learnability_window import CONDITIONS, NO_OPTIMIZER, LearnabilityWindow, Validity
 from learncast.learnability.question import Batching, DetectionRule, Measurement, refuse_loose
 from learncast.learnability.stored_model import load_checkpoint
 from learncast.learnability.transport.decay import power_of_lag
@@ -108,17 +108,24 @@ def evolution(
     before = [(part, copy.deepcopy(part.state_dict())) for part in (model, optimizer) if part is not None]
     found = []
     try:
+        for path in paths:  # one after another: the last may be damaged, and diagnoses take minutes
+            load_checkpoint(model, optimizer, path)
+        _put_back(before)
         for k, path in enumerate(paths):
             load_checkpoint(model, optimizer, path)
             told = within(progress, k, len(paths))
             found.append(window(model, inputs, targets, optimizer=optimizer, progress=told, **question))
     finally:
-        for part, state in before:
-            part.load_state_dict(state)
+        _put_back(before)
     dataset = followed(found, numbers, counted=counted)
     dataset = dataset.assign_coords(file=("step", [path.name for path in paths], described("file", "1")))
     digest = spec_hash(*(one.provenance.spec_hash for one in found), *numbers)
     return Evolution(dataset, Provenance("diagnosis", ("livi2025",), digest, found[0].provenance.seed))
+
+
+def _put_back(states: Iterable[tuple[Any, dict[str, Any]]]) -> None:
+    for part, state in states:
+        part.load_state_dict(state)
 
 
 def followed(windows: Sequence[LearnabilityWindow], numbers: Sequence[int], *, counted: str = STEP) -> xr.Dataset:
@@ -145,6 +152,14 @@ def _files(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
     """The files that a pattern matches, or those of a list."""
     pattern, paths = (os.fspath(given), []) if isinstance(given, str | os.PathLike) else ("", list(given))
     found = [Path(path) for path in paths or glob(pattern)]
+    folder = next((path for path in found if path.is_dir()), None)
+    if folder is not None:
+        raise InvalidSpec(
+            required="checkpoints must be files",
+            got=f"a folder, {str(folder)!r}",
+            why="it may hold other files too",
+            remedy=f"say which by a pattern in quotes, as {str(folder / '*')!r}",
+        )
     if len(found) < 2:
         raise InvalidSpec(
             required="checkpoints must be two files or more",
@@ -241,21 +256,37 @@ class Evolution(Result):
 
 
 def _told(layer: xr.Dataset) -> str:
-    """First and last number of everything that is followed."""
+    """What was asked, and the course of everything that is followed."""
     n, counted = layer.sizes["step"], str(layer["step"].attrs["long_name"])
-    quantities = {
-        "its window goes from": (layer["reach"], LAG),
-        "the median time scale of its units from": (layer["time_scale_quantile"].sel(quantile=0.5), LAG),
-        "the exponent of its envelope from": (layer["envelope_exponent"], ""),
-        "the median tail index from": (layer["tail_index_median"], ""),
-    }
-    ends = [
-        f"{words} {_number(values[0])} to {_number(values[-1])} {units}".rstrip()
-        for words, (values, units) in quantities.items()
-    ]
     first, last = (int(layer["step"][k]) for k in (0, -1))
-    return f"Over {n} states of this model ({counted} {first:,} to {last:,}), {'; '.join(ends)}."
+    longest = int(layer["lag"][-1])
+    most = f" ({longest} is the longest lag looked at)" if (layer["reach"] == longest).any() else ""
+    parts = [
+        f"its window {course(layer['reach'], LAG)}{most}",
+        f"the median time scale of its units {course(layer['time_scale_quantile'].sel(quantile=0.5), LAG)}",
+        f"the exponent of its envelope {course(layer['envelope_exponent'])}",
+        f"the median tail index {course(layer['tail_index_median'])}",
+        *([NO_OPTIMIZER] if layer.attrs["optimizer"] == "none" else []),
+    ]
+    states = f"Over {n} states of this model ({counted} {first:,} to {last:,})"
+    return f"{states}, each with {int(layer['sequences'][0]):,} sequences, {'; '.join(parts)}."
 
 
-def _number(value: Any) -> str:
-    return "unknown" if np.isnan(value) else "no decay" if np.isinf(value) else f"{float(value):.3g}"
+def course(values: xr.DataArray, units: str = "") -> str:
+    """A quantity over the states: where it stays, from where to where it goes, or between what it goes up and down."""
+    known = [float(f"{value:.3g}") for value in values.values if not np.isnan(value)]
+    if not known:
+        return "is unknown"
+    low, high, first, last = (_number(value) for value in (min(known), max(known), known[0], known[-1]))
+    if low == high:
+        text = f"shows {low}" if np.isinf(known[0]) else f"stays at {low}"
+    elif known in (sorted(known), sorted(known, reverse=True)):
+        text = f"goes from {first} to {last}"
+    else:
+        text = f"lies between {low} and {high} and ends at {last}"
+    missing = values.size - len(known)
+    return f"{text} {units if text[-1].isdigit() else ''}".rstrip() + (f", unknown in {missing}" if missing else "")
+
+
+def _number(value: float) -> str:
+    return "no decay" if np.isinf(value) else f"{value:.3g}"

@@ -85,6 +85,8 @@ CELLS = {
     "tanh": "tanh RNN",
     "relu": "ReLU RNN",
 }
+#: Said where there is none.
+NO_OPTIMIZER = "no optimiser was given, so every base rate counts as 1"
 DECAYS = {
     "exponential": "exponentially",
     "power": "as a power of the lag",
@@ -184,7 +186,7 @@ def _exact(layer: xr.Dataset) -> str:
 def _optimizer(layer: xr.Dataset) -> str:
     name = str(layer.attrs.get("optimizer", "none"))
     if name == "none":
-        return "no optimiser was given, so every base rate counts as 1"
+        return NO_OPTIMIZER
     f, part = float(layer["envelope"].sum()), float(layer["envelope_optimizer"].sum())
     if not f > 0 or abs(part) < ROUNDED * f:
         return f"{name} moves all weights at one rate, so the envelope is all the gates'"

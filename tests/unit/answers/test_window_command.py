@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
@@ -15,7 +16,7 @@ from learncast import learnability
 from learncast.answers.window import rehearsed_window
 from learncast.cli import app
 from learncast.errors import InvalidSpec
-from learncast.learnability.checkpoints import in_order
+from learncast.learnability.checkpoints import course, in_order
 from learncast.learnability.learnability_window import LearnabilityWindow
 from learncast.learnability.rehearsal import KINDS, build_model, build_optimizer, rehearsed
 from learncast.learnability.stored_model import optimizer_tensors
@@ -516,3 +517,55 @@ def test_wrong_checkpoints_are_refused_in_a_sentence(own, checkpoints, tmp_path)
     assert "without --weights" in refused(*evolving(own, folder / "*.pt", *more))
     more = ("--optimizer-state", own[0] / "opt.pt")
     assert "without --optimizer-state" in refused(*evolving(own, folder / "*.pt", *more))
+
+
+def test_every_checkpoint_is_checked_before_the_first_is_diagnosed(checkpoints, tmp_path):
+    folder, model, optimizer, data = checkpoints
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    (tmp_path / "step_1.pt").write_bytes(next(folder.iterdir()).read_bytes())
+    other = build_model("gru", inputs=2, outputs=1, hidden_size=5, seed=7)
+    torch.save(other.state_dict(), tmp_path / "step_2.pt")
+    shares = []
+    with pytest.raises(InvalidSpec, match=r"step_2.pt must hold the weights of this model"):
+        learnability.evolution(model, tmp_path / "*.pt", *data, optimizer=optimizer, progress=shares.append)
+    assert max(shares, default=0.0) == 0.0
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_folder_of_checkpoints_is_told_from_a_pattern(own, checkpoints):
+    words = refused(*evolving(own, checkpoints[0]))
+    assert f"but got a folder, '{checkpoints[0]}'" in words
+    assert f"as '{checkpoints[0]}/*'" in words
+
+
+def test_an_evolution_says_what_was_asked(own, checkpoints, tmp_path):
+    """How many sequences, how far was looked and that no optimiser was given, as `window` says of one state."""
+    for path in checkpoints[0].iterdir():
+        torch.save(torch.load(path, weights_only=True)["model"], tmp_path / path.name)
+    found = run(*evolving(own, tmp_path / "*.pt", "--json", function="build"))
+    assert found.exit_code == 0, found.stderr
+    values = json.loads(found.stdout)
+    assert (values["sequences"], values["lags"], values["optimizer"]) == (128, [1, 2, 4], "none")
+    assert ", each with 128 sequences, its window" in values["summary"]
+    assert ("(4 is the longest lag looked at)" in values["summary"]) == (4 in values["reach"])
+    assert values["summary"].endswith("; no optimiser was given, so every base rate counts as 1.")
+    shown = run(*evolving(own, tmp_path / "*.pt", function="build")).stdout
+    row = next(line for line in shown.splitlines() if line.split()[:1] == ["10"])
+    assert row.split()[1] == f"{values['reach'][-1]:.0f}"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([16, 16, 16], "stays at 16 steps"),
+        ([2, 4, 16], "goes from 2 to 16 steps"),
+        ([16, 8, 8], "goes from 16 to 8 steps"),
+        ([16, 8, 16], "lies between 8 and 16 and ends at 16 steps"),
+        ([np.nan, 8, 9], "goes from 8 to 9 steps, unknown in 1"),
+        ([3, np.inf, np.inf], "goes from 3 to no decay"),
+        ([np.inf, np.inf], "shows no decay"),
+        ([np.nan, np.nan], "is unknown"),
+    ],
+)
+def test_the_course_of_a_quantity_in_words(values, words):
+    assert course(xr.DataArray(np.array(values, dtype=float)), "steps") == words
