@@ -452,9 +452,14 @@ def reproduce(
         print(f"{name}  {entry['caption']}")
         for key, value in entry["numbers"].items():
             print(f"    {key}: {value}")
-    took = drawn["cpu_seconds"] / 60, drawn["drawing_cpu_seconds"] / 60
-    print(f"CPU minutes: {sum(took):.1f}, of which runs {took[0]:.1f} and figures {took[1]:.1f}")
+    print(_time_taken(drawn["cpu_seconds"], drawn["drawing_cpu_seconds"]))
     print(f"Figures and numbers are in {out}")
+
+
+def _time_taken(runs: float, figures: float) -> str:
+    unit, size = ("minutes", 60) if runs + figures >= 60 else ("seconds", 1)
+    whole, runs, figures = (part / size for part in (runs + figures, runs, figures))
+    return f"CPU {unit}: {whole:.1f}, of which runs {runs:.1f} and figures {figures:.1f}"
 
 
 def _words(text: str | None) -> list[str] | None:
@@ -631,22 +636,28 @@ def _numbers(option: str, text: str) -> Any:
     import numpy as np
 
     try:
-        if ":" in text:
-            first, last, number = text.split(":")
-            if not all(math.isfinite(float(end)) for end in (first, last)):
-                raise ValueError("a range must be finite")
-            # Refused before it is made: a mistyped count must not exhaust memory.
-            if not 1 <= int(number) <= MOST_NUMBERS:
-                raise ValueError(f"a count of {number}")
-            return np.linspace(float(first), float(last), int(number))
-        return np.array([float(word) for word in text.split(",")])
+        return _range(*text.split(":")) if ":" in text else np.array([float(word) for word in text.split(",")])
     except ValueError as error:
+        ranged = f"write first:last:count, with finite ends and a count from 1 to {MOST_NUMBERS:,}"
         raise InvalidSpec(
             required=f"{option} must be numbers like 0.5,0.75 or a range first:last:count like 0.1:2.0:200",
             got=f"{text!r} ({error})",
             why="it cannot be read",
-            remedy="separate numbers by commas, without spaces",
+            remedy=ranged if ":" in text else "separate numbers by commas, without spaces",
         ) from error
+
+
+def _range(first: str, last: str, *counts: str) -> Any:
+    import numpy as np
+
+    if len(counts) != 1:
+        raise ValueError("too many colons" if counts else "the count is missing")
+    if not all(math.isfinite(float(end)) for end in (first, last)):
+        raise ValueError("a range must be finite")
+    # Refused before it is made: a mistyped count must not exhaust memory.
+    if not (counts[0].strip().isdecimal() and 1 <= int(counts[0]) <= MOST_NUMBERS):
+        raise ValueError(f"a count of {counts[0]}")
+    return np.linspace(float(first), float(last), int(counts[0]))
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ import learncast
 from learncast.answers.answer import counted, plain
 from learncast.assumptions import ASSUMPTIONS
 from learncast.card import shown, whole
-from learncast.cli import app
+from learncast.cli import _time_taken, app
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two_integration_tasks.toml"
 TRAINING = "[training]\nlearning_rate = 1e-3\n"
@@ -613,6 +613,26 @@ def test_bad_ranges_are_refused(study, text):
 def test_ranges_say_what_they_should_look_like(study):
     words = refused("phase", study(), "--vary", "target_strength", "--values", "0.5:2", "--accuracies", "0.5")
     assert "--values must be numbers like 0.5,0.75 or a range first:last:count like 0.1:2.0:200" in words
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("0.5:2", "the count is missing"),
+        ("0.5:2:0", "a count of 0"),
+        ("0.5:2:few", "a count of few"),
+        ("0.5:1:2:3", "too many colons"),
+    ],
+)
+def test_ranges_say_what_is_wrong_with_them(study, text, wrong):
+    words = refused("phase", study(), "--values", text)
+    assert f"got '{text}' ({wrong})" in words
+    assert "write first:last:count, with finite ends and a count from 1 to 1,000,000" in words
+
+
+def test_time_is_told_in_seconds_below_a_minute():
+    assert _time_taken(0.0, 4.04) == "CPU seconds: 4.0, of which runs 0.0 and figures 4.0"
+    assert _time_taken(90.0, 30.0) == "CPU minutes: 2.0, of which runs 1.5 and figures 0.5"
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ class Summary:
     >>> summary = lc.sweep.Summary(total=10, done=7, failed=1)
     >>> summary.missing, summary.complete
     (2, False)
+    >>> lc.sweep.Summary(total=10, done=8, failed=2, seconds=3.0)
+    <Summary: finished, 2 failed; 8 of 10 tasks done, in 3.0 s; sweep.failures(store) tells why>
     """
 
     total: int
@@ -78,6 +80,13 @@ class Summary:
     def complete(self) -> bool:
         """Whether every task has a result."""
         return self.done == self.total
+
+    def __repr__(self) -> str:
+        ended = f"{self.missing:,} missing" if self.missing else "complete" if self.complete else "finished"
+        told = f"{self.done:,} of {self.total:,} tasks done, in {self.seconds:,.1f} s"
+        failed = (f", {self.failed:,} failed", "; sweep.failures(store) tells why") if self.failed else ("", "")
+        further = "; sweep.resume(store) goes on" if self.missing else ""
+        return f"<Summary: {ended}{failed[0]}; {told}{failed[1]}{further}>"
 
 
 Watcher = Callable[[Summary], None]

@@ -360,7 +360,7 @@ def test_without_a_store_runs_are_kept_beside_the_figures(tmp_path):
     line = ("linear-rnn", "--figure", "S2a", "--out", out, "--in-process", "--format", "svg")
     first, again = run(*line), run(*line)
     assert (first.exit_code, again.exit_code) == (0, 0), first.stderr + again.stderr
-    assert "CPU minutes: " in again.stdout
+    assert "CPU seconds: " in again.stdout
     [store] = (tmp_path / "figures-runs").iterdir()
     assert status(store).done == 1
     drawn = [f"figure_S2a.{suffix}" for suffix in ("csv", "nc", "svg")]

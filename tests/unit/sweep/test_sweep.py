@@ -450,6 +450,17 @@ class TestStore:
         assert seconds < 1.0
 
 
+def test_a_summary_says_how_it_ended_and_where_to_look():
+    told = [repr(sweep.Summary(total=3, done=done, failed=failed)) for done, failed in ((3, 0), (1, 2), (2, 0), (1, 1))]
+    assert told == [
+        "<Summary: complete; 3 of 3 tasks done, in 0.0 s>",
+        "<Summary: finished, 2 failed; 1 of 3 tasks done, in 0.0 s; sweep.failures(store) tells why>",
+        "<Summary: 1 missing; 2 of 3 tasks done, in 0.0 s; sweep.resume(store) goes on>",
+        "<Summary: 1 missing, 1 failed; 1 of 3 tasks done, in 0.0 s; sweep.failures(store) tells why; "
+        "sweep.resume(store) goes on>",
+    ]
+
+
 class TestGather:
     def test_cells_without_results_are_unknown_and_say_why(self, tmp_path):
         grid = {"a": [0, 1, 2, 3, 4]}
