@@ -30,9 +30,9 @@ from learncast.dynamics.recurrent_mode import (
 from learncast.dynamics.solution import worst_status
 from learncast.dynamics.statistics import LagStatistics
 from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.networks.linear_rnn import Alignment, LinearRNN
+from learncast.networks.linear_rnn import Alignment, LinearRNN, check_fit
 from learncast.recurrence.long_run import ModeStart, long_run, weights_at
-from learncast.recurrence.stability import best_recurrence, require_channels
+from learncast.recurrence.stability import best_recurrence
 from learncast.tasks.geometry import ABSENT, Frame, common_frame
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
@@ -593,7 +593,7 @@ def _slowness(profile: ModeProfile, start: ModeStart, learned: bool, rate: float
 def _network_starts(
     network: LinearRNN, task: Task, frame: Frame, profiles: Sequence[ModeProfile]
 ) -> tuple[list[ModeStart], list[Assumption]]:
-    require_channels(task, network)
+    check_fit(task, network)
     found = Alignment.of(network, frame)
     measured = [
         Assumption("normal_recurrence", found.recurrence_residual),

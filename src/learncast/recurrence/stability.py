@@ -15,13 +15,12 @@ from numpy.polynomial import chebyshev
 from numpy.polynomial.polynomial import polyder
 from numpy.typing import ArrayLike
 
-from learncast.card import so_many
 from learncast.dynamics.descent import descend
 from learncast.dynamics.learning_problem import lag_statistics
 from learncast.dynamics.recurrent_mode import checked_strengths, loss_constant, polynomials_of
 from learncast.dynamics.statistics import WEIGHTS, LagStatistics, loss, powers
 from learncast.errors import InvalidSpec
-from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.representation.lag_kernel import network_kernel
 from learncast.tasks.task import Task
 from learncast.trajectory import Status
@@ -496,7 +495,7 @@ def largest_stable_rate(
     (0.0536, 'ok')
     """
     if task is not None:
-        require_channels(task, network)
+        check_fit(task, network)
     if (task is None) == (steps is None):
         raise InvalidSpec(
             required="either a task or a number of steps must be given",
@@ -523,40 +522,6 @@ def largest_stable_rate(
     last = len(matrix) - 1
     sharpness = max(0.0, float(scipy.linalg.eigh(matrix, eigvals_only=True, subset_by_index=[last, last])[0]))
     return StableRate(2.0 / sharpness if sharpness > 0 else math.inf, sharpness, status)
-
-
-def require_channels(task: Task, network: LinearRNN) -> None:
-    """Refuse a task that the network could not be trained on.
-
-    Parameters
-    ----------
-    task : Task
-    network : LinearRNN
-
-    Raises
-    ------
-    InvalidSpec
-        Where their inputs or outputs differ in number.
-
-    See Also
-    --------
-    largest_stable_rate
-
-    Examples
-    --------
-    >>> import learncast as lc
-    >>> from learncast.recurrence.stability import require_channels
-    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=2)
-    >>> require_channels(lc.tasks.integration(steps=5), network)
-    """
-    if (task.inputs, task.outputs) != (network.inputs, network.outputs):
-        raise InvalidSpec(
-            required=f"task {task.name!r} must have {so_many(network.inputs, 'input')} and "
-            f"{so_many(network.outputs, 'output')}",
-            got=f"{task.inputs} and {task.outputs}",
-            why="the network has so many, and could not be trained on it",
-            remedy="match the network's input and output channels to the task's",
-        )
 
 
 def input_matrix(statistics: LagStatistics) -> FloatArray:

@@ -223,7 +223,7 @@ def test_reasons_for_ties_and_for_tasks_that_are_never_learned():
         ),
         (
             lambda: order.learned_first(sensory.leaky(), sensory.leaky(), LinearRNN.aligned(inputs=2, outputs=1)),
-            "must have 2 inputs and 1 output",
+            "must have the network's 2 inputs and 1 output",
         ),
     ],
 )
@@ -370,7 +370,7 @@ def test_stable_rates_away_from_a_solution_are_marked():
         (lambda: stability.largest_stable_rate(mode(1, 1, 1), steps=2, learn=("inputs",)), "did you mean 'input'"),
         (
             lambda: stability.largest_stable_rate(LinearRNN.aligned(inputs=2), sensory.leaky()),
-            "must have 2 inputs and 1 output",
+            "must have the network's 2 inputs and 1 output",
         ),
     ],
 )
