@@ -235,8 +235,8 @@ def _named_sources(target: Any, candidates: Any) -> list[Source]:
     named = _named(candidates)
     found: list[Source] = []
     for place, (name, given) in enumerate([(None, target), *named]):
-        source = Source.of(given)
         usual = "target" if place == 0 else f"candidate {place}"
+        source = Source.of(given, where=f" of {usual}" if name is None else f" of candidate {name!r}")
         base = name or (usual if source.name in _NAMELESS else source.name)
         label, again = base, 2
         while label in {one.name for one in found}:

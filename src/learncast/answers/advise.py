@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from learncast.answers.answer import Answer
-from learncast.errors import InvalidSpec
+from learncast.errors import suggestion
 from learncast.progress import Progress, silent
 from learncast.study.study_file import to_toml, without_none
 
@@ -39,19 +40,35 @@ def stored_advice(place: str, *, options: Mapping[str, Any] | None = None, progr
         Keywords that replace those of the function.
     progress : callable
     """
-    from learncast.learnability.stored_model import executed
+    from learncast.learnability.stored_model import Wanted, executed
 
-    found = executed(place)
-    if not isinstance(found, Mapping) or not {"model", "target", "candidates"} <= set(found):
-        got = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
-        raise InvalidSpec(
-            required=f"{place} must return a dictionary with model, target and candidates",
-            got=got or "an empty one",
-            why="these are what advice is about",
-            remedy='return {"model": model, "target": trials, "candidates": {"easy": ...}, "goal": ...}',
-        )
+    wanted = Wanted(
+        "return a dictionary with model, target and candidates", "it holds the keywords of learncast.advise"
+    )
+    found = executed(place, wanted)
+    if not isinstance(found, Mapping):
+        example = 'return {"model": model, "target": trials, "candidates": {"easy": ...}, "goal": ...}'
+        raise wanted.missed(place, type(found).__name__, example)
+    if wrong := _wrong_keys(list(map(str, found))):
+        raise wanted.missed(place, *wrong)
     said = to_toml({"model": place, **without_none(dict(options or {}))})
     return _answered(dict(found), Path(place.rpartition(":")[0]).stem, said, options or {}, progress)
+
+
+def _wrong_keys(given: Sequence[str]) -> tuple[str, str] | None:
+    """Which keys `learncast.advise` does not know and which it misses, and what to do about them."""
+    from learncast.advice.adviser import advise
+
+    known = signature(advise).parameters
+    unknown = [key for key in given if key not in known]
+    missing = [name for name, one in known.items() if one.default is Parameter.empty and name not in given]
+    if not unknown and not missing:
+        return None
+    absent = tuple(name for name in known if name not in given)
+    meant = [f"{key!r}: {words}" for key in unknown if (words := suggestion(key, absent))]
+    got = [f"the unknown {', '.join(map(repr, unknown))}"] if unknown else []
+    got += [f"no {', '.join(map(repr, missing))}"] if missing else []
+    return " and ".join(got), " ".join(meant) or "see help(learncast.advise) for the keys there are"
 
 
 def _answered(
@@ -61,18 +78,7 @@ def _answered(
 
     said: list[str] = []
     known = {**question, **without_none(dict(options)), "progress": progress, "echo": said.append}
-    try:
-        found = advise(**known)
-    except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
-            raise
-        raise InvalidSpec(
-            required="the function must return keywords of learncast.advise",
-            got=str(error),
-            why="an unknown one would be ignored silently",
-            remedy="see help(learncast.advise)",
-        ) from error
-    return _answer(found, name, study)
+    return _answer(advise(**known), name, study)
 
 
 def _answer(found: Advice, name: str, study: str) -> Answer:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import torch
@@ -23,6 +24,29 @@ from learncast.errors import InvalidSpec, LearncastError, brief
 from learncast.limits import check_bytes, file_size, listed, readable, unadvised
 
 SEPARATOR = "|"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is wanted of ``file.py:function`` by who asks.
+
+    Attributes
+    ----------
+    deed : str
+        What the function must do.
+    why : str
+        What it is for.
+    """
+
+    deed: str
+    why: str
+
+    def missed(self, place: str, got: str, remedy: str) -> InvalidSpec:
+        """What to raise where it does something else."""
+        return InvalidSpec(required=f"{place} must {self.deed}", got=got, why=self.why, remedy=remedy)
+
+
+MODEL = Wanted("build a torch.nn.Module", "there is no model to diagnose")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +69,15 @@ def built_model(place: str) -> StoredModel:
         ``file.py:function``. The function takes nothing and returns the model, or the model followed by its optimiser
         and, after that, its loss.
     """
-    found = executed(place)
+    found = executed(place, MODEL)
     parts = found if isinstance(found, tuple) else (found,)
     if not parts or not isinstance(parts[0], nn.Module) or len(parts) > 3:
         got = f"{', '.join(type(part).__name__ for part in parts) or 'nothing'}"
-        raise _unbuilt(place, got, "return a torch.nn.Module, or (model, optimizer) or (model, optimizer, loss)")
+        raise MODEL.missed(place, got, "return a torch.nn.Module, or (model, optimizer) or (model, optimizer, loss)")
     return StoredModel(*parts)
 
 
-def executed(place: str) -> Any:
+def executed(place: str, wanted: Wanted) -> Any:
     """What the function returns that ``file.py:function`` names; the file runs with all rights of who asks."""
     path, name = located(place)
     spec: Any = importlib.util.spec_from_file_location(f"_learncast_{path.stem}", path)
@@ -63,12 +87,18 @@ def executed(place: str) -> Any:
         spec.loader.exec_module(module)
         build = getattr(module, name, None)
         if not callable(build):
-            raise _unbuilt(place, "no such function", f"define {name}() in {path.name}")
+            raise wanted.missed(place, "no such function", f"define {name}() in {path.name}")
         found = build()
     except LearncastError:
         raise
     except Exception as error:
-        raise _unbuilt(place, f"{type(error).__name__}: {error}", "correct the file") from error
+        at = [
+            frame.lineno
+            for frame in extract_tb(error.__traceback__)
+            if Path(frame.filename).resolve() == path.resolve()
+        ]
+        line = f" at line {at[-1]} of {path.name}" if at else ""
+        raise wanted.missed(place, f"{type(error).__name__}: {error}{line}", "correct the file") from error
     finally:
         sys.path.remove(str(path.parent.resolve()))
     return found
@@ -334,12 +364,3 @@ def _check_pickled(path: Path) -> None:
                 why="anything else in a .pt file is code that would run while it is read, and it is not run here",
                 remedy="store the state_dict alone, best as .safetensors",
             )
-
-
-def _unbuilt(place: str, got: str, remedy: str) -> InvalidSpec:
-    return InvalidSpec(
-        required=f"{place} must build a torch.nn.Module",
-        got=got,
-        why="there is no model to diagnose",
-        remedy=remedy,
-    )

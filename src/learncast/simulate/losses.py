@@ -50,12 +50,7 @@ class Answered(NamedTuple):
         strange = live & ((found < 0) | (found >= outputs))
         if strange.any():
             trial, readout = (int(i) for i in strange.nonzero()[0])
-            raise InvalidSpec(
-                required=f"labels must be from 0 to {outputs - 1}, one for each output of the network, or {IGNORED}",
-                got=f"{int(found[trial, readout])} in trial {trial} at readout {readout}",
-                why="the output of that number is what a label asks for",
-                remedy=f"give the network an output for every class, or label what does not count {IGNORED}",
-            )
+            raise _unanswered(int(found[trial, readout]), outputs, f"in trial {trial} at readout {readout}")
         found = found.where(live, 0)
         if not bool(live.all()):
             w = live[:, :, None].to(a) if w is None else w * live[:, :, None]
@@ -77,6 +72,19 @@ class Answered(NamedTuple):
             own = torch.tensor(given).to(self.answers).reshape((1, -1, 1) if axis == 1 else (1, 1, -1))
             weights = own if weights is None else weights * own
         return self._replace(weights=weights)
+
+
+def _unanswered(label: int, outputs: int, place: str) -> InvalidSpec:
+    """A label that no output answers; one output is mostly meant for two classes."""
+    one = outputs == 1
+    return InvalidSpec(
+        required=f"labels must be {'0' if one else f'from 0 to {outputs - 1}'}, one for each output of the network, "
+        f"or {IGNORED}",
+        got=f"{label} {place}" + (" of a network with one output, which answers one class alone" if one else ""),
+        why="the output of that number is what a label asks for",
+        remedy=f"give the network an output for every class, or label what does not count {IGNORED}"
+        + (", or give two classes as -1.0 and 1.0 (trials, 1) with a squared error" if one else ""),
+    )
 
 
 @dataclass(frozen=True)

@@ -125,10 +125,12 @@ def trials(
     >>> lc.simulate.train(recorded, lc.simulate.gated_module("gru", hidden_size=3, every_step=True), training)
     <TrainingRun by gd: running sum (5); 5 steps, ok>
     """
+    where = "" if name is None else f" of {name!r}"
     if mask is None and lengths is None:
-        made = Source.of(source, batch_first=batch_first, gaussian=gaussian)
+        made = Source.of(source, batch_first=batch_first, gaussian=gaussian, where=where)
     elif isinstance(source, tuple) and len(source) == 2:
-        made = Source.recorded(_checked(*source, mask, batch_first=batch_first is not False, lengths=lengths))
+        first = batch_first is not False
+        made = Source.recorded(_checked(*source, mask, batch_first=first, lengths=lengths, where=where))
     else:
         raise InvalidSpec(
             required="mask and lengths are said of recorded arrays (inputs, targets)",
@@ -174,13 +176,14 @@ class Source:
     _tensors_of: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, source: Any, *, batch_first: bool | None = None, gaussian: bool = False) -> Source:
+    def of(cls, source: Any, *, batch_first: bool | None = None, gaussian: bool = False, where: str = "") -> Source:
         """Take a Task, an environment, a sampler, a pair of arrays, a DataLoader, a Dataset, or a function of nothing.
 
         The function returns batches (inputs, targets), and is called again for every pass. A Dataset is read into
         memory; its trials are then recorded ones. Of a loader or such a function the first batches are kept to judge
         by, and batches have the size that it gives them. A Task that was read from an environment or a loader gives
-        the trials themselves, unless Gaussian ones are asked for; `trials` says all that can be said.
+        the trials themselves, unless Gaussian ones are asked for; `trials` says all that can be said. Errors name
+        the arrays with `where`, such as ``" of target"``.
         """
         if isinstance(source, cls):
             return source
@@ -199,7 +202,7 @@ class Source:
         if isinstance(source, torch.utils.data.DataLoader) or _gives_batches(source) or _is_stream(source):
             return cls._streamed(source, first)
         if is_dataset(source):
-            parts = [checked_trials(item, f"trials of {type(source).__name__}") for item in batches_of(source)]
+            parts = [checked_trials(item, f"trials of {type(source).__name__}{where}") for item in batches_of(source)]
             return cls.of(tuple(joined(parts)[:2]))
         if callable(source):
             name = getattr(source, "__qualname__", type(source).__name__)
@@ -207,7 +210,7 @@ class Source:
             digest = spec_hash(f"{getattr(source, '__module__', '')}.{name}", *probe)
             return cls(name, source, None, None, digest, batch_first=first)
         if isinstance(source, tuple) and len(source) in (2, 3):
-            return cls.recorded(_checked(*source, batch_first=first))
+            return cls.recorded(_checked(*source, batch_first=first, where=where))
         raise InvalidSpec(
             required="trials must come from a Task, an environment, a function of (trials, rng), a pair (inputs, "
             "targets), a DataLoader, a Dataset, or a function of nothing that returns batches",
@@ -262,7 +265,7 @@ class Source:
         assert self.draw is not None
         parts = self.draw(trials, rng)
         plain = len(parts) == 2 and self.batch_first and not check
-        return Batch(*parts) if plain else _checked(*parts, batch_first=self.batch_first)
+        return Batch(*parts) if plain else _checked(*parts, batch_first=self.batch_first, where=f" of {self.name!r}")
 
     def _recorded(self, dtype: torch.dtype) -> Batch:
         if dtype not in self._tensors_of:
@@ -413,6 +416,7 @@ def checked_trials(batch: Any, where: str, *, batch_first: bool = True) -> Batch
     if isinstance(batch, tuple | list) and len(batch) == 3:
         return _checked(*batch, batch_first=batch_first, where=f" of {where}")
     x, y = pair_of(batch, where)
+    _refuse_words(_raw(y), f" of {where}")
     if batch_first and not _are_labels(x, y):
         return Batch(*checked_batch((x, y), where))
     return _checked(x, y, batch_first=batch_first, where=f" of {where}")
@@ -424,6 +428,17 @@ def _are_labels(x: Any, y: Any) -> bool:
     return whole and (len(shape) == 1 or (len(shape) == 2 and shape == tuple(np.shape(x))[:2] and shape[1] > 1))
 
 
+def _refuse_words(y: Any, where: str) -> None:
+    """Refuse labels that are words: which output answers which is not known here."""
+    if y.dtype.kind in "USO" and y.size and isinstance(first := y.flat[0], str | bytes):
+        raise InvalidSpec(
+            required=f"labels{where} must be whole numbers here",
+            got=f"words, such as {str(first)!r}",
+            why="a label is the number of the output that answers it",
+            remedy="number them, the same way in every task: numpy.unique(words, return_inverse=True)[1]",
+        )
+
+
 def _raw(values: Any) -> Any:
     return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
 
@@ -433,6 +448,7 @@ def _checked(
 ) -> Batch:
     """Trials whose shapes fit, trials first; what does not count may be missing."""
     x, y, w = _raw(inputs), _raw(targets), None if weights is None else _raw(weights).astype(float)
+    _refuse_words(y, where)
     labels = _are_labels(x, y)
     if not batch_first and x.ndim == 3:
         x = np.ascontiguousarray(x.swapaxes(0, 1))

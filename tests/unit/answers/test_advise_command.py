@@ -62,6 +62,42 @@ def lone():
 
 def misspelt():
     return {**build(), "gaol": 3}
+
+def misnamed():
+    found = build()
+    return {"model": found["model"], "target": choice, "candidate": {"easy": easy}}
+
+def broken():
+    raise ValueError("no luck")
+
+def recorded(targets, others=None, outputs=2):
+    x = np.random.default_rng(0).standard_normal((20, 4, 2))
+    model = simulate.gated_module("rnn", inputs=2, hidden_size=6, outputs=outputs, seed=0)
+    candidates = {"easy": (x + 1, targets if others is None else others)}
+    return dict(model=model, target=(x, targets), candidates=candidates, learning_rate=0.3, loss="cross_entropy",
+                goal=simulate.DecisionAccuracy(0.8))
+
+def hole():
+    return recorded(np.ones((20, 2)), np.full((20, 2), np.nan))
+
+def hole_in_target():
+    return recorded(np.full((20, 2), np.nan))
+
+def hole_in_sampler():
+    def missing(trials, rng):
+        return np.full((trials, 4, 2), np.nan), easy(trials, rng)[1]
+    return {**build(), "candidates": {"easy": missing}}
+
+def words():
+    return recorded(np.array(["left", "right"] * 10))
+
+def words_of_sampler():
+    def sides(trials, rng):
+        return easy(trials, rng)[0], np.array(["left"] * trials)
+    return {**build(), "target": sides}
+
+def binary():
+    return recorded(np.array([0, 1] * 10), outputs=1)
 """
 
 
@@ -136,7 +172,29 @@ REFUSED = {
     "neither": ((), "neither"),
     "no race": (("study.toml", "--seeds", 2), "add --pilot"),
     "no dictionary": (("--model", "net.py:lone"), "model, target and candidates"),
-    "unknown keyword": (("--model", "net.py:misspelt"), "gaol"),
+    "unknown keyword": (
+        ("--model", "net.py:misspelt"),
+        "got the unknown 'gaol': it holds the keywords of learncast.advise; see help(learncast.advise)",
+    ),
+    "misnamed keyword": (
+        ("--model", "net.py:misnamed"),
+        "must return a dictionary with model, target and candidates, but got the unknown 'candidate' and no "
+        "'candidates': it holds the keywords of learncast.advise; 'candidate': did you mean 'candidates'?",
+    ),
+    "no function": (("--model", "net.py:absent"), "with model, target and candidates, but got no such function"),
+    "function that raises": (
+        ("--model", "net.py:broken"),
+        f"candidates, but got ValueError: no luck at line {len(BUILD.split('no luck')[0].splitlines())} of net.py",
+    ),
+    "missing numbers of a candidate": (("--model", "net.py:hole"), "targets of candidate 'easy' must be finite"),
+    "missing numbers of the target": (("--model", "net.py:hole_in_target"), "targets of target must be finite"),
+    "missing numbers of a sampler": (("--model", "net.py:hole_in_sampler"), "inputs of 'easy' must be finite"),
+    "words": (
+        ("--model", "net.py:words"),
+        "labels of target must be whole numbers here, but got words, such as 'left'",
+    ),
+    "words of a sampler": (("--model", "net.py:words_of_sampler"), "sides' must be whole numbers here"),
+    "one output": (("--model", "net.py:binary"), "with one output, which answers one class alone"),
 }
 
 
