@@ -422,3 +422,47 @@ def test_the_flattest_optimum_by_hand() -> None:
     # Another channel of variance 4 makes a smaller first layer flatter: 4 g^2 = 0.2 g^2 + g^-2 1.8.
     power = np.diag([1.0, 0.2, 4.0])
     assert PooledDescent(power, best @ power).flattest == pytest.approx(4 * np.sqrt(1.8 / 3.8), rel=1e-5)
+
+
+# ---- what a count takes --------------------------------------------------------------------------------------------
+
+
+def test_only_what_arrives_near_the_edge_of_a_step_is_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A twentieth of a step on either side: a tenth of the descents, some of them step by step at last."""
+    passes: list[int] = []
+    plainly = strides.Descents._counted
+
+    def counted(self: Any, begun: Array, rows: Array, *rest: Any) -> Array:
+        passes.append(len(rows))
+        return plainly(self, begun, rows, *rest)
+
+    monkeypatch.setattr(strides.Descents, "_counted", counted)
+    states, power, cross, goal, _ = drawn_pooled(4, 100, 2e4, 5.0)
+    descents = PooledDescent(power, cross)
+    descents.counted(states, goal, 5e-3)
+    assert passes[0] == 100
+    assert 0 < passes[1] < 30
+    passes.clear()
+    descents.counted(states, goal, 5e-3, precise=False)
+    assert passes == [100]
+
+
+def test_so_many_steps_are_taken_one_by_one_before_strides_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    walked, moved = strides.Descents._walked, strides.Descents._moved
+
+    def walking(self: Any, states: Array, rows: Array, steps: int) -> Any:
+        taken.append(steps)
+        return walked(self, states, rows, steps)
+
+    def striding(self: Any, states: Array, rows: Array, steps: int) -> Array:
+        if steps > 1:
+            taken.append(-steps)
+        return moved(self, states, rows, steps)
+
+    monkeypatch.setattr(strides.Descents, "_walked", walking)
+    monkeypatch.setattr(strides.Descents, "_moved", striding)
+    states, power, cross, goal, _ = drawn_pooled(4, 1, 2e4, 5.0)
+    count = PooledDescent(power, cross).counted(states, goal, 2e-4)[0][0]
+    before = taken[: next(k for k, steps in enumerate(taken) if steps < 0)]
+    assert sum(before) == strides.PLAIN["few"] < count

@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 import learncast as lc
+from learncast.dynamics.steps.pooled_descent import PooledDescent
 from learncast.errors import InvalidSpec
 from learncast.planning.grounds.ground import by_mode
 
@@ -79,6 +80,27 @@ def test_descent_is_counted_on_the_hidden_directions_that_are_used():
     rows, basis = ground._packed([other])
     np.testing.assert_array_equal(basis, np.eye(20))
     np.testing.assert_array_equal(rows[0], np.vstack([other.first.T, other.second]))
+
+
+def test_resamplings_are_counted_in_strides_alone(monkeypatch):
+    """A step more or less is nothing to an interval, and takes longer than all others."""
+    rng, asked = np.random.default_rng(4), []
+    inputs = rng.normal(size=(40, 5, 2))
+    task = lc.Task.from_samples(inputs, inputs.sum(axis=1) + rng.normal(size=(40, 2)))
+    network = lc.LinearRNN.random(6, 2, 2, recurrence=0.5, scale=0.2, seed=0)
+    ground = grounded([task], network, "pooled")
+    plainly = PooledDescent.counted
+
+    def counted(self, states, *rest, precise=True):
+        asked.append((len(states), precise))
+        return plainly(self, states, *rest, precise=precise)
+
+    monkeypatch.setattr(PooledDescent, "counted", counted)
+    assert ground.replicated([0], [(0.9, None)]) is not None
+    ground.replica_steps([0], [[3], [5]], 0.9)
+    assert {precise for rows, precise in asked if rows > 1} == {False}
+    assert {rows for rows, precise in asked if precise} == {1}  # the estimate itself
+    assert len([rows for rows, _ in asked if rows > 1]) == 3  # the plan, training directly, and the means
 
 
 def test_a_sharp_start_is_tried_and_called_unstable_where_it_runs_away():
