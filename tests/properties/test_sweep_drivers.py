@@ -59,8 +59,8 @@ def test_killed_drivers_lose_nothing_acknowledged(witness):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tasks", "kills", "batch"), [(1000, 50, None), (200, 8, 4)])
-def test_a_thousand_tasks_and_fifty_killed_drivers(witness, tasks, kills, batch):
+@pytest.mark.parametrize(("tasks", "kills", "batch"), [(400, 20, None), (200, 8, 4)])
+def test_hundreds_of_tasks_and_twenty_killed_drivers(witness, tasks, kills, batch):
     survive_driver_kills(witness, tasks=tasks, kills=kills, pause=0.02, batch=batch, seed=6)
 
 

@@ -219,7 +219,7 @@ def test_no_stop_in_whole_steps_of_descent_beats_the_plan(modes: int, ruled: boo
 @pytest.mark.parametrize("ruled", [False, True])
 @pytest.mark.parametrize("modes", [1, 2, 3])
 def test_no_stop_in_whole_steps_beats_the_plan_in_many_pools(modes: int, ruled: bool, goal: str) -> None:
-    assert max(descent_gain(seed, modes, ruled=ruled, goal=goal) for seed in range(100, 140)) <= 1e-9
+    assert max(descent_gain(seed, modes, ruled=ruled, goal=goal) for seed in range(100, 112)) <= 1e-9
 
 
 @pytest.mark.slow
