@@ -12,9 +12,22 @@ def main() -> None:
             from learncast.cli import main as run
 
             run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if not _interrupted(error):
+            raise
         print("learncast: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether it came of Ctrl-C: a compiled module that is being loaded then says that it could not be."""
+    seen = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 if __name__ == "__main__":

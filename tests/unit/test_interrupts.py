@@ -137,3 +137,27 @@ def test_an_interrupt_that_meets_an_object_being_let_go_counts(going, told):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs are born deaf
     )
     assert (done.returncode, done.stderr) == told
+
+
+NOT_LOADED = """
+import learncast.__main__, learncast.cli
+
+def work():
+    try:
+        raise FIRST
+    except BaseException as first:
+        raise ImportError("initialization failed") from first
+
+learncast.cli.main = work
+learncast.__main__.main()
+"""
+
+
+@pytest.mark.parametrize("first", ["KeyboardInterrupt", "ValueError"])
+def test_an_interrupt_that_meets_a_module_being_loaded_counts(first):
+    """As matplotlib's compiled parts say it; what else keeps a module from being loaded is told as it is."""
+    script = NOT_LOADED.replace("FIRST", first)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    told = (130, "learncast: interrupted\n") if first == "KeyboardInterrupt" else (1, done.stderr)
+    assert (done.returncode, done.stderr) == told
+    assert ("ImportError: initialization failed" in done.stderr) == (first == "ValueError")
