@@ -5,8 +5,7 @@ statistics take 6 T H^2 and what T calls cost, 5e6: a thousand times fewer, of w
 pooled network takes a handful of products of H numbers, so that its steps are calls alone, some forty of a
 microsecond. Statistics of P trials of n numbers are one product of n^2 P operations, whose own share of the pace of
 reading is the limit and is printed: even for short trials it takes several times as long as reading them. What is added
-to it are a check of every number, a copy that puts inputs beside targets, and their means; to do these in chunks that
-stay in a core's cache saves little.
+to it are a check of every number, products with the targets, and means, in chunks that stay near a core.
 """
 
 from __future__ import annotations
