@@ -78,7 +78,6 @@ class FlowCourse:
     pieces: list[Any] = field(default_factory=list)
     state: str = "going"  # going, rest, diverged, unfinished
     quiet_since: float = math.inf
-    careful_at: float = -1.0
 
     def __post_init__(self) -> None:
         self.now = self.start
@@ -107,9 +106,9 @@ class FlowCourse:
 
     def _step(self) -> None:
         self.solver.step()
-        if self.solver.status == "failed" and self.careful_at != self.ends[-1]:
+        if self.solver.status == "failed" and self.solver.t_old is None:
             # Where hardly anything moves, the first step that a solver takes by itself is so long that it gives up.
-            self.careful_at, self.solver = self.ends[-1], self.begun(carefully=True)
+            self.solver = self.begun(carefully=True)
             self.solver.step()
         if self.solver.status == "failed" or not np.abs(self.solver.y).max() < LARGEST:
             self.state = "diverged"
