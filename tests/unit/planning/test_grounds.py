@@ -35,6 +35,9 @@ def test_accuracy_is_one_less_the_root_of_the_share_of_the_loss(by):
     assert ground.whole(0) == pytest.approx(whole, rel=1e-12)
     assert ground.accuracy(0, network) == pytest.approx(1 - np.sqrt(excess / whole), rel=1e-12)
     assert ground.goal_loss(0, 0.9) - ground.least(0) == pytest.approx(0.01 * whole, rel=1e-9)
+    assert ground.meaning(0, 0.9) == (
+        "learned to 0.9: its excess loss is down to 0.01 of that of a network without an answer"
+    )
     # A network that has learned the task, up to rounding below the least loss.
     left, strengths, right = np.linalg.svd(best, full_matrices=False)
     there = lc.TwoLayer(np.sqrt(strengths)[:, None] * right, left * np.sqrt(strengths))
