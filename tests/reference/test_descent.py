@@ -859,3 +859,12 @@ def test_a_network_that_has_all_but_learned_goes_on_resting(by, off):
         np.testing.assert_allclose(first, [[root, off * np.exp(-0.1 * 1e-3 * steps)], [0.0, 0.0]], rtol=0, atol=1e-8)
         np.testing.assert_allclose(second, network.second, rtol=0, atol=1e-8)
     assert flow.time_to(0.9).descent_steps == 0
+    # The solver's own first step would be 1e12 long and more; a careful one is about one over the curvature of 0.2.
+    assert off > 1e-10 or 1 < flow._course.ends[1] < 20
+
+
+def test_progress_is_told_now_and_then():
+    _, _, task, network = problem("end")
+    told = []
+    lc.descend(task, network, learning_rate=1e-3, steps=1000, progress=told.append)
+    assert told == [0.0, 0.256, 0.512, 0.768]
