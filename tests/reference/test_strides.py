@@ -466,3 +466,13 @@ def test_so_many_steps_are_taken_one_by_one_before_strides_begin(monkeypatch: py
     count = PooledDescent(power, cross).counted(states, goal, 2e-4)[0][0]
     before = taken[: next(k for k, steps in enumerate(taken) if steps < 0)]
     assert sum(before) == strides.PLAIN["few"] < count
+
+
+@pytest.mark.parametrize("rate", [5e-2, 2e-2], ids=["step by step", "where strides may follow"])
+def test_a_pooled_count_ends_at_the_most_steps_that_are_allowed(rate: float) -> None:
+    states, power, cross, goal, _ = drawn = drawn_pooled(6, 1, 2e4, 5.0)
+    count = int(plain_pooled(*drawn[:4], np.array([rate]), 2000)[0][0])
+    descents = PooledDescent(power, cross)
+    for most in (count - 5, count - 1):
+        assert np.isnan(descents.counted(states, goal, rate, most)[0][0])
+    assert descents.counted(states, goal, rate, count)[0][0] == count
