@@ -6,6 +6,7 @@ tells their sum at the end, on stderr.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -27,7 +28,6 @@ import numpy as np
 import torch
 import typer
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
 import learncast as lc
 from learncast import learnability
@@ -42,6 +42,8 @@ from learncast.web.app import explored
 
 #: Seconds that one command may take; `--seconds` ends what is merely long.
 PATIENCE, LIMIT = 4, 10
+#: Made once: that takes longer than most refusals.
+COMMAND = typer.main.get_command(app)
 
 STUDIES = (
     """
@@ -301,12 +303,15 @@ def question(*words: object) -> Callable[[], object]:
     """A command, asked in this process; what it raises beside its own exit is raised."""
 
     def ask() -> int:
-        result = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, [str(word) for word in words])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        if result.exit_code == 2:
-            check_words(result.stderr)
-        return result.exit_code
+        code, errors = 0, io.StringIO()
+        try:
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+                COMMAND.main([str(word) for word in words], prog_name="learncast")
+        except SystemExit as left:
+            code = left.code
+        if code == 2:
+            check_words(errors.getvalue())
+        return code
 
     return ask
 
@@ -473,6 +478,7 @@ def tally(kind: str, rows: list[dict]) -> str:
 
 def main(kind: str, first: int, last: int) -> None:
     """Try seeds one after another in a folder of their own."""
+    os.environ.update(COLUMNS="200", TERM="dumb")
     told = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what the explorer says when it begins
     sys.modules["numba"] = None  # type: ignore[assignment]  # a compiler reads no file, and takes 150 MB for itself

@@ -619,12 +619,18 @@ class Problem:
         return arrived
 
     def counted(
-        self, start: FloatArray, arrived: Arrived, learning_rate: float, most_steps: int = MOST_STEPS
+        self,
+        start: FloatArray,
+        arrived: Arrived,
+        learning_rate: float,
+        most_steps: int = MOST_STEPS,
+        *,
+        precise: bool = True,
     ) -> tuple[FloatArray, FloatArray]:
         """Steps of gradient descent until weights `start` (rows, 2, modes) have arrived, and the weights then.
 
         Infinite where descent runs away or the flow never arrives, which is not waited for; unknown (nan) where it does
-        not arrive in time.
+        not arrive in time. To a step or so where not precise, which is enough for resamplings.
         """
         every = np.arange(len(start))
         lost = ~(np.abs(start).reshape(len(start), -1).max(axis=1, initial=0.0) < LOST)
@@ -642,13 +648,15 @@ class Problem:
         if len(going):
             part = Problem(_rows(self.cross, going), _rows(self.power, going), self.imbalance)
             descents = part._descents(start[going], lambda w, rows: arrived(w, going[rows]), learning_rate)
-            steps[going], ends[going] = descents.counted(start[going], most_steps)
+            steps[going], ends[going] = descents.counted(start[going], most_steps, precise=precise)
         return steps, ends
 
-    def descended(self, weights: FloatArray, stops: Sequence[int], learning_rate: float) -> list[FloatArray]:
-        """Weights (rows, 2, modes) after each of these rising numbers of steps of gradient descent."""
+    def descended(
+        self, weights: FloatArray, stops: Sequence[int], learning_rate: float, *, precise: bool = True
+    ) -> list[FloatArray]:
+        """Weights (rows, 2, modes) after each of these rising numbers of steps; to a step's worth where not precise."""
         never = self._descents(weights, lambda w, rows: np.zeros(len(w), dtype=bool), learning_rate)
-        return never.descended(weights, stops)
+        return never.descended(weights, stops, precise=precise)
 
     def _descents(self, weights: FloatArray, arrived: Arrived, learning_rate: float) -> Descents:
         """Modes that descend side by side: a <- a + eta c (beta - u B), c <- c + eta a (beta - u B)."""

@@ -7,6 +7,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
+from learncast.dynamics.mode_equation import Problem
 from learncast.planning.grounds import linear
 from learncast.tasks.recorded.resampling import resampled
 
@@ -140,3 +141,33 @@ def test_what_runs_away_in_a_first_stage_never_learns():
     for rule in ((0.5, None), (None, 40.0)):
         assert np.isinf(ground.replicated([0, 1], [rule, (0.8, None)]).descent[1]).all()
     assert np.isinf(ground.replica_steps([0], [[40]], 0.8)[:, 1]).all()
+
+
+def test_resampled_modes_are_counted_to_a_step(monkeypatch):
+    """A step more or less is nothing to an interval; to be sure of it all steps would have to be taken."""
+    rng, asked = np.random.default_rng(8), []
+    pool = []
+    for name, slope in (("first", 2.0), ("goal", 1.0)):
+        x = rng.normal(size=200)
+        pool.append(lc.Task.from_samples(x[:, None, None], slope * x[:, None] + rng.normal(size=(200, 1)), name=name))
+    start = lc.LinearRNN.aligned(recurrence=0.5, initial=0.01, hidden_size=1, task=pool[1])
+    ground = lc.planning.ground_for(pool, start, learning_rate=2e-4)
+    problems, plainly = ground.replica_problems([0, 1]), Problem.counted
+
+    def counted(self, weights, *rest, precise=True, **options):
+        asked.append(precise)
+        return plainly(self, weights, *rest, precise=precise, **options)
+
+    monkeypatch.setattr(Problem, "counted", counted)
+    found = ground.replicated([0, 1], [(0.5, None), (0.9, None)])
+    assert asked == [False, False, False]
+    rows = np.broadcast_to(ground.start, (len(found.direct), *ground.start.shape))
+    first, ends = problems[0].counted(rows, problems[0].within(0.5), 2e-4)
+    second, _ = problems[1].counted(ends, problems[1].within(0.1), 2e-4)
+    direct, _ = problems[1].counted(rows, problems[1].within(0.1), 2e-4)
+    assert np.abs(found.descent - [first, second]).max() <= 1
+    assert np.abs(found.direct_descent - direct).max() <= 1
+    assert direct.min() > 10_000  # of so many
+    timed = ground.replicated([0, 1], [(None, 5000.0), (0.9, None)])
+    after = problems[0].descended(rows, [5000], 2e-4)[0]
+    assert np.abs(timed.descent[1] - problems[1].counted(after, problems[1].within(0.1), 2e-4)[0]).max() <= 1

@@ -198,19 +198,20 @@ class ModeGround(Ground):
             if accuracy is not None:
                 time, after = p.arrival(flow, 1.0 - accuracy)
                 flow = np.where(np.isfinite(time)[:, None], after, p.strength(np.full(time.shape, np.inf), flow))
-                steps, descent = p.counted(descent, p.within(1.0 - accuracy), rate)
+                steps, descent = p.counted(descent, p.within(1.0 - accuracy), rate, precise=False)
             else:
                 assert given is not None
                 time, steps = np.full(number, given * rate), np.full(number, math.ceil(given))
                 flow = p.strength(time, flow)
-                descent = p.descended(descent, [math.ceil(given)], rate)[0]
+                descent = p.descended(descent, [math.ceil(given)], rate, precise=False)[0]
             flows.append(time / rate)
             counts.append(steps)
         direct = direct_descent = np.full(number, np.nan)
         last = rules[-1][0]
         if last is not None:
             direct = problems[-1].arrival(self.strength(self.start), 1.0 - last)[0] / rate
-            direct_descent = problems[-1].counted(begin, problems[-1].within(1.0 - last), rate)[0]
+            learned = problems[-1].within(1.0 - last)
+            direct_descent = problems[-1].counted(begin, learned, rate, precise=False)[0]
         return ReplicaSteps(np.stack(flows), np.stack(counts), direct, direct_descent)
 
     @property
