@@ -87,3 +87,15 @@ def test_public_names_resolve():
     for name in learncast.__all__:
         assert getattr(learncast, name) is not None
     assert set(learncast.__all__) <= set(dir(learncast))
+
+
+def test_plain_training_does_not_load_the_compiler_of_torch():
+    pytest.importorskip("torch")
+    trained = """
+import learncast as lc
+network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=2)
+lc.simulate.train(lc.tasks.integration(steps=4), network, lc.simulate.Training(0.01, steps=3))
+"""
+    found = loaded(trained)
+    assert "torch.nn" in found
+    assert "torch._dynamo" not in found

@@ -36,3 +36,25 @@ def test_weights_move_as_torch_moves_them(name):
         theirs.grad = torch.tensor(slope)
         optimizer.step()
         np.testing.assert_allclose(weights["weights"], theirs.detach().numpy(), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_training_moves_weights_as_torch_does_bit_for_bit(dtype):
+    from learncast.simulate.training import SGD
+
+    rng = np.random.default_rng(4)
+    begun = torch.tensor(rng.normal(size=(5, 3)), dtype=getattr(torch, dtype))
+    ours, theirs, still = (torch.nn.Parameter(begun.clone()) for _ in range(3))
+    rules = SGD([ours, still], 0.037), torch.optim.SGD([theirs], 0.037, foreach=False)
+    for _ in range(50):
+        for rule, one in zip(rules, (ours, theirs), strict=True):
+            rule.zero_grad(set_to_none=True)
+            assert one.grad is None
+            (one.tanh() ** 2).sum().backward()
+            rule.step()
+        assert torch.equal(ours, theirs)
+    assert not torch.equal(ours, begun)
+    assert torch.equal(still, begun)  # it has no gradient
+    assert rules[0].defaults == rules[1].defaults
+    assert type(rules[0]).__qualname__ == type(rules[1]).__qualname__  # by both runs are known again
+    assert not rules[0].state_dict()["state"]

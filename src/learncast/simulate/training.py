@@ -16,6 +16,51 @@ from learncast.simulate.stopping import Rule, read_rule
 from learncast.trajectory import spec_hash
 from learncast.validation import count, one_of, positive
 
+
+class SGD:
+    """Plain gradient descent, bit for bit `torch.optim.SGD` without momentum and decay.
+
+    The first optimiser of torch's own that a process makes loads its compiler, which takes longer than a small
+    training.
+
+    Parameters
+    ----------
+    parameters : iterable of parameters
+    learning_rate : float
+
+    Attributes
+    ----------
+    defaults : dict
+        Those of torch's, by which runs are known.
+    param_groups : list
+        Of one group, as torch has them.
+    """
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], learning_rate: float) -> None:
+        off: dict[str, Any] = {"nesterov": False, "maximize": False, "foreach": False, "differentiable": False}
+        self.defaults = {"lr": learning_rate, "momentum": 0, "dampening": 0, "weight_decay": 0, "fused": None, **off}
+        self.param_groups = [{"params": list(parameters), **self.defaults}]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients."""
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move every parameter against its gradient."""
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.grad is not None:
+                parameter.add_(parameter.grad, alpha=-self.param_groups[0]["lr"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: it has no memory."""
+        return {"state": {}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on; there is nothing to remember."""
+
+
 #: The update rules known by name, with the defaults of `torch.optim`.
 OPTIMIZERS: dict[str, Any] = {
     "gd": torch.optim.SGD,
@@ -162,7 +207,13 @@ class Training:
         made: torch.optim.Optimizer = OPTIMIZERS[self.optimizer](parameters, self.learning_rate, **settings)
         return made
 
-    def made_schedule(self, optimizer: torch.optim.Optimizer) -> Any:
+    def made_update(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer | SGD:
+        """The same, without torch's optimiser where gradient and rate are all there is."""
+        if self.optimizer == "gd" and self.weight_decay is None and self.schedule is None:
+            return SGD(parameters, self.learning_rate)
+        return self.made_optimizer(parameters)
+
+    def made_schedule(self, optimizer: Any) -> Any:
         """A fresh schedule of an optimiser's rate; None where it stays."""
         if self.schedule is None:
             return None
@@ -184,7 +235,7 @@ class Training:
         """Short hash of the settings that decide the outcome, which the stopping rule is not one of."""
         skipped = ("steps", "until", "most_steps", "threads", "optimizer", "loss", "schedule")
         kept = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name not in skipped]
-        rule = self.made_optimizer([torch.nn.Parameter(torch.zeros(1))])  # two functions may share a name
+        rule = self.made_update([torch.nn.Parameter(torch.zeros(1))])  # two functions may share a name
         parts = [*kept, type(rule).__qualname__, repr(sorted(rule.defaults.items()))]
         if self.schedule is not None:
             made = self.made_schedule(rule)

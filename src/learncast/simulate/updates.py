@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from learncast.errors import InvalidSpec
 from learncast.simulate.sources import Batch
-from learncast.simulate.training import Training
+from learncast.simulate.training import SGD, Training
 
 
 class Updates:
@@ -35,11 +35,11 @@ class Updates:
     """
 
     def __init__(
-        self, module: nn.Module, training: Training, *, make: Callable[[], torch.optim.Optimizer] | None = None
+        self, module: nn.Module, training: Training, *, make: Callable[[], torch.optim.Optimizer | SGD] | None = None
     ) -> None:
         self.module, self.training, self.loss = module, training, training.loss_object
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self._make = make or (lambda: training.made_optimizer(self.parameters))
+        self._make = make or (lambda: training.made_update(self.parameters))
         self.begin()
 
     def begin(self) -> None:

@@ -30,6 +30,7 @@ from learncast.simulate import (
     train,
     train_replicas,
 )
+from learncast.simulate.training import SGD
 from learncast.trajectory import Trajectory
 
 
@@ -822,7 +823,7 @@ class Stopped(BaseException):
 
 
 def pulled(monkeypatch, optimizer, after):
-    """Let a torch optimiser take `after` steps and then pull the plug; the list grows with every step."""
+    """Let an optimiser take `after` steps and then pull the plug; the list grows with every step."""
     taken = []
     original = optimizer.step
 
@@ -840,17 +841,17 @@ def stopped_at(path, monkeypatch, source=None, network=None, training=None, afte
     """Train, and pull the plug after so many steps."""
     run = (source or TASK, network or NETWORK, training or Training(0.02, batch=8, steps=22))
     with monkeypatch.context() as patch:
-        pulled(patch, torch.optim.SGD, after)
+        pulled(patch, type(run[2].made_update([nn.Parameter(torch.zeros(1))])), after)
         with pytest.raises(Stopped):
             train(*run, checkpoint=path, checkpoint_every=checkpoint_every, **keywords)
     assert path.exists()
 
 
-ADAM, SGD = torch.optim.Adam, torch.optim.SGD
+ADAM = torch.optim.Adam
 STAGES = [lc.Stage(TASK, steps=20), lc.Stage(OTHER, steps=17)]
 TO_ACCURACY = [lc.Stage(TASK, accuracy=0.5), lc.Stage(OTHER, accuracy=0.7)]
 RUNS = {
-    "momentum": (TASK, NETWORK, Training(0.02, batch=8, steps=37, optimizer="momentum"), SGD),
+    "momentum": (TASK, NETWORK, Training(0.02, batch=8, steps=37, optimizer="momentum"), torch.optim.SGD),
     "adam": (TASK, NETWORK, Training(0.02, batch=8, steps=37, optimizer="adam"), ADAM),
     "shuffled": (recorded(), NETWORK, Training(0.02, batch=3, steps=37, optimizer="adam"), ADAM),
     "sparse": (TASK, RELU, Training(0.02, batch=8, steps=37, every=4, record=("loss", "batch_loss")), SGD),
