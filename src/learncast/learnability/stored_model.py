@@ -125,23 +125,41 @@ def load_weights(model: nn.Module, path: Path) -> None:
     ----------
     model : torch.nn.Module
     path : Path
-        .safetensors, or a .pt file with a state_dict and nothing else.
+        .safetensors, or a .pt file with a state_dict and nothing else. A name that a wrapper put before all of them
+        (Lightning, DataParallel, torch.compile) does no harm.
     """
     _put_weights(model, _part(_tensors(path, "weights"), WEIGHTS), path)
 
 
 #: Names under which training scripts put the two states of a checkpoint.
-WEIGHTS, STATES = ("state_dict", "model_state_dict", "model"), ("optimizer_state_dict", "optimizer")
+WEIGHTS = ("state_dict", "model_state_dict", "model")
+STATES = ("optimizer_states", "optimizer_state_dict", "optimizer")
 
 
 def _part(stored: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     """The table under one of the names; all that is stored where there is none."""
-    return next((stored[name] for name in names if isinstance(stored.get(name), dict)), stored)
+    for name in names:
+        found = stored.get(name)
+        if isinstance(found, list) and len(found) == 1:  # Lightning lists its optimisers
+            found = found[0]
+        if isinstance(found, dict):
+            return found
+    return stored
+
+
+def _unwrapped(stored: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Weights without what a wrapper puts before every name; as they are where the rest is not the model's names."""
+    first = next(iter(own), "")
+    prefix = next((str(name).removesuffix(first) for name in stored if str(name).endswith(f".{first}")), "")
+    bare = {str(name).removeprefix(prefix): value for name, value in stored.items()}
+    return bare if bare.keys() == own.keys() and all(str(name).startswith(prefix) for name in stored) else stored
 
 
 def _put_weights(model: nn.Module, stored: dict[str, Any], path: Path) -> None:
     try:
-        _check_tensors(stored, model.state_dict())
+        own = model.state_dict()
+        stored = _unwrapped(stored, own)
+        _check_tensors(stored, own)
         model.load_state_dict(stored)
     except Exception as error:  # a file may hold anything under any name
         raise InvalidSpec(

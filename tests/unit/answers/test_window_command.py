@@ -345,6 +345,8 @@ def bent(stored, change):
         (lambda s: {k: v for k, v in s.items() if k != "block.bias_hh_l0"}, "no 'block.bias_hh_l0' among"),
         (lambda s: {**s, "other": torch.zeros(3)}, "'other', which the model has not"),
         (lambda s: {**s, 3: 5}, "3, which the model has not"),
+        (lambda s: {**wrapped(s), "other": torch.zeros(3)}, "no 'weights' among"),
+        (lambda s: {**wrapped(s), "weights": torch.zeros(3)}, "no 'bias' among"),
         (lambda s: [s], "must hold a state_dict, but got list"),
         (lambda s: {**s, "more": bytearray(10)}, "must hold tensors and plain numbers only"),
     ],
@@ -384,9 +386,22 @@ def test_states_that_are_not_the_optimiser_s(own, tmp_path, change, words):
     assert words in refused(*call(own[0], "pair"), "--optimizer-state", tmp_path / "bent.pt")
 
 
-def test_one_checkpoint_holds_weights_and_state(own, tmp_path):
-    whole = {"state_dict": state(own, "net.pt"), "optimizer": state(own, "opt.pt"), "epoch": 3}
-    torch.save(whole, tmp_path / "last.ckpt")
+def wrapped(stored):
+    """As Lightning stores the weights of a model that a module of its own holds."""
+    return {f"model.{name}": value for name, value in stored.items()}
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        lambda weights, state: {"state_dict": weights, "optimizer": state, "epoch": 3},
+        lambda weights, state: {"state_dict": wrapped(weights), "optimizer_states": [state], "lr_schedulers": []},
+        lambda weights, state: {"model": {f"module._orig_mod.{k}": v for k, v in weights.items()}, "optimizer": state},
+    ],
+    ids=["plain", "Lightning", "compiled on several devices"],
+)
+def test_one_checkpoint_holds_weights_and_state(own, tmp_path, whole):
+    torch.save(whole(state(own, "net.pt"), state(own, "opt.pt")), tmp_path / "last.ckpt")
     model = (*call(own[0], "pair")[:2], "--data", own[0] / "data.npz", "--lags", "1,2", "--json")
     both, apart = (
         run(*model, "--weights", weights, "--optimizer-state", optimizer)
