@@ -71,6 +71,11 @@ def check_bytes(what: str, size: float, most_bytes: int | None = None, *, remedy
         )
 
 
+def check_made(what: str, size: float, *, remedy: str) -> None:
+    """Refuse what a study asks to be made where it would take more than `MOST_MADE`, unless whoever asks allows it."""
+    check_bytes(what, size, allowed(default=MOST_MADE), remedy=remedy)
+
+
 def _size(number: float) -> str:
     for unit, bytes_ in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if number >= bytes_ / 10:

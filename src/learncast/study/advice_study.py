@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from learncast.errors import InvalidSpec
-from learncast.limits import MOST_MADE, allowed, check_bytes
+from learncast.limits import check_made
 from learncast.study.sections import Chosen, DataSection, NamedSection, task_name
 from learncast.study.study import task_of
 from learncast.study.study_file import Section, StudyFile, located
@@ -218,8 +218,7 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
         section, sizes = self.section.model, target.sizes
         outputs = sizes["outputs"] if section.outputs is None else section.outputs
         taken = 64 * section.hidden_size**2 * (section.layers or 1)
-        what, most = f"a model of {section.hidden_size:,} units", allowed(default=MOST_MADE)
-        check_bytes(what, taken, most, remedy="make hidden_size smaller")
+        check_made(f"a model of {section.hidden_size:,} units", taken, remedy="make hidden_size smaller")
         options = section.model_dump(exclude={"kind", "hidden_size", "outputs", "layers"}, exclude_none=True)
         if section.layers is not None:
             options["num_layers"] = section.layers

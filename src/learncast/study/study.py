@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec, suggestion
-from learncast.limits import MOST_MADE, allowed, check_bytes
+from learncast.limits import check_made
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
@@ -195,8 +195,7 @@ class Study(StudyFile[StudySection]):
         if section.weights is None:
             units = section.hidden_size
             taken = 8 * units * (units * (not isinstance(section, TwoLayerSection)) + task.inputs + task.outputs)
-            what, most = f"a network of {units:,} units", allowed(default=MOST_MADE)
-            check_bytes(what, COPIES * taken, most, remedy="make hidden_size smaller")
+            check_made(f"a network of {units:,} units", COPIES * taken, remedy="make hidden_size smaller")
         kind: type[Any] = TwoLayer if isinstance(section, TwoLayerSection) else LinearRNN
         if section.weights is not None:
             path, names = self.folder / section.weights, tuple(field.name for field in fields(kind))

@@ -9,7 +9,7 @@ import numpy as np
 
 from learncast.errors import InvalidSpec
 from learncast.learnability.question import grouped
-from learncast.limits import MOST_MADE, allowed, check_bytes
+from learncast.limits import check_bytes, check_made
 from learncast.study.sections import WindowStudySection
 from learncast.study.study_file import StudyFile, located
 from learncast.tasks.delays import multi_lag_trials
@@ -48,8 +48,8 @@ class WindowStudy(StudyFile[WindowStudySection]):
         training, model = self.section.training, self.section.model
         # Four gates, and three copies: gradients and an optimiser's two averages.
         taken = 64 * model.hidden_size * (model.hidden_size + self.section.task.inputs) * (model.layers or 1)
-        what, most = f"{self.source}: a cell of {model.hidden_size:,} units", allowed(default=MOST_MADE)
-        check_bytes(what, taken, most, remedy="make hidden_size smaller")
+        what = f"{self.source}: a cell of {model.hidden_size:,} units"
+        check_made(what, taken, remedy="make hidden_size smaller")
         batch = 8 * training.batch * self.section.task.steps * (self.section.task.inputs + model.hidden_size)
         check_bytes(f"{self.source}: a batch of {training.batch:,} sequences", batch, remedy="make batch smaller")
         own = training.model_dump(include={"learning_rate", "weight_decay", "momentum"}, exclude_none=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from learncast.errors import InvalidSpec
-from learncast.limits import MOST_MADE, allowed, check_bytes
+from learncast.limits import check_made
 from learncast.validation import FloatArray
 
 #: Bytes above which `Covariance.dense` refuses; 1 GiB is a laptop's comfortable single array.
@@ -37,8 +37,7 @@ def check_room(values: int, what: str, got: str, remedy: str, *, limit: int = ME
 
 def check_steps(steps: int, copies: int, remedy: str = "use shorter trials or larger time steps") -> None:
     """Refuse trials so long that this many matrices of (steps, steps) would exhaust memory."""
-    what, size = f"the covariances of trials of {steps} steps", 8 * copies * steps**2
-    check_bytes(what, size, allowed(default=MOST_MADE), remedy=remedy)
+    check_made(f"the covariances of trials of {steps} steps", 8 * copies * steps**2, remedy=remedy)
 
 
 #: Matrices that are there at once while a question about a trial is answered, by when its target is asked for.
