@@ -45,8 +45,9 @@ def from_table(
 
     Parameters
     ----------
-    table : path or pandas DataFrame
-        A .csv or .parquet file, or the frame itself: one row for every trial and step, in any order.
+    table : path or DataFrame
+        A .csv or .parquet file, or the frame itself: one row for every trial and step, in any order. Named levels of
+        a frame's index count as columns.
     trial, step : str
         Columns that say which trial (a number or a word) and which step (a number; steps of a trial must follow one
         another by 1, and all trials must begin with the same; they may end sooner or later).
@@ -94,6 +95,9 @@ def from_table(
     """
     one_of("at", at, ("end", "every_step"), why="targets come at one of these times")
     source, frame = _frame(table, most_bytes)
+    # An index with names is columns that were set aside.
+    levels = [level for level in frame.index.names if level is not None and level not in frame.columns]
+    frame = frame.reset_index(levels) if levels else frame
     x_names = _columns(frame, inputs, "input", source)
     if labels is None and targets is None and "labels" in frame.columns:
         labels = None if any(str(column).lower().startswith("target") for column in frame.columns) else "labels"
@@ -147,7 +151,9 @@ def from_table(
 def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
     """What to call the table, and the table as a pandas frame."""
     if not isinstance(table, str | os.PathLike):
-        if not (hasattr(table, "columns") and hasattr(table, "to_numpy")):
+        if hasattr(table, "to_pandas"):  # polars and arrow
+            table = table.to_pandas()
+        if not (hasattr(table, "columns") and hasattr(table, "reset_index")):
             raise InvalidSpec(
                 required="a table must be a path or a pandas DataFrame",
                 got=type(table).__name__,

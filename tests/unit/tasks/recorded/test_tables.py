@@ -66,6 +66,20 @@ def test_a_table_is_its_trials(frame, trials, tmp_path, suffix, at):
     assert task.name == ("recorded" if suffix is None else "rig")
 
 
+def test_an_index_with_names_is_columns(frame, trials, tmp_path):
+    wanted = from_table(frame)
+    indexed = frame.set_index(["trial", "step"])
+    indexed.to_parquet(tmp_path / "indexed.parquet")
+    for table in (indexed, frame.set_index("trial"), tmp_path / "indexed.parquet"):
+        assert_same(from_table(table), wanted)
+    assert list(indexed.columns) == ["input_a", "input_b", "target"]  # what was given is left alone
+
+
+def test_a_table_of_another_library_becomes_one_of_pandas(frame):
+    arrow = pytest.importorskip("pyarrow")
+    assert_same(from_table(arrow.Table.from_pandas(frame)), from_table(frame))
+
+
 def test_rows_may_come_in_any_order_and_steps_begin_anywhere(frame, trials):
     shuffled = frame.sample(frac=1.0, random_state=1).assign(step=lambda f: f.step + 7)
     task, wanted = from_table(shuffled), Task.from_samples(trials[0], trials[1][:, -1])
