@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from learncast.card import so_many
 from learncast.errors import AssumptionViolated, InvalidSpec, LearncastError
 from learncast.limits import allowing
 from learncast.progress import duration
@@ -302,7 +303,7 @@ def prune(
     found = remove(store, dry_run=dry_run)
     for path in found:
         print(path)
-    print(f"{len(found)} files {'would be ' if dry_run else ''}removed.")
+    print(f"{so_many(len(found), 'file')} {'would be ' if dry_run else ''}removed.")
 
 
 def share_of_tasks(words: str | None) -> tuple[int, int] | None:

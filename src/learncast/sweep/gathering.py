@@ -19,7 +19,7 @@ from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.spec import text_of
 from learncast.sweep.store import Place, Store, changed
-from learncast.sweep.table import check_ending, write_table
+from learncast.sweep.table import check_table, write_table
 from learncast.trajectory import described
 
 
@@ -82,7 +82,7 @@ def gather(
     ['done', 'done']
     """
     if table is not None:
-        check_ending(table)
+        check_table(table)
     stores = [Store(store)] if isinstance(store, str | os.PathLike) else [Store(one) for one in store]
     study = _common_study(stores)
     grid = Grid.from_described(study["grid"])

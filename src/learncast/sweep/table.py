@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,13 @@ Sizes = Mapping[Any, int]
 
 def write_table(path: Place, columns: Columns, sizes: Sizes) -> None:
     """Write columns over the grid's dimensions, or over some of them, cell by cell; the ending says how."""
-    check_ending(path)
+    check_table(path)
     with draft_of(path) as draft:
         _WRITERS[_ending(path)](draft, columns, sizes)
 
 
-def check_ending(path: Place) -> None:
-    """Refuse a table of another kind than those that can be written."""
+def check_table(path: Place) -> None:
+    """Refuse a table of another kind than those that can be written, or for which a package is missing."""
     if _ending(path) not in _WRITERS:
         raise InvalidSpec(
             required="the table must be a .csv or .parquet file",
@@ -36,6 +37,14 @@ def check_ending(path: Place) -> None:
             why="the ending says how it is written",
             remedy="let its name end in .csv or .parquet",
         )
+    if _ending(path) == ".parquet":
+        _parquet()
+
+
+def _parquet() -> list[ModuleType]:
+    """The packages that write Parquet."""
+    told = {"why": "the columns are written with it", "extra": "tables"}
+    return [package(name, "to write Parquet", **told) for name in ("pyarrow", "pyarrow.parquet")]
 
 
 def _ending(path: Place) -> str:
@@ -63,8 +72,7 @@ def _write_csv(draft: Path, columns: Columns, sizes: Sizes) -> None:
 
 
 def _write_parquet(draft: Path, columns: Columns, sizes: Sizes) -> None:
-    told = {"why": "the columns are written with it", "extra": "tables"}
-    pa, pq = (package(name, "to write Parquet", **told) for name in ("pyarrow", "pyarrow.parquet"))
+    pa, pq = _parquet()
     # Parquet has no half and no long numbers.
     columns = {name: v.astype(float) if v.dtype in (np.float16, np.longdouble) else v for name, v in columns.items()}
     types = {name: np.asarray(v.values[:0] if v.ndim else v.values).dtype for name, v in columns.items()}

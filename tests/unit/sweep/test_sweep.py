@@ -7,6 +7,7 @@ import itertools
 import json
 import sqlite3
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -495,10 +496,13 @@ class TestGather:
         assert rows[0] == ["1", "x, y", repr(1 / 3), "done"]
         assert rows[-1] == ["0", "z", "nan", "excluded"]
 
-    def test_a_table_of_another_kind_is_refused_before_gathering(self, tmp_path):
+    def test_a_table_that_cannot_be_written_is_refused_before_gathering(self, tmp_path, monkeypatch):
         for name in ("all.xlsx", "all"):
             with pytest.raises(InvalidSpec, match=r"must be a \.csv or \.parquet file"):
                 sweep.gather(tmp_path / "nowhere", table=tmp_path / name)
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(InvalidSpec, match="to write Parquet"):
+            sweep.gather(tmp_path / "nowhere", table=tmp_path / "all.parquet")
 
     def test_whole_numbers_stay_whole_only_when_all_are_known(self, tmp_path):
         alone(product, {"a": [1, 2], "b": [2**53 + 1]}, tmp_path / "whole")
@@ -668,7 +672,7 @@ class TestCommands:
         assert gathered.stdout.endswith("".join(f"Wrote {path}\n" for path in files))
         assert len(files[1].read_text(encoding="utf-8").splitlines()) == 5
         assert int(np.isnan(xr.load_dataset(tmp_path / "all.nc", engine="h5netcdf")["flow_steps"]).sum()) == 1
-        assert "1 files removed" in command("prune", store).stdout
+        assert "1 file removed." in command("prune", store).stdout
         assert command("resume", store, "--in-process").exit_code == 0
 
     def test_one_place_at_a_time(self, study):
