@@ -230,6 +230,7 @@ def pictures(draw: Callable[[Any], Figure], dataset: Any, formats: Sequence[str]
             dated: Mapping[str, Any] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}[suffix]
             drawn.savefig(content, format=suffix, dpi=DPI, metadata=dict(dated))
             found[suffix] = content.getvalue()
+            drawn.set_layout_engine("none")  # all formats have one layout, found once
     return found
 
 
