@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -86,9 +87,72 @@ def stopped(call: list[str], number: signal.Signals, after: float) -> tuple[int,
     return process.returncode, errors
 
 
+#: Does what it is told: in this very process, or in one that is forked from it and killed after some seconds.
+FORKS = """
+import json, os, signal, sys, time
+from learncast.__main__ import main
+
+def run(words):
+    sys.argv = ["learncast", *words]
+    try:
+        main()
+    except SystemExit as left:
+        return left.code or 0
+    return 0
+
+told = os.fdopen(os.dup(1), "w")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+for line in sys.stdin:
+    after, words = json.loads(line)
+    if after is None:
+        code = run(words)
+    else:
+        child = os.fork()
+        if child == 0:
+            os._exit(run(words))
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(code, file=told, flush=True)
+"""
+
+
+class Warm:
+    """A process that has loaded what a command needs: loading is most of what a short command takes.
+
+    Killed while it loads, a command has not begun to write; the other signal comes then too.
+    """
+
+    def __init__(self, words: list[str]) -> None:
+        self._words = words
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", FORKS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    def run(self, out: Path, after: float | None = None) -> int:
+        """Run the command to its end, or for some seconds in a process of its own; how it ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([after, [*self._words, "--out", str(out)]]) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
 def answers_whole_or_old(folder: Path, *words: str, window: bool = False, moments: int) -> None:
     """Stop a question whose answer replaces that to another version of its study."""
     example = (EXAMPLES / "two_integration_tasks.toml").read_text(encoding="utf-8")
+    for old, new in (("steps = 50", "steps = 10"), ("learning_rate = 1e-3", "learning_rate = 1e-2")):  # soon trained
+        assert old in example
+        example = example.replace(old, new)
     changed = (WINDOW, "hidden_size", ("4", "5")) if window else (example, "accuracy", ("0.9", "0.95"))
     old, new = studies(folder, *changed)
     name, *rest = words
@@ -104,6 +168,11 @@ def whole_or_old(folder: Path, old: Callable[[], list[str]], new: Callable[[], l
     begun = time.monotonic()
     subprocess.run([*new(), "--out", folder / "model"], check=True, capture_output=True)
     length, expected = time.monotonic() - begun, content(folder / "model")
+    warm = Warm(new()[3:])
+    assert warm.run(folder / "warm") == 0
+    begun = time.monotonic()
+    assert warm.run(folder / "warm") == 0
+    warm_length = time.monotonic() - begun
     assert before.keys() == expected.keys()
     assert all(before[name] != expected[name] for name in before)
     rng = random.Random(5)
@@ -111,7 +180,11 @@ def whole_or_old(folder: Path, old: Callable[[], list[str]], new: Callable[[], l
         for _ in range(moments):
             # Most of the time goes into starting and computing; files are written in the last tenth.
             share = rng.choice([rng.uniform(0, 1.1), rng.uniform(0.85, 1.1)])
-            code, errors = stopped([*new(), "--out", str(out)], number, share * length)
+            if number is signal.SIGKILL:
+                code, errors = warm.run(out, share * warm_length), ""
+                assert code in (0, -number)
+            else:
+                code, errors = stopped([*new(), "--out", str(out)], number, share * length)
             assert content(out) in (before, expected)
             # Before it has come to our program Python says itself where it was.
             assert "Traceback" not in errors or ("<frozen runpy>" in errors and "__main__.py" not in errors)
@@ -120,6 +193,7 @@ def whole_or_old(folder: Path, old: Callable[[], list[str]], new: Callable[[], l
             if content(out) == expected:
                 shutil.rmtree(out)
                 shutil.copytree(folder / "kept", out)
+    warm.end()
     subprocess.run([*new(), "--out", out], check=True, capture_output=True)
     assert content(out) == expected
     assert not list(folder.glob(".*.part"))  # what the dead left is gone

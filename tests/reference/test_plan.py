@@ -897,8 +897,8 @@ def test_given_statistics_have_no_interval() -> None:
 
 @pytest.mark.slow
 def test_the_interval_covers_as_often_as_it_says() -> None:
-    many = Recordings(300, 200, seed=1, recorded=["practice", "target"])
-    # 95% of 300 has a standard error of 1.3%; four of them below, and 64 blocks know a variance only to 9%.
+    many = Recordings(200, 200, seed=1, recorded=["practice", "target"])
+    # 95% of 200 has a standard error of 1.5%; four of them below, and 64 blocks know a variance only to 9%.
     assert many.coverage() >= 0.89
     extra, error = many.regret(fresh=100, trials=200)
     assert extra <= 3 * error

@@ -741,7 +741,7 @@ def test_long_use_leaves_memory_as_it_was():
     """Random settings of every room, as fast as they are answered; half an hour with EXPLORER_SOAK=1800."""
     command = [sys.executable, "-c", COMMAND, "--port", "0", "--no-browser"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    seconds = float(os.environ.get("EXPLORER_SOAK", "120"))
+    seconds = float(os.environ.get("EXPLORER_SOAK", "60"))
     try:
         port = int(re.search(r":(\d+)/", process.stdout.readline())[1])
         rng = np.random.default_rng(0)
