@@ -118,7 +118,8 @@ class Environment:
         return done
 
     def add(self, *requirements: str) -> None:
-        self.run("-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", *requirements)
+        # Not compiled: a few of thousands of modules are loaded.
+        self.run("-m", "pip", "install", "--quiet", "--no-compile", "-c", ROOT / "constraints.txt", *requirements)
 
 
 @pytest.fixture(scope="session")
