@@ -208,20 +208,19 @@ def _two_stops(total: Any, order: tuple[int, int], horizon: float, rules: Rules,
 
 def descent_rest(weights: Array, cross: Array, power: Array, tolerance: float, goal: str, rate: float) -> Array:
     """Steps on a task until it is learned, from weights (starts, 2, modes), all starts side by side."""
-    weights, steps = np.array(weights), np.zeros(len(weights))
+    steps, taken, left = np.zeros(len(weights)), 0, np.arange(len(weights))
     optimum, level = cross / power, tolerance**2 * np.sum(cross**2 / (2 * power))
-    left = np.arange(len(weights))
-    while True:
-        u = weights[left, 0] * weights[left, 1]
+    while len(left):
+        u = weights[:, 0] * weights[:, 1]
         if goal == "modes":
             learned = (np.abs(u - optimum) <= tolerance * optimum * (1 + 1e-12)).all(axis=-1)
         else:
             learned = excess_loss(u, cross, power) <= level * (1 + 1e-12)
-        left = left[~learned]
-        if not len(left):
-            return steps
-        weights[left] = descended(weights[left], cross, power, rate)
-        steps[left] += 1
+        if learned.any():
+            steps[left[learned]] = taken
+            weights, left = weights[~learned], left[~learned]
+        weights, taken = descended(weights, cross, power, rate), taken + 1
+    return steps
 
 
 def descended(weights: Array, cross: Array, power: Array, rate: float) -> Array:
