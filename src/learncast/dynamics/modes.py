@@ -129,8 +129,12 @@ class Modes:
 
         Implements: curriculum2025 Eq. (37), completed to a square with the 1/2
         """
-        best = np.where(self.weighted_input > 0, self.optimum, 0.0)
-        return np.asarray((self.weighted_input * (strengths - best) ** 2 / 2).sum(axis=-1))
+        return np.asarray((self.weighted_input * (strengths - self._best) ** 2 / 2).sum(axis=-1))
+
+    @cached_property
+    def _best(self) -> FloatArray:
+        """The optimum, and 0 where there is none; asked for along whole courses."""
+        return np.where(self.weighted_input > 0, self.optimum, 0.0)
 
     def accuracy(self, strengths: FloatArray) -> FloatArray:
         """1 - |u - u*| / |u*| of each mode; of one with nothing to learn, by the strongest mode's optimum."""

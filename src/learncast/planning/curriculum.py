@@ -299,8 +299,9 @@ class Curriculum(Shown):
             for n, state in zip(here, self.ground.along(course, local), strict=True):
                 states[n] = state
         g = self.ground
-        own = np.array([g.excess(self.places[k], s) for k, s in zip(index, states, strict=True)])
         target = np.array([g.excess(g.target, s) for s in states])
+        trained = zip((self.places[k] for k in index), states, target, strict=True)
+        own = np.array([last if place == g.target else g.excess(place, s) for place, s, last in trained])
         least = np.array([g.least(k) for k in self.places])[index]
         strength = np.stack([g.strength(s) for s in states]) if states else np.empty((0, len(g.strength(g.start))))
         return Trajectory.of(
