@@ -95,10 +95,10 @@ def _recommendation(plan: Plan) -> str:
         never = f"{target} is never learned, directly or after any candidate"
         return ": ".join((never, *plan.ground.remarks[:1])) + "."
     if not math.isfinite(plan.total) or not plan.ground.stable_on(plan.ground.target):
+        flow = steps(plan.direct.flow_steps) if plan.direct.flow_steps >= 1 else "less than a step"
         return (
             f"Gradient descent diverges on {target} at this learning rate, whatever comes before; below "
-            f"{plan.ground.largest_rate(plan.ground.target):.2g} it is sure to settle. The flow takes "
-            f"{steps(plan.direct.flow_steps)}."
+            f"{plan.ground.largest_rate(plan.ground.target):.2g} it is sure to settle. The flow takes {flow}."
         )
     flow = f"; the flow takes {_flow(plan.flow.best.total)}" if _differs(plan) else ""
     if not plan.pretrains:

@@ -319,6 +319,11 @@ def test_a_large_learning_rate_diverges(target, stronger, network):
     assert found.forecast_class == "outside"
     with pytest.raises(AssumptionViolated):
         plan(target, [stronger], network, learning_rate=1.0)
+    flow = times.flow_steps  # at a rate of 1
+    for rate, words in ((flow / 3.2, "3 steps"), (flow * 10, "less than a step")):
+        said = plan(target, [stronger], network, learning_rate=rate, strict=False).summary
+        assert f"Gradient descent diverges on {target.name} at this learning rate" in said
+        assert f"The flow takes {words}." in said
 
 
 def test_descent_can_diverge_on_the_first_stage_alone(target, network):
