@@ -7,6 +7,7 @@ tells their sum at the end, on stderr.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -482,6 +483,9 @@ def main(kind: str, first: int, last: int) -> None:
     told = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what the explorer says when it begins
     sys.modules["numba"] = None  # type: ignore[assignment]  # a compiler reads no file, and takes 150 MB for itself
+    for name in ("torch._dynamo", "matplotlib.pyplot", "xarray", "pandas"):
+        importlib.import_module(name)
+    loaded = most_held()  # by libraries alone, before anything is read
     folder = tempfile.mkdtemp()
     os.chdir(folder)
     try:
@@ -489,7 +493,7 @@ def main(kind: str, first: int, last: int) -> None:
         rows = []
         for seed in range(first, last):
             chosen = ("study", *SOURCES)[seed % 6] if kind == "any" else kind
-            rows.append(tried(chosen, seed))
+            rows.append({**tried(chosen, seed), "loaded": loaded})
             print(json.dumps(rows[-1]), file=told, flush=True)
         print(tally(kind, rows), file=sys.stderr)
     finally:

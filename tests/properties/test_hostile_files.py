@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).parent / "hostile_files.py"
-#: Bytes that the process may take at any time, of which half are torch's and pandas' own.
-MOST = 10**9
+#: Bytes that the process may take at any time, and those of them that are torch's and pandas' own.
+MOST, LIBRARIES = 10**9, 5 * 10**8
 
 
 def tried(kind: str, first: int, last: int) -> list[dict]:
@@ -28,7 +28,8 @@ def check(kind: str, first: int, last: int) -> None:
     rows = tried(kind, first, last)
     problems = [f"{kind} seed {row['seed']}: {row['problem']}" for row in rows if row["problem"]]
     assert not problems, "\n".join(problems[:3])
-    assert max(row["bytes"] for row in rows) < MOST
+    # torch for graphics cards is larger by itself, whatever it reads.
+    assert max(row["bytes"] for row in rows) < MOST + max(rows[0]["loaded"] - LIBRARIES, 0)
 
 
 def test_some_mutated_files_of_every_kind():
