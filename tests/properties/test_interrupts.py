@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import http.client
 import json
 import os
 import random
@@ -14,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 import learncast as lc
@@ -232,13 +235,87 @@ def test_checkpointed_training_goes_on_to_the_same_end(tmp_path, number):
     subprocess.run([sys.executable, script, tmp_path / "straight"], check=True, capture_output=True)
     rng, ended = random.Random(7), False
     for _ in range(MOMENTS):
-        code, errors = stopped([sys.executable, str(script), str(tmp_path / "stopped")], number, rng.uniform(1.0, 4.0))
+        code, errors = stopped([sys.executable, str(script), str(tmp_path / "stopped")], number, rng.uniform(1.0, 3.0))
         ended = code == 0
         assert code in (0, -number), errors  # no half-written checkpoint was refused
     if not ended:
         subprocess.run([sys.executable, script, tmp_path / "stopped"], check=True, capture_output=True)
     straight, again = (lc.simulate.TrainingRun.load(tmp_path / f"{name}.nc") for name in ("straight", "stopped"))
     assert straight.dataset.identical(again.dataset)
+
+
+@pytest.mark.slow
+def test_an_interrupted_sweep_goes_on_to_the_same_results(tmp_path):
+    """Stopped twenty times, a sweep that is run again has every result once, and as if it had never been stopped.
+
+    Killed drivers are those of `test_sweep_drivers.py`.
+    """
+    study = (EXAMPLES / "two_integration_tasks.toml").read_text(encoding="utf-8")
+    grid = [round(0.90 + 0.004 * k, 3) for k in range(24)]
+    text = f'{study}\n[sweep]\ncommand = "plan"\n[sweep.grid]\nnetwork.recurrence = {grid}\n'
+    (tmp_path / "study.toml").write_text(text, encoding="utf-8")
+    run = command("sweep", "run", tmp_path / "study.toml", "--workers", "1", "--store")
+    begun = time.monotonic()
+    subprocess.run([*run, tmp_path / "undisturbed"], check=True, capture_output=True)
+    length, expected = time.monotonic() - begun, content(tmp_path / "undisturbed" / "results")
+    assert len(expected) == len(grid)
+    rng, store = random.Random(9), tmp_path / "store"
+    for _ in range(MOMENTS):
+        code, errors = stopped([*run, str(store)], signal.SIGINT, rng.uniform(0, 1.1) * length)
+        assert code in (0, 130, -signal.SIGINT), errors
+        assert "Traceback" not in errors or ("<frozen runpy>" in errors and "__main__.py" not in errors)
+        if code == 0:  # it had ended: the next begins anew
+            assert content(store / "results") == expected
+            shutil.rmtree(store)
+    subprocess.run([*run, store], check=True, capture_output=True)
+    assert lc.sweep.verify(store) == []
+    assert content(store / "results") == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_explorer_leaves_nobody_behind(number):
+    """While it starts or while it answers: one line, and no worker that outlives it."""
+    call, rng = command("explore", "--port", "0", "--no-browser"), random.Random(3)
+    for _ in range(MOMENTS):
+        mark = f"{rng.random()}"
+        with subprocess.Popen(
+            call,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "INTERRUPTED": mark},
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as process:
+            try:
+                if rng.random() < 0.5:
+                    time.sleep(rng.uniform(0, 1.5))
+                else:
+                    port = int(process.stdout.readline().rpartition(":")[2].partition("/")[0])
+                    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as asked:
+                        asked.request("POST", "/api/curriculum/counted", "{}", {"Content-Type": "application/json"})
+                        time.sleep(rng.uniform(0, 0.4))
+                process.send_signal(number)
+                process.wait(timeout=60)
+                limit = time.monotonic() + 10
+                while (left := _marked(mark)) and time.monotonic() < limit:
+                    time.sleep(0.05)
+                assert not left
+                errors = process.stderr.read()
+            finally:
+                process.kill()
+        assert process.returncode in ((130, -number) if number is signal.SIGINT else (-number,)), errors
+        assert "Traceback" not in errors or ("<frozen runpy>" in errors and "__main__.py" not in errors)
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes with this mark in their surroundings."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("INTERRUPTED") == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
 
 
 TRAIN = """
