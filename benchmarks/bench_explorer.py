@@ -4,7 +4,8 @@ A picture is computed by one of two workers, handed on by the server and read by
 three is printed. Where twenty ask without pause and share two cores with them, a picture of c milliseconds of CPU
 is there after 20 c / 2 on average, so that 100 ms leave 10 for everything. What is written after "after the command"
 is loaded first: an interpreter, numpy, pydantic and the server; the rest loads when it is asked for. Times are by the
-clock, and so those of a machine that does nothing else.
+clock, and so those of a machine that does nothing else; where others share its cores they are longer by up to a half
+from one hour to the next, and what is met with little room may be missed.
 """
 
 from __future__ import annotations
