@@ -145,7 +145,7 @@ class Warm:
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
-    def end(self) -> None:
+    def close(self) -> None:
         self._process.kill()
         self._process.communicate()
 
@@ -171,32 +171,31 @@ def whole_or_old(folder: Path, old: Callable[[], list[str]], new: Callable[[], l
     begun = time.monotonic()
     subprocess.run([*new(), "--out", folder / "model"], check=True, capture_output=True)
     length, expected = time.monotonic() - begun, content(folder / "model")
-    warm = Warm(new()[3:])
-    assert warm.run(folder / "warm") == 0
-    begun = time.monotonic()
-    assert warm.run(folder / "warm") == 0
-    warm_length = time.monotonic() - begun
-    assert before.keys() == expected.keys()
-    assert all(before[name] != expected[name] for name in before)
-    rng = random.Random(5)
-    for number in (signal.SIGINT, signal.SIGKILL):
-        for _ in range(moments):
-            # Most of the time goes into starting and computing; files are written in the last tenth.
-            share = rng.choice([rng.uniform(0, 1.1), rng.uniform(0.85, 1.1)])
-            if number is signal.SIGKILL:
-                code, errors = warm.run(out, share * warm_length), ""
-                assert code in (0, -number)
-            else:
-                code, errors = stopped([*new(), "--out", str(out)], number, share * length)
-            assert content(out) in (before, expected)
-            # Before it has come to our program Python says itself where it was.
-            assert "Traceback" not in errors or ("<frozen runpy>" in errors and "__main__.py" not in errors)
-            if number is signal.SIGINT:
-                assert code in (0, 130, -signal.SIGINT), errors
-            if content(out) == expected:
-                shutil.rmtree(out)
-                shutil.copytree(folder / "kept", out)
-    warm.end()
+    with contextlib.closing(Warm(new()[3:])) as warm:
+        assert warm.run(folder / "warm") == 0
+        begun = time.monotonic()
+        assert warm.run(folder / "warm") == 0
+        warm_length = time.monotonic() - begun
+        assert before.keys() == expected.keys()
+        assert all(before[name] != expected[name] for name in before)
+        rng = random.Random(5)
+        for number in (signal.SIGINT, signal.SIGKILL):
+            for _ in range(moments):
+                # Most of the time goes into starting and computing; files are written in the last tenth.
+                share = rng.choice([rng.uniform(0, 1.1), rng.uniform(0.85, 1.1)])
+                if number is signal.SIGKILL:
+                    code, errors = warm.run(out, share * warm_length), ""
+                    assert code in (0, -number)
+                else:
+                    code, errors = stopped([*new(), "--out", str(out)], number, share * length)
+                assert content(out) in (before, expected)
+                # Before it has come to our program Python says itself where it was.
+                assert "Traceback" not in errors or ("<frozen runpy>" in errors and "__main__.py" not in errors)
+                if number is signal.SIGINT:
+                    assert code in (0, 130, -signal.SIGINT), errors
+                if content(out) == expected:
+                    shutil.rmtree(out)
+                    shutil.copytree(folder / "kept", out)
     subprocess.run([*new(), "--out", out], check=True, capture_output=True)
     assert content(out) == expected
     assert not list(folder.glob(".*.part"))  # what the dead left is gone

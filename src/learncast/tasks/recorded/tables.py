@@ -151,7 +151,9 @@ def from_table(
 def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
     """What to call the table, and the table as a pandas frame."""
     if not isinstance(table, str | os.PathLike):
-        if hasattr(table, "to_pandas"):  # polars and arrow
+        if hasattr(table, "columns") and hasattr(table, "to_pandas"):  # of polars or arrow
+            told = {"why": "it hands them on", "otherwise": "pass a pandas DataFrame"}
+            package("pyarrow", "to take tables of other libraries", extra="tables", **told)
             table = table.to_pandas()
         if not (hasattr(table, "columns") and hasattr(table, "reset_index")):
             raise InvalidSpec(

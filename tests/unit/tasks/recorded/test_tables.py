@@ -80,6 +80,17 @@ def test_a_table_of_another_library_becomes_one_of_pandas(frame):
     assert_same(from_table(arrow.Table.from_pandas(frame)), from_table(frame))
 
 
+@pytest.mark.parametrize("made", [lambda f: f.set_index(["trial", "step"]).to_xarray(), lambda f: f["target"], list])
+def test_what_is_no_table_is_refused_in_words(frame, made):
+    assert "a table must be a path or a pandas DataFrame, but got" in refused(lambda: from_table(made(frame)))
+
+
+def test_a_table_of_another_library_needs_pyarrow(frame, monkeypatch):
+    table = pytest.importorskip("pyarrow").Table.from_pandas(frame)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "pyarrow must be installed to take tables of other libraries" in refused(lambda: from_table(table))
+
+
 def test_rows_may_come_in_any_order_and_steps_begin_anywhere(frame, trials):
     shuffled = frame.sample(frac=1.0, random_state=1).assign(step=lambda f: f.step + 7)
     task, wanted = from_table(shuffled), Task.from_samples(trials[0], trials[1][:, -1])
