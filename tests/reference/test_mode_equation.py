@@ -302,6 +302,21 @@ def test_time_to_band_against_sixty_digits(branch):
         assert np.all((times > 0) & np.isfinite(times))
 
 
+@pytest.mark.parametrize("signs", [[1.0], [1.0, -1.0]])
+def test_a_grid_of_starts_and_tolerances_is_timed_like_each_of_them(signs):
+    """Starts below, in and above the band, at zero and of the wrong sign, in one grid and by themselves."""
+    start = np.array([-0.3, 0.0, 1e-320, 1e-200, 1e-4, 0.2, 0.97, 0.995, 1.0, 1.004, 1.03, 5.0, 1e200])
+    tolerance = np.array([0.0, 1e-9, 0.01, 0.02, 0.5, 0.999, 1.0])
+    cross = np.outer(signs, [0.5, 1.0, 3.0]).ravel()
+    for starts in (start, start[2:]):  # what never arrives must not change the others
+        grid = np.meshgrid(cross, starts, indexing="ij")
+        begun = grid[1] * grid[0]
+        times, there = time_to_band(begun[..., None], 0.0, grid[0][..., None], 1.0, tolerance)
+        for place in np.ndindex(times.shape):
+            alone = time_to_band(begun[place[:2]], 0.0, cross[place[0]], 1.0, tolerance[place[2]])
+            np.testing.assert_allclose([times[place], there[place]], alone, rtol=1e-13, err_msg=str(place))
+
+
 @pytest.mark.equation("curriculum2025 Eq. (41)")
 @pytest.mark.parametrize("branch", BRANCHES)
 def test_time_between_two_strengths_against_sixty_digits(branch):
@@ -526,6 +541,21 @@ def test_descent_counts_within_one_step(kind, accuracy):
     flow = np.abs(np.ceil(learned.mode_flow_steps) - counted)
     assert np.mean(np.abs(learned.mode_descent_steps - counted)) < np.mean(flow)
     assert learned.descent_steps == np.max(learned.mode_descent_steps)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 50])
+def test_steps_of_many_descents_are_those_of_each_to_the_bit(rows):
+    """Few numbers are stepped one by one and many abreast; both are plain descent."""
+    rng = np.random.default_rng(rows)
+    start, cross, power = rng.uniform(0.01, 0.5, (rows, 2, 2)), rng.uniform(0.5, 2, (rows, 2)), rng.uniform(1, 2, 2)
+    stops = [1, 2, 40, 200]
+    found = Problem(cross, power, np.zeros(2)).descended(start, stops, 0.01)
+    a, c = start[:, 0], start[:, 1]
+    for step in range(1, stops[-1] + 1):
+        pull = cross - power * (a * c)
+        a, c = c * pull * 0.01 + a, a * pull * 0.01 + c
+        if step in stops:
+            np.testing.assert_array_equal(found[stops.index(step)], np.stack([a, c], axis=1))
 
 
 @pytest.mark.parametrize("imbalance", [0.0, 0.7, -2.0])

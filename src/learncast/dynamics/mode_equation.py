@@ -42,6 +42,9 @@ __all__ = [
 #: Relative rounding of a strength that was computed to lie on an edge of the band.
 _ROUNDING = 8 * np.finfo(float).eps
 
+#: Share of the way to the band's edge, as e to the power of time, from which a logarithm is as exact as log1p.
+_FAR = 2.0
+
 #: Smallest imbalance whose square, over a strength, is still a number.
 _LEAST_IMBALANCE = 1e-150
 
@@ -224,28 +227,81 @@ def time_to_band(start: Any, imbalance: Any, cross: Any, power: Any, tolerance: 
     >>> print(round(float(time), 3), round(float(there), 3))
     4.595 0.99
     """
+    time, u0, best, eps, sign = _entry(start, imbalance, cross, power, tolerance)
+    with np.errstate(invalid="ignore", over="ignore"):
+        if (u0 <= best).all() and (best > 0).all():
+            end = best * (1 - eps)
+        else:
+            end = best - np.copysign(eps * band_scale(best), best - u0)
+        if not (time > 0).all() or time.shape != end.shape:
+            end = np.where(_inside(u0, best, eps), u0, end)
+    return time, end if sign is None else sign * end
+
+
+def _entry(start: Any, imbalance: Any, cross: Any, power: Any, tolerance: Any) -> tuple[Any, ...]:
+    """Time to the band; start, optimum, tolerance, and the sign that mirrors the first two where some are below 0."""
     u0, lam, beta, B, eps = (np.asarray(v, dtype=float) for v in (start, imbalance, cross, power, tolerance))
-    mirrored = bool((beta < 0).any())
-    sign = np.where(beta < 0, -1.0, 1.0) if mirrored else 1.0
-    if mirrored:
+    sign = None
+    if (beta < 0).any():
+        sign = np.where(beta < 0, -1.0, 1.0)
         u0, beta = sign * u0, np.abs(beta)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         best = beta / B
-        gap = best - u0
-        scale = band_scale(best)
-        room = eps * scale
-        inside = np.abs(gap) <= room + _ROUNDING * scale  # a start computed to be on the edge is on it
-        if not (gap >= 0).all():
-            room = np.copysign(room, gap)  # signed distance from the edge to the optimum
-        edge = best - room
-        time = _passage(u0, edge, best, room, gap - room, lam, beta, B)
-    unknown = np.isnan(best)
-    if unknown.any():  # beta = 0 = B: the mode cannot influence the loss, so there is nothing to wait for
-        inside = inside | unknown
-    end = edge
-    if inside.any() or not time.shape == edge.shape == inside.shape:
-        time, end = np.where(inside, 0.0, time), np.where(inside, u0, edge)
-    return time, sign * end if mirrored else end
+        plain = not _size(lam).any() and ((best > 0) & (best < np.inf)).all() and u0.min(initial=0.0) >= 0
+        time = (_balanced_entry if plain else _any_entry)(u0, lam, beta, B, best, eps)
+    return time, u0, best, eps, sign
+
+
+def _any_entry(
+    u0: FloatArray, lam: FloatArray, beta: FloatArray, B: FloatArray, best: FloatArray, eps: FloatArray
+) -> FloatArray:
+    """Time to the band for beta >= 0."""
+    gap, scale = best - u0, band_scale(best)
+    room = np.copysign(eps * scale, gap)  # signed distance from the edge to the optimum
+    time = _passage(u0, best - room, best, room, gap - room, lam, beta, B)
+    return np.where(_inside(u0, best, eps), 0.0, time)
+
+
+def _inside(u0: FloatArray, best: FloatArray, eps: FloatArray) -> NDArray[np.bool_]:
+    """Whether strengths are within the band."""
+    scale = band_scale(best)
+    # A start computed to be on the edge is on it; and at beta = 0 = B there is nothing to wait for, as the mode cannot
+    # influence the loss.
+    return np.asarray((np.abs(best - u0) <= eps * scale + _ROUNDING * scale) | np.isnan(best))
+
+
+def _balanced_entry(
+    u0: FloatArray, lam: FloatArray, beta: FloatArray, B: FloatArray, best: FloatArray, eps: FloatArray
+) -> FloatArray:
+    """The same at lambda = 0, u0 >= 0 and u* > 0: ln(|u* - u0| / u0 x (1 -+ eps) / eps) / 2 beta.
+
+    Start and tolerance stand in factors of their own, so that a grid of both takes one product and one logarithm. What
+    is near its band, inside it, or never gets there, is left to the form that cancels nothing.
+    """
+    way = np.asarray(best - u0)
+    way /= u0
+    above = not way.min(initial=0.0) >= 0
+    ratio = np.asarray(way * ((1 - eps) / eps))
+    if above:  # from above the edge lies beyond the optimum
+        other = np.multiply(way, (-1 - eps) / eps, out=way if way.shape == ratio.shape else None)
+        np.maximum(ratio, other, out=ratio)
+    odd: Any = ()
+    if not (ratio.min(initial=np.inf) >= _FAR and ratio.max(initial=_FAR) < np.inf):
+        odd = np.flatnonzero(~((ratio >= _FAR) & (ratio < np.inf)))
+    time = np.log(ratio, out=ratio)
+    time *= 0.5 / beta
+    if len(odd):
+        time.ravel()[odd] = _any_entry(*(_picked(v, time.shape, odd) for v in (u0, lam, beta, B, best, eps)))
+    return time
+
+
+def _picked(values: FloatArray, shape: tuple[int, ...], flat: NDArray[np.intp]) -> FloatArray:
+    """Values at some places of the shape to which they broadcast; one value stands for all."""
+    if values.size == 1:
+        return values.reshape(())
+    if values.shape == shape:
+        return values.ravel()[flat]
+    return np.asarray(np.broadcast_to(values, shape)[np.unravel_index(flat, shape)])
 
 
 def time_between(start: Any, end: Any, imbalance: Any, cross: Any, power: Any) -> FloatArray:
@@ -580,6 +636,11 @@ class Problem:
         """Strengths after a flow time shared by the modes."""
         return strength(np.asarray(time)[..., None], start, self.imbalance, self.cross, self.power)
 
+    def duration(self, start: FloatArray, tolerance: Any) -> FloatArray:
+        """Flow time until all modes are within the tolerance."""
+        times, *_ = _entry(start, self.imbalance, self.cross, self.power, np.asarray(tolerance)[..., None])
+        return np.asarray(times[..., 0] if times.shape[-1] == 1 else times.max(axis=-1))
+
     def arrival(self, start: FloatArray, tolerance: Any) -> tuple[FloatArray, FloatArray]:
         """Flow time until all modes are within the tolerance, and the strengths then."""
         times, edges = time_to_band(start, self.imbalance, self.cross, self.power, np.asarray(tolerance)[..., None])
@@ -677,13 +738,13 @@ class Problem:
         if (self.power**2 * (a * c) ** 2 > UNLEARNED * self.cross**2).any():
             growth = max(growth, float((self.power * (a**2 + c**2)).max(initial=0.0)))
         curvature = float(sharp[np.isfinite(sharp)].max(initial=0.0))
-        return Descents(slope, arrived, curvature, growth, learning_rate, self._by_hand(weights, learning_rate))
+        return Descents(slope, arrived, curvature, growth, learning_rate, self._walk(weights, float(learning_rate)))
 
-    def _by_hand(self, weights: FloatArray, learning_rate: float) -> _ByHand | None:
-        if not 0 < weights.size <= _BY_HAND:
-            return None
+    def _walk(self, weights: FloatArray, learning_rate: float) -> _ByHand | _Abreast:
+        if weights.size > _BY_HAND:
+            return _Abreast(self.cross, self.power, learning_rate)
         cross, power = (np.broadcast_to(part, weights[:, 0].shape).tolist() for part in (self.cross, self.power))
-        return _ByHand(cross, power, float(learning_rate))
+        return _ByHand(cross, power, learning_rate)
 
 
 @dataclass(frozen=True)
@@ -717,6 +778,38 @@ class _ByHand:
             last, pull = (a, c), beta - power * (a * c)
             a, c = c * pull * rate + a, a * pull * rate + c
         return last, (a, c)
+
+
+@dataclass(frozen=True)
+class _Abreast:
+    """Single steps of many modes, in arrays that are kept from one step to the next.
+
+    Attributes
+    ----------
+    cross, power : (modes,) or (rows, modes)
+    learning_rate : float
+    """
+
+    cross: FloatArray
+    power: FloatArray
+    learning_rate: float
+
+    def __call__(self, states: FloatArray, rows: NDArray[np.intp], steps: int) -> tuple[FloatArray, FloatArray]:
+        """States (rows, 2, modes) before the last of so many steps, and after it."""
+        cross, power, rate = _rows(self.cross, rows), _rows(self.power, rows), self.learning_rate
+        here, last = np.array(states.swapaxes(0, 1)), np.array(states.swapaxes(0, 1))
+        (a, c), swapped = here, here[::-1]
+        pull, moved = np.empty_like(a), np.empty_like(here)
+        for step in range(steps):
+            if step == steps - 1:
+                last[:] = here
+            np.multiply(a, c, out=pull)
+            pull *= power
+            np.subtract(cross, pull, out=pull)
+            np.multiply(swapped, pull, out=moved)
+            moved *= rate
+            here += moved
+        return last.swapaxes(0, 1), here.swapaxes(0, 1)
 
 
 def _below(values: FloatArray, most: FloatArray, edge: float) -> NDArray[np.bool_]:

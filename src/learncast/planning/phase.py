@@ -34,10 +34,12 @@ from learncast.validation import FloatArray, between, real_array
 if TYPE_CHECKING:
     import xarray as xr
 
+#: Of a portrait, flow steps on the first task, on the target after it, of both, saved, and the ratio.
+Grids = tuple[FloatArray, ...]
 #: Bytes the portrait's five grids may take together.
 GRID_LIMIT = 2**31
 #: Grid points computed at a time: their temporaries stay in the processor's cache.
-_BLOCK = 2**15
+_BLOCK = 2**16
 #: Grid points up to which every one is counted by descent; of larger grids the best by the flow are.
 MOST_COUNTED = 10_000
 BEST_COUNTED = 200
@@ -168,8 +170,9 @@ class PortraitTimes:
     values : (values,)
     stops : (accuracies,)
         Where the first task stops.
-    first_stage, second_stage : (values, accuracies)
-        Flow steps on the first task, and on the target after it.
+    flow : five (values, accuracies)
+        Flow steps on the first task, on the target after it, of both, saved against direct training (nan where neither
+        way ever ends), and how many times as long direct training takes.
     direct : float
         Flow steps on the target alone.
     firsts : Problem
@@ -187,8 +190,7 @@ class PortraitTimes:
     vary: str
     values: Any
     stops: FloatArray
-    first_stage: FloatArray
-    second_stage: FloatArray
+    flow: Grids
     direct: float
     firsts: Problem
     replicas: list[Problem] | None
@@ -206,16 +208,15 @@ class PortraitTimes:
         """How far the portrait can be trusted."""
         return Trust(self.assumptions, self.ground.promise)
 
-    @cached_property
+    @property
     def total(self) -> FloatArray:
         """Flow steps of both stages, (values, accuracies)."""
-        return self.first_stage + self.second_stage
+        return self.flow[2]
 
-    @cached_property
+    @property
     def speedup(self) -> FloatArray:
         """Flow steps saved against direct training; nan where neither way ever ends."""
-        with np.errstate(invalid="ignore"):
-            return self.direct - self.total
+        return self.flow[3]
 
     @cached_property
     def direct_descent(self) -> float:
@@ -234,14 +235,21 @@ class PortraitTimes:
     def _promising(self) -> NDArray[np.intp]:
         """Points that save most by the flow."""
         known = self.speedup
-        if np.isnan(known).any():
+        best = known.max(axis=1)
+        if np.isnan(best).any():
             known = np.where(np.isnan(known), -np.inf, known)
+            best = known.max(axis=1)
         most = min(BEST_COUNTED, known.size)
         if most == known.size:
             return np.argsort(-known, axis=None, kind="stable")
-        # As many points as there are rows reach the best of a row: what is below all of these is not looked at.
-        rows = known.max(axis=1)
-        near = np.flatnonzero(known >= np.partition(rows, -most)[-most]) if len(rows) >= most else np.arange(known.size)
+        if len(best) < most:
+            near = np.arange(known.size)
+        else:
+            # As many points as there are rows reach the best of a row: what is below all of these is not looked at.
+            least = np.partition(best, -most)[-most]
+            rows = np.flatnonzero(best >= least)
+            row, column = np.nonzero(known[rows] >= least)
+            near = rows[row] * known.shape[1] + column
         return near[np.argpartition(-known.ravel()[near], most - 1)[:most]]
 
     def counted(self, flat: NDArray[np.intp]) -> FloatArray:
@@ -275,22 +283,14 @@ class PortraitTimes:
         one = len(self.own) == 1
         singular = singular_accuracy(optimum[:, 0], self.own.optimum[0]) if one else np.full(len(self.values), np.nan)
         portrait = _labelled(
-            self.vary, self.values, self.stops, (self.first_stage, self.second_stage), (self.total, self.speedup),
-            self.direct, self.total_descent, self.direct_descent,
+            self.vary, self.values, self.stops, self.flow, self.direct, self.total_descent, self.direct_descent,
+            optimum=((self.vary, "mode"), optimum, described("optimal strength on the first task", "1")),
+            singular_accuracy=(
+                self.vary, singular, described("stop at which the first task ends on the target's optimum", "1"),
+            ),
+            stable=(self.vary, self.stable, described("descent is stable on the first task", "1")),
+            **_intervals(self, self.replicas or []),
         )  # fmt: skip
-        portrait = portrait.assign(
-            {
-                "optimum": ((self.vary, "mode"), optimum, described("optimal strength on the first task", "1")),
-                "singular_accuracy": (
-                    self.vary,
-                    singular,
-                    described("stop at which the first task ends on the target's optimum", "1"),
-                ),
-                "stable": (self.vary, self.stable, described("descent is stable on the first task", "1")),
-            }
-        )
-        if self.replicas is not None:
-            portrait = portrait.assign(_intervals(self, self.replicas))
         return _stamped(portrait, self.ground, self.vary, self.values, self.accuracy, self.trust)
 
 
@@ -331,10 +331,10 @@ def portrait_times(
     found = worst([own.conditions(0), measured, [stable_learning_rate(rate, sharp)]])
     if strict:
         require(found)
-    one, two = _timed(modes.start, first, own.problems[-1], 1.0 - stops, 1.0 - accuracy, rate, progress)
     steps = own.steps_to(0, own.start, accuracy)
+    flow = _timed(modes.start, first, own.problems[-1], 1.0 - stops, 1.0 - accuracy, rate, steps, progress)
     stable = np.asarray((sharp * rate <= 2.0).all(axis=(1, 2)))
-    return PortraitTimes(own, vary, values, stops, one, two, steps, first, replicas, stable, found, accuracy)
+    return PortraitTimes(own, vary, values, stops, flow, steps, first, replicas, stable, found, accuracy)
 
 
 def _first_problems(
@@ -446,15 +446,17 @@ def _check_size(values: int, accuracies: int) -> None:
 def _intervals(times: PortraitTimes, firsts: list[Problem]) -> dict[str, Any]:
     """Ends of the confidence intervals over the grid, one first task at a time."""
     own, tolerances, target_tolerance = times.own, 1.0 - times.stops, 1.0 - times.accuracy
+    if not firsts:
+        return {}
     vary, learning_rate = times.vary, times.ground.learning_rate
     assert own.replicas is not None
     cross, power = own.replicas
     second = Problem(cross[:, None, :], power[:, None, :], own.imbalance)
-    direct = second.arrival(own.start, np.array([target_tolerance]))[0] / learning_rate
+    direct = second.duration(own.start, np.array([target_tolerance])) / learning_rate
     total, saved = [], []
     for k, first in enumerate(firsts):
         time, ends = first.arrival(own.start, tolerances)
-        rest, _ = second.arrival(ends, target_tolerance)
+        rest = second.duration(ends, target_tolerance)
         steps = np.where(np.isfinite(time), time + rest, np.inf) / learning_rate
         total.append(interval(times.total[k], steps))
         with np.errstate(invalid="ignore"):
@@ -474,23 +476,37 @@ def _timed(
     tolerances: FloatArray,
     target_tolerance: float,
     learning_rate: float,
+    direct: float,
     progress: Progress,
-) -> tuple[FloatArray, FloatArray]:
-    """Flow steps of both stages over (values, accuracies), a block of rows at a time."""
+) -> Grids:
+    """The flow of a portrait, a block of rows at a time."""
     values = len(first.cross)
-    one, two = np.empty((values, len(tolerances))), np.empty((values, len(tolerances)))
+    flow = tuple(np.empty((values, len(tolerances))) for _ in range(5))
     rows = max(1, _BLOCK // (len(tolerances) * start.shape[-1]))
     for begin in range(0, values, rows):
         block = slice(begin, begin + rows)
         here = Problem(first.cross[block], first.power[block], first.imbalance)
         time, ends = here.arrival(start, tolerances)
-        np.divide(time, learning_rate, out=one[block])
-        rest, _ = second.arrival(ends, target_tolerance)
-        np.divide(rest, learning_rate, out=two[block])
+        part = tuple(grid[block] for grid in flow)
+        one, two, *_ = part
+        np.divide(time, learning_rate, out=one)
+        np.divide(second.duration(ends, target_tolerance), learning_rate, out=two)
+        if not one.max() < np.inf:  # a first stage that never ends leaves nothing to start the second from
+            two[np.isinf(one)] = np.inf
+        _compare(part, direct)
         progress(min(1.0, (begin + rows) / values))
-    # A first stage that never ends leaves nothing to start the second from.
-    two[np.isinf(one)] = np.inf
-    return one, two
+    return flow
+
+
+def _compare(flow: Grids, direct: float) -> None:
+    """Fill in, beside both stages, their sum, what it saves, and how many times as long direct training takes."""
+    one, two, total, saved, ratio = flow
+    np.add(one, two, out=total)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        np.subtract(direct, total, out=saved)
+        np.divide(direct, total, out=ratio)
+    if direct == 0:
+        ratio[total == 0] = 1.0
 
 
 def _followed(
@@ -517,11 +533,9 @@ def _followed(
             progress(done / len(values))
     except OutOfTime:
         pass  # what is missing stays unknown, and is said
-    one, two, counted = steps
-    total = one + two
-    with np.errstate(invalid="ignore"):
-        both = total, alone.flow_steps - total
-    portrait = _labelled(vary, values, stops, (one, two), both, alone.flow_steps, counted, alone.descent_steps)
+    flow = (*steps[:2], *np.empty((3, *shape)))
+    _compare(flow, alone.flow_steps)
+    portrait = _labelled(vary, values, stops, flow, alone.flow_steps, steps[2], alone.descent_steps)
     if done < len(values):
         portrait.attrs["given_up"] = f"only {done} of {len(values)} values were followed in the time given"
     return _stamped(portrait, ground, vary, values, accuracy, trust)
@@ -547,19 +561,17 @@ def _labelled(
     vary: str,
     values: Any,
     stops: FloatArray,
-    stages: tuple[FloatArray, FloatArray],
-    both: tuple[FloatArray, FloatArray],
+    flow: Grids,
     direct: float,
     counted: FloatArray,
     direct_counted: float,
+    **more: Any,
 ) -> xr.Dataset:
     import xarray as xr
 
-    (one, two), (total, speedup) = stages, both
-    with np.errstate(invalid="ignore", divide="ignore"):
-        saved, ratio = direct_counted - counted, direct / total
-    if direct == 0:
-        ratio[total == 0] = 1.0
+    one, two, total, speedup, ratio = flow
+    with np.errstate(invalid="ignore"):
+        saved = direct_counted - counted
     over = (vary, "accuracy")
     return xr.Dataset(
         {
@@ -572,6 +584,7 @@ def _labelled(
             "total_descent_steps": (over, counted, described("descent steps of both", STEPS)),
             "saved_descent_steps": (over, saved, described("descent steps saved against direct training", STEPS)),
             "direct_descent_steps": ((), direct_counted, described("descent steps of direct training", STEPS)),
+            **more,
         },
         coords={
             vary: (vary, np.asarray(values) if np.ndim(values) == 1 else np.arange(len(values))),
@@ -581,9 +594,9 @@ def _labelled(
 
 
 def _stamped(portrait: xr.Dataset, ground: Ground, vary: str, values: Any, accuracy: float, trust: Trust) -> xr.Dataset:
-    origin: Provenance = ground.provenance(
-        vary, str(np.asarray(values).tolist()), portrait["accuracy"].values, accuracy
-    )
+    given = np.asarray(values)
+    known = given if given.dtype.kind in "fiu" else str(given.tolist())
+    origin: Provenance = ground.provenance(vary, known, portrait["accuracy"].values, accuracy)
     return portrait.assign_attrs(
         target=ground.tasks[-1].name,
         learning_rate=ground.learning_rate,

@@ -18,6 +18,9 @@ from learncast.tasks.geometry import pooling_kernel, recurrence_kernel
 from learncast.tasks.task import Task
 from learncast.validation import FloatArray, count
 
+#: Numbers of the time profiles that are made together: they stay in the processor's cache.
+_TOGETHER = 2**18
+
 
 def variant_of(target: Task, changes: Mapping[str, Any]) -> Task:
     """One variant; a single number for a keyword the target has per channel stands for all channels."""
@@ -80,21 +83,26 @@ def _profiled(
     assert target.recipe is not None
     family = FAMILIES[target.recipe.name]
     checked = {key: checked_channels(key, value) for key, value in keywords.items()}
-    with np.errstate(over="ignore", invalid="ignore"):
-        profile = family.profile(steps=steps, targets=target.targets, **checked)
-        # One time pattern means one channel pattern, the mixing matrix; in the frame it is diagonal.
-        pattern = target.cross_covariance.rotated(own.frame.mode_inputs, own.frame.mode_outputs)
-        whole = cast(Kronecker, pattern).channel[0]
-        channel = without_round_off(np.diagonal(whole), whole)
-        cross, power = np.empty((number, len(own))), np.empty((number, len(own)))
-        for b in sorted(set(own.recurrence.tolist())):
-            here = own.recurrence == b
-            kernel = recurrence_kernel(b, steps, profile.cross.shape[-1])
-            cross[:, here] = np.outer(_summed(profile.cross, kernel, number), channel[here])
-            power[:, here] = _summed(profile.input, pooling_kernel(b, *kernel.shape), number)[:, None]
+    # One time pattern means one channel pattern, the mixing matrix; in the frame it is diagonal.
+    pattern = target.cross_covariance.rotated(own.frame.mode_inputs, own.frame.mode_outputs)
+    whole = cast(Kronecker, pattern).channel[0]
+    channel = without_round_off(np.diagonal(whole), whole)
+    cross, power = np.empty((number, len(own))), np.empty((number, len(own)))
+    some = max(1, _TOGETHER // steps**2)
+    for begin in range(0, number, some):
+        part = slice(begin, begin + some)
+        given = {key: value[part] if len(value) == number else value for key, value in checked.items()}
+        with np.errstate(over="ignore", invalid="ignore"):
+            profile = family.profile(steps=steps, targets=target.targets, **given)
+            crossed = profile.cross
+            for b in sorted(set(own.recurrence.tolist())):
+                here = own.recurrence == b
+                kernel = recurrence_kernel(b, steps, crossed.shape[-1])
+                cross[part, here] = np.outer(_summed(crossed, kernel), channel[here])
+                power[part, here] = _summed(profile.input, pooling_kernel(b, *kernel.shape))[:, None]
     return cross, power
 
 
-def _summed(profiles: FloatArray, kernel: FloatArray, number: int) -> FloatArray:
-    """Sum of profile x kernel over both steps for each variant; a profile the variants share counts for all."""
-    return np.broadcast_to(profiles.reshape(-1, kernel.size) @ kernel.ravel(), (number,))
+def _summed(profiles: FloatArray, kernel: FloatArray) -> FloatArray:
+    """Sum of profile x kernel over both steps for each variant."""
+    return profiles.reshape(-1, kernel.size) @ kernel.ravel()

@@ -39,6 +39,9 @@ class Profile:
     @property
     def cross(self) -> FloatArray:
         """Cov(x_t, y_r) = sum over t' of Cov(x_t, x_t') filter[r, t'], (..., steps, readouts)."""
+        steps = self.input.shape[-1]
+        if self.input.size == steps**2 and self.filter.ndim >= self.input.ndim:  # filters that share it: one product
+            return np.swapaxes(np.dot(self.filter, self.input.reshape(steps, steps)), -1, -2)
         return self.input @ np.swapaxes(self.filter, -1, -2)
 
     @property

@@ -756,6 +756,26 @@ def test_an_unstable_first_task_is_marked_or_refused(target, network):
     assert found["stable"].values.tolist() == [True, False]
 
 
+@pytest.mark.parametrize("shape", [(300, 50), (40, 400)])
+@pytest.mark.parametrize("strength", [1.0, -1.0])
+def test_of_a_large_portrait_the_points_that_save_most_are_counted(shape, strength):
+    """More rows than points that are counted, and fewer; with first stages of the wrong sign that never end."""
+    target = tasks.integration(steps=8)
+    network = LinearRNN.aligned(recurrence=0.9, initial=0.01, hidden_size=4)
+    grid = {"values": np.linspace(-0.5, 3, shape[0]) * strength, "accuracies": np.linspace(0.1, 0.9, shape[1])}
+    found = phase_portrait(target, network, vary="target_strength", **grid, learning_rate=1e-3, strict=False)
+    counted, saved = np.isfinite(found["total_descent_steps"].values), found["speedup_steps"].values
+    assert np.isinf(found["first_stage_steps"].values).any()
+    assert counted.sum() == 200
+    assert saved[counted].min() >= saved[~counted].max()
+    again = phase_portrait(
+        target, network, vary="target_strength", values=grid["values"][-3:], accuracies=grid["accuracies"],
+        learning_rate=1e-3, strict=False,
+    )  # fmt: skip
+    for name in ("first_stage_steps", "second_stage_steps", "total_steps", "speedup_steps", "speedup_ratio"):
+        np.testing.assert_allclose(again[name].values, found[name].values[-3:], rtol=1e-12)
+
+
 def test_a_first_task_of_another_geometry_is_refused_by_modes_and_followed_without(two_modes):
     goal = tasks.integration(steps=8, mixing=np.diag([2.0, 1.0]))
     values = [np.diag([3.0, 1.0]), np.array([[2.0, 0.5], [0.0, 1.0]])]
