@@ -246,6 +246,7 @@ class Evidence:
         self._total = np.empty(tested)
         self._residual, self._blamed = 0.0, False
         self._both = np.zeros((2, len(lags)))
+        self._room: tuple[Tensor, Chain | None] | None = None
 
     def add(self, some: slice, seen: Capture, index: int) -> None:
         """Count the sequences at the places `some` in."""
@@ -277,12 +278,17 @@ class Evidence:
         assert seen.deltas is not None
         deltas = seen.deltas[index]
         batch, steps, width = deltas.shape
-        answers = deltas.new_empty(self._number, steps, batch, width)
-        chain, rates, residuals = None, [], []
+        # Chunks follow one another in the same memory: fresh memory takes as long to get as some of it to fill.
+        if self._room is None or self._room[0].shape[2] != batch:
+            self._room = deltas.new_empty(self._number, steps, batch, width), None
+        answers, chain = self._room
+        rates, residuals = [], []
         total, before = np.zeros(batch - first), None
         for some, replay in seen.stretches(index):
             part = replay.chain if self._options["auxiliary"] else replace(replay.chain, reset=None)
-            chain = chain or part.longer(steps)
+            if chain is None:
+                chain = part.longer(steps)
+                self._room = answers, chain
             chain.write(some, part)
             if not self._parts:
                 residuals.append(replay.residual())
