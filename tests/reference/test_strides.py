@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from learncast.dynamics import mode_equation
 from learncast.dynamics.mode_equation import Problem
 from learncast.dynamics.steps import strides
 from learncast.dynamics.steps.pooled_descent import PooledDescent
+from learncast.dynamics.steps.walks import ModeWalk
 
 Array = np.ndarray
 
@@ -324,7 +325,7 @@ def test_a_stride_is_of_fourth_order(steps: int) -> None:
 
 
 @pytest.mark.parametrize("rate", [1e-3, 0.05, 0.9])
-@pytest.mark.parametrize(("rows", "modes"), [(1, 1), (3, 2), (5, 6)])
+@pytest.mark.parametrize(("rows", "modes"), [(1, 1), (3, 2), (4, 4), (5, 6)])
 def test_steps_taken_number_by_number_are_those_of_arrays(monkeypatch, rows, modes, rate):
     rng = np.random.default_rng(rows)
     problem = Problem(rng.uniform(0.5, 2.0, (rows, modes)), rng.uniform(0.5, 1.5, (rows, modes)), np.zeros(modes))
@@ -334,11 +335,14 @@ def test_steps_taken_number_by_number_are_those_of_arrays(monkeypatch, rows, mod
         steps, ends = problem.counted(weights, learned, rate)
         return [steps, ends, *problem.descended(weights, [0, 1, 2, 3, 70, 500, 501, 3000], rate)]
 
-    by_number = taken()
-    monkeypatch.setattr(mode_equation, "_BY_HAND", 0)
-    by_array = taken()
-    assert (by_number[0] > 2).all()
-    for one, other in zip(by_number, by_array, strict=True):
+    found = taken()
+    here, there = ("_by_hand", "_abreast") if rows * modes <= 16 else ("_abreast", "_by_hand")
+    used = []
+    monkeypatch.setattr(ModeWalk, here, lambda *given: used.append(here) or getattr(ModeWalk, there)(*given))
+    otherwise = taken()
+    assert used
+    assert (found[0] > 2).all()
+    for one, other in zip(found, otherwise, strict=True):
         np.testing.assert_array_equal(one, other)  # the same operations in the same order
 
 
@@ -451,8 +455,8 @@ def test_so_many_steps_are_taken_one_by_one_before_strides_begin(monkeypatch: py
     taken: list[int] = []
     walked, moved = strides.Descents._walked, strides.Descents._moved
 
-    def walking(self: Any, states: Array, rows: Array, steps: int) -> Any:
-        taken.append(steps)
+    def walking(self: Any, states: Array, rows: Array, steps: Sequence[int]) -> Any:
+        taken.append(steps[-1])
         return walked(self, states, rows, steps)
 
     def striding(self: Any, states: Array, rows: Array, steps: int) -> Array:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learncast.dynamics.steps.strides import UNLEARNED, Descents
+from learncast.dynamics.steps.walks import ModeWalk
 from learncast.validation import FloatArray
 
 __all__ = [
@@ -616,8 +617,6 @@ BALANCED = 1e-13
 LOST = 1e50
 #: Rounding with which an edge counts as met: flow and descent end stages on it.
 EDGE = 1e-12
-#: Numbers up to which single steps are taken number by number.
-_BY_HAND = 64
 
 #: Whether weights (rows, 2, modes) of these of the rows have arrived, with so much rounding forgiven; below 0 only well
 #: inside.
@@ -738,78 +737,8 @@ class Problem:
         if (self.power**2 * (a * c) ** 2 > UNLEARNED * self.cross**2).any():
             growth = max(growth, float((self.power * (a**2 + c**2)).max(initial=0.0)))
         curvature = float(sharp[np.isfinite(sharp)].max(initial=0.0))
-        return Descents(slope, arrived, curvature, growth, learning_rate, self._walk(weights, float(learning_rate)))
-
-    def _walk(self, weights: FloatArray, learning_rate: float) -> _ByHand | _Abreast:
-        if weights.size > _BY_HAND:
-            return _Abreast(self.cross, self.power, learning_rate)
-        cross, power = (np.broadcast_to(part, weights[:, 0].shape).tolist() for part in (self.cross, self.power))
-        return _ByHand(cross, power, learning_rate)
-
-
-@dataclass(frozen=True)
-class _ByHand:
-    """Single steps of a few modes, number by number: to call numpy takes as long as a hundred products.
-
-    Attributes
-    ----------
-    cross, power : list of lists
-        Of every row and mode.
-    learning_rate : float
-    """
-
-    cross: list[list[float]]
-    power: list[list[float]]
-    learning_rate: float
-
-    def __call__(self, states: FloatArray, rows: NDArray[np.intp], steps: int) -> tuple[FloatArray, FloatArray]:
-        """States (rows, 2, modes) before the last of so many steps, and after it."""
-        found = np.array(
-            [
-                [self._walked(*mode, steps=steps) for mode in zip(a, c, self.cross[row], self.power[row], strict=True)]
-                for (a, c), row in zip(states.tolist(), rows.tolist(), strict=True)
-            ]
-        )
-        return found[:, :, 0].swapaxes(1, 2), found[:, :, 1].swapaxes(1, 2)
-
-    def _walked(self, a: float, c: float, beta: float, power: float, *, steps: int) -> tuple[tuple[float, float], ...]:
-        rate, last = self.learning_rate, (a, c)
-        for _ in range(steps):
-            last, pull = (a, c), beta - power * (a * c)
-            a, c = c * pull * rate + a, a * pull * rate + c
-        return last, (a, c)
-
-
-@dataclass(frozen=True)
-class _Abreast:
-    """Single steps of many modes, in arrays that are kept from one step to the next.
-
-    Attributes
-    ----------
-    cross, power : (modes,) or (rows, modes)
-    learning_rate : float
-    """
-
-    cross: FloatArray
-    power: FloatArray
-    learning_rate: float
-
-    def __call__(self, states: FloatArray, rows: NDArray[np.intp], steps: int) -> tuple[FloatArray, FloatArray]:
-        """States (rows, 2, modes) before the last of so many steps, and after it."""
-        cross, power, rate = _rows(self.cross, rows), _rows(self.power, rows), self.learning_rate
-        here, last = np.array(states.swapaxes(0, 1)), np.array(states.swapaxes(0, 1))
-        (a, c), swapped = here, here[::-1]
-        pull, moved = np.empty_like(a), np.empty_like(here)
-        for step in range(steps):
-            if step == steps - 1:
-                last[:] = here
-            np.multiply(a, c, out=pull)
-            pull *= power
-            np.subtract(cross, pull, out=pull)
-            np.multiply(swapped, pull, out=moved)
-            moved *= rate
-            here += moved
-        return last.swapaxes(0, 1), here.swapaxes(0, 1)
+        walk = ModeWalk(self.cross, self.power, float(learning_rate))
+        return Descents(slope, arrived, curvature, growth, learning_rate, walk)
 
 
 def _below(values: FloatArray, most: FloatArray, edge: float) -> NDArray[np.bool_]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
+from typing import Protocol
 
 import numpy as np
 import scipy
@@ -35,8 +36,9 @@ SINGLE = 64
 #: Steps taken one by one before strides begin: of few descents together, and of many.
 PLAIN = {"few": 1024, "many": 256}
 FEW = 4
-#: Single steps after which arrivals are looked for, at most.
-BLOCK = 64
+#: Single steps after which arrivals are looked for, at most: before strides, and where there are none; and those that
+#: are taken together where nothing is looked for.
+BLOCK, LONG, TOGETHER = 64, 512, 4096
 #: Learning rate times curvature up to which the loss surely falls at every step; at 2 it need not.
 SURE = 1.5
 #: Excess loss at the start over that of a network which answers nothing, above which descent is mostly unlearning.
@@ -46,8 +48,18 @@ RUNAWAY = 1e8
 
 #: Of states (rows, ...) and the numbers of these rows, minus the gradient of each row's loss.
 Slope = Callable[[FloatArray, NDArray[np.intp]], FloatArray]
-#: Of states, the numbers of these rows and a number of steps, the states before the last step and after it.
-Walk = Callable[[FloatArray, NDArray[np.intp], int], tuple[FloatArray, FloatArray]]
+
+
+class Walk(Protocol):
+    """Takes the single steps that a slope gives, to the bit, in something quicker than an array a step."""
+
+    def in_a_stride(self, modes: int, /) -> int:
+        """Single steps of so many modes that are as quick as a stride; 0 where none are."""
+        ...
+
+    def __call__(self, states: FloatArray, rows: NDArray[np.intp], steps: Sequence[int], /) -> list[FloatArray]:
+        """States after each of these rising numbers of steps."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -157,8 +169,7 @@ class Descents:
     growth : float
         Largest rate at which weights grow away from a saddle.
     learning_rate : float
-    walk : callable, optional
-        Takes many single steps, the very ones that `slope` gives, where something is quicker than an array a step.
+    walk : Walk, optional
     """
 
     slope: Slope
@@ -178,6 +189,14 @@ class Descents:
             steps = min(steps, min(GROWTH, error**0.25) / growth)
         return int(min(steps, 1e6)) if steps >= LEAST else 1
 
+    def _worth(self, states: FloatArray, *, precise: bool = False) -> int:
+        """The same, or 1 where single steps are as quick."""
+        steps = self.longest(precise=precise)
+        return steps if steps >= self._in_a_stride(states) else 1
+
+    def _in_a_stride(self, states: FloatArray) -> int:
+        return self.walk.in_a_stride(states.size // 2) if self.walk else 0
+
     def _moved(self, states: FloatArray, rows: NDArray[np.intp], steps: int) -> FloatArray:
         if steps == 1:
             moved = self.slope(states, rows)
@@ -186,35 +205,47 @@ class Descents:
             return moved
         return stride_of(steps).taken(self.slope, states, rows, self.learning_rate)
 
-    def _walked(self, states: FloatArray, rows: NDArray[np.intp], steps: int) -> tuple[FloatArray, FloatArray]:
-        """States before the last of some single steps, and after it."""
+    def _walked(self, states: FloatArray, rows: NDArray[np.intp], steps: Sequence[int]) -> list[FloatArray]:
+        """States after each of these rising numbers of single steps."""
         if self.walk is not None:
             return self.walk(states, rows, steps)
-        last = states
-        for _ in range(steps):
-            last, states = states, self._moved(states, rows, 1)
-        return last, states
+        found = []
+        for before, after in pairwise((0, *steps)):
+            for _ in range(after - before):
+                states = self._moved(states, rows, 1)
+            found.append(states)
+        return found
 
     @_overflowing
     def descended(self, states: FloatArray, stops: Sequence[int], *, precise: bool = True) -> list[FloatArray]:
         """States of every row after each of these rising numbers of steps; to a step's worth where not precise."""
-        rows, most, found, done = np.arange(len(states)), self.longest(precise=precise), [], 0
+        rows, most, done = np.arange(len(states)), self._worth(states, precise=precise), 0
+        alone = _plain(len(states)) if most >= LEAST else stops[-1] if len(stops) else 0
+        known = {0: states}
+        marks = [stop for stop in stops if 0 < stop <= alone]
+        if marks:
+            marks = sorted({*marks, *range(TOGETHER, marks[-1], TOGETHER)})
+        for _, some in groupby(marks, key=lambda mark: (mark - 1) // TOGETHER):
+            check_time()
+            near = list(some)
+            known |= zip(near, self._walked(known[done], rows, [mark - done for mark in near]), strict=True)
+            done = near[-1]
         for stop in stops:
-            plain = max(_plain(len(states)) - done, 0)
-            cut = _cut(stop - done, most, plain, begun=done > 0)
-            for steps, run in groupby(cut):
+            if stop in known:
+                continue
+            states, begun = known[done], done > 0
+            for steps, run in groupby(_cut(stop - done, most, max(alone - done, 0), begun=begun)):
                 number = len(list(run))
                 for first in range(0, number, BLOCK):
                     check_time()
-                    some = min(BLOCK, number - first)
+                    some_of = min(BLOCK, number - first)
                     if steps == 1:
-                        _, states = self._walked(states, rows, some)
+                        (states,) = self._walked(states, rows, [some_of])
                     else:
-                        for _ in range(some):
+                        for _ in range(some_of):
                             states = self._moved(states, rows, steps)
-            done = stop
-            found.append(states)
-        return found
+            known[stop], done = states, stop
+        return [known[stop] for stop in stops]
 
     @_overflowing
     def counted(self, states: FloatArray, most_steps: int, *, precise: bool = True) -> tuple[FloatArray, FloatArray]:
@@ -227,8 +258,8 @@ class Descents:
         """
         found = np.full(len(states), np.nan), states.copy()
         rows = np.arange(len(states))
-        shorter = ((self.longest(precise=True), HARDLY), (1, 0.0)) if precise else ()
-        for most, astray in ((self.longest(), ASTRAY), *shorter):
+        shorter = ((self._worth(states, precise=True), HARDLY), (1, 0.0)) if precise else ()
+        for most, astray in ((self._worth(states), ASTRAY), *shorter):
             rows = self._counted(states, rows, most_steps, most, astray, found)
             rows = rows[found[0][rows] <= WALKED]
             if not len(rows):
@@ -247,7 +278,8 @@ class Descents:
         """Fill in steps and states of some rows, in strides of at most so many steps; rows that are left in doubt."""
         (steps, ends), states = found, begun[rows]
         limit = RUNAWAY * float(np.abs(states).max(initial=1.0))
-        taken, plain = 0, _plain(len(begun)) if most >= LEAST else most_steps
+        strided = most >= LEAST
+        taken, plain = 0, _plain(len(begun)) if strided else most_steps
         grades = _graded(most)
         late: dict[int, list[tuple[NDArray[np.intp], FloatArray, int]]] = {}
         inside = self.arrived(states, rows)
@@ -257,14 +289,15 @@ class Descents:
         while len(rows) and taken < most_steps:
             check_time()
             if taken < plain:
-                block = min(2 * block, BLOCK, plain - taken, most_steps - taken)
+                longest = LONG if not strided and self._in_a_stride(states) else BLOCK
+                block = min(2 * block, longest, plain - taken, most_steps - taken)
                 length, strides = block, [1] * block
             else:
                 length = grades.pop(0) if grades else most
                 strides = [length]
             before, dips = states, np.zeros(len(rows), dtype=bool)
             if self.falls and taken < plain:
-                last, states = self._walked(states, rows, length)
+                last, states = self._walked(states, rows, (length - 1, length))
             else:
                 for stride in strides:
                     last, states = states, self._moved(states, rows, stride)
@@ -282,7 +315,8 @@ class Descents:
                 rows, states = rows[going], states[going]
             taken += length
         steps[rows], ends[rows] = np.nan, states
-        doubtful = [self._arrive(length, groups, plain, astray, found) for length, groups in late.items()]
+        single = SINGLE if strided else LONG
+        doubtful = [self._arrive(length, groups, plain, astray, found, single) for length, groups in late.items()]
         return np.concatenate([rows[:0], *doubtful])
 
     @property
@@ -297,11 +331,13 @@ class Descents:
         plain: int,
         astray: float,
         found: tuple[FloatArray, FloatArray],
+        single: int,
     ) -> NDArray[np.intp]:
         """Find the step within the last stride of some rows, from the states and the step before it.
 
-        The stride is halved, and what is left taken step by step; rounding may leave an arrival to its end. What is
-        returned are the rows that might have arrived a step before or after, if strides went astray so far.
+        The stride is halved, from `single` on in single steps, and what is left taken step by step; rounding may leave
+        an arrival to its end. What is returned are the rows that might have arrived a step before or after, if strides
+        went astray so far.
         """
         (steps, ends), doubtful = found, []
         rows, states = (np.concatenate([group[k] for group in groups]) for k in (0, 1))
@@ -309,7 +345,7 @@ class Descents:
         # Where the loss cannot rise again, what is learned stays so, and single steps are halved like strides.
         while stride > (1 if self.falls else SINGLE):
             half = stride // 2
-            after = self._moved(states, rows, half) if stride > SINGLE else self._walked(states, rows, half)[1]
+            after = self._moved(states, rows, half) if stride > single else self._walked(states, rows, (half,))[0]
             inside = self.arrived(after, rows)
             going = (slice(None),) + (None,) * (states.ndim - 1)
             states, begun_at = np.where(inside[going], states, after), np.where(inside, begun_at, begun_at + half)
