@@ -364,6 +364,17 @@ def test_strides_make_up_the_steps_that_are_asked_for(most, plain, begun):
             assert found[plain] == most // 8
 
 
+@pytest.mark.parametrize("rows", [5, 50])
+def test_a_stop_where_single_steps_end_changes_nothing_that_comes_after(rows):
+    """Strides begin short whether or not somebody looks in before they do."""
+    rng = np.random.default_rng(rows)
+    problem = Problem(rng.uniform(0.5, 2.0, (rows, 4)), rng.uniform(0.5, 1.5, (rows, 4)), np.zeros(4))
+    weights, plain = rng.uniform(0.01, 0.1, (rows, 2, 4)), strides.PLAIN["many"]
+    whole = problem.descended(weights, [3000], 1e-4)
+    for stops in ([plain, 3000], [7, plain, 3000], [plain - 1, 3000]):
+        np.testing.assert_array_equal(problem.descended(weights, stops, 1e-4)[-1], whole[0])
+
+
 def test_what_is_left_is_one_stride_from_the_least_on():
     assert strides._cut(108, 100, 0, begun=True) == [100, 8]
     assert strides._cut(107, 100, 0, begun=True) == [100, *[1] * 7]

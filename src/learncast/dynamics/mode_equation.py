@@ -248,7 +248,7 @@ def _entry(start: Any, imbalance: Any, cross: Any, power: Any, tolerance: Any) -
         u0, beta = sign * u0, np.abs(beta)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         best = beta / B
-        plain = not _size(lam).any() and ((best > 0) & (best < np.inf)).all() and u0.min(initial=0.0) >= 0
+        plain = not _size(lam).any() and ((best > 0) & (best < np.inf)).all() and (u0 >= 0).all()
         time = (_balanced_entry if plain else _any_entry)(u0, lam, beta, B, best, eps)
     return time, u0, best, eps, sign
 

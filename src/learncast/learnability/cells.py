@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from learncast.errors import InvalidSpec
 from learncast.validation import between, count
 
+#: Numbers in one array of input projections.
+_PROJECTED = 2**18
 NORM_EPSILON = 1e-5
 
 
@@ -116,13 +118,18 @@ class GatedCell(nn.Module):
                 why="each axis has a fixed meaning",
                 remedy="reshape the inputs",
             )
-        # Input projections of all steps, (time, batch, rows), as one product.
-        steps = nn.functional.linear(inputs.transpose(0, 1), self.input_weights, self.bias)
-        h = c = steps.new_zeros(inputs.shape[0], self.hidden_size)
         weights, states = self._recurrent(), []
-        for step in steps.unbind():
-            h, c = self._step(step, h, c, *weights)
-            states.append(h)
+        # Input projections, (time, batch, rows): of all steps as one product where gradients are wanted, else of as
+        # many as stay in a core's cache.
+        some = inputs.shape[1] if torch.is_grad_enabled() else _PROJECTED // (len(inputs) * len(self.input_weights))
+        h = c = None
+        for part in torch.split(inputs.transpose(0, 1), max(1, some)):
+            steps = nn.functional.linear(part, self.input_weights, self.bias)
+            if h is None or c is None:
+                h = c = steps.new_zeros(len(inputs), self.hidden_size)
+            for step in steps.unbind():
+                h, c = self._step(step, h, c, *weights)
+                states.append(h)
         return torch.stack(states, 1)
 
     def _recurrent(self) -> tuple[Tensor, ...]:

@@ -22,7 +22,7 @@ from learncast.learnability.learnability_window import LearnabilityWindow, Valid
 from learncast.learnability.question import Batching, DetectionRule, Measurement, refuse_loose
 from learncast.learnability.replay.capture import STREAM, Capture, capture, checked_sequences, half_squared_error
 from learncast.learnability.replay.recurrent_layer import RecurrentLayer, recurrent_layers
-from learncast.learnability.replay.replay import Chain, Replay
+from learncast.learnability.replay.replay import Chain, Replay, room_like
 from learncast.learnability.replay.stepped import SteppedLayer
 from learncast.learnability.transport.base_rate import base_rates, parameter_rates
 from learncast.learnability.transport.decay import Decay, fit_decay, unit_time_scales
@@ -280,7 +280,7 @@ class Evidence:
         batch, steps, width = deltas.shape
         # Chunks follow one another in the same memory: fresh memory takes as long to get as some of it to fill.
         if self._room is None or self._room[0].shape[2] != batch:
-            self._room = deltas.new_empty(self._number, steps, batch, width), None
+            self._room = room_like(deltas, self._number, steps, batch, width), None
         answers, chain = self._room
         rates, residuals = [], []
         total, before = np.zeros(batch - first), None

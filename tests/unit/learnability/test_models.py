@@ -57,6 +57,18 @@ def test_a_cell_sees_no_future(kind):
 
 
 @pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("together", [1, 40, 2**18])
+def test_a_cell_without_gradients_gives_the_same_states(monkeypatch, kind, together):
+    """Inputs are then projected a few steps at a time; none at all must not be left out."""
+    monkeypatch.setattr(cells, "_PROJECTED", together)
+    cell = kind(2, 3, generator=generator())
+    x = torch.randn(3, 7, 2, generator=generator(1))
+    with torch.no_grad():
+        quick = cell(x)
+    np.testing.assert_allclose(quick.numpy(), cell(x).detach().numpy(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", CELLS)
 def test_the_generator_decides_every_weight_and_nothing_else_is_drawn(kind):
     before = torch.random.get_rng_state()
     one, two, other = (kind(2, 3, generator=generator(seed), orthogonal=seed == 5) for seed in (0, 0, 1))

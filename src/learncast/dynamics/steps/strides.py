@@ -233,8 +233,8 @@ class Descents:
         for stop in stops:
             if stop in known:
                 continue
-            states, begun = known[done], done > 0
-            for steps, run in groupby(_cut(stop - done, most, max(alone - done, 0), begun=begun)):
+            states = known[done]
+            for steps, run in groupby(_cut(stop - done, most, max(alone - done, 0), begun=done > alone)):
                 number = len(list(run))
                 for first in range(0, number, BLOCK):
                     check_time()

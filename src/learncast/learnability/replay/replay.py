@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -263,7 +264,7 @@ class Chain:
 
     def longer(self, steps: int) -> Chain:
         """Room for a chain of the same kind with so many steps."""
-        return self._each(lambda part: part.new_empty(steps, *part.shape[1:]))
+        return self._each(lambda part: room_like(part, steps, *part.shape[1:]))
 
     def write(self, steps: slice, part: Chain) -> None:
         """Let some of the steps be those of another chain."""
@@ -284,6 +285,13 @@ class Chain:
         parts = {one.name: getattr(self, one.name) for one in fields(self)}
         new: dict[str, Any] = {name: changed(part) for name, part in parts.items() if isinstance(part, Tensor)}
         return replace(self, **new)
+
+
+def room_like(given: Tensor, *shape: int) -> Tensor:
+    """Memory for numbers of the same kind: numpy asks for large pages, which are had much sooner than many small."""
+    if given.device.type != "cpu":
+        return given.new_empty(shape)
+    return torch.from_numpy(np.empty(shape, dtype=str(given.dtype).removeprefix("torch.")))
 
 
 class Chained(Protocol):
