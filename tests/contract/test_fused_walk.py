@@ -61,6 +61,17 @@ def test_both_walks_agree(monkeypatch, kind, rated, order):
         assert not np.array_equal(one, other), "the compiled pass was not taken"
 
 
+@pytest.mark.parametrize("rated", [False, True])
+@pytest.mark.parametrize("kind", [cells.DiagGate, cells.LSTM])
+def test_sequences_are_walked_a_few_at_a_time_like_all_at_once(monkeypatch, kind, rated):
+    """Two of three, and the third: arrays of all sequences are read in place."""
+    replay = replayed(kind, torch.float64)
+    together = walked(replay, rated=rated, order=1)
+    monkeypatch.setattr(factor, "_CACHED", 2 * STEPS * HIDDEN * 8)
+    for one, other in zip(walked(replay, rated=rated, order=1), together, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13, atol=0)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_single_precision_it_is_nearer_to_the_truth(monkeypatch, kind):
     replay = replayed(kind, torch.float32)

@@ -243,12 +243,13 @@ def _joined(
 class Summing(Protocol):
     """A gathering that takes nothing but sums over windows, and says which, so that one compiled pass can take them."""
 
-    def sums(self) -> dict[str, Tensor]:
-        """Some of `targets`, `sources`, `carried`; `weights`, `weighed`; `size`.
+    def sums(self, some: slice) -> dict[str, Tensor]:
+        """Some of `targets`, `sources`, `carried`; `weights`, `weighed`; `size`, where the sequences `some` come next.
 
-        `carried` (directions, lags, batch, hidden) takes the sums of gamma times `targets` (time, batch, hidden) at the
-        end of a window and times each of `sources` (directions, time, batch, hidden) at its beginning; `size` and
-        `weighed` (lags, batch, hidden) those of |gamma|, and of |gamma| times `weights` at its beginning.
+        `carried` (directions, lags, some, hidden) takes the sums of gamma times `targets` (time, all, hidden) at the
+        end of a window and times each of `sources` (directions, time, all, hidden) at its beginning; `size` and
+        `weighed` (lags, some, hidden) those of |gamma|, and of |gamma| times `weights` (time, all, hidden) at its
+        beginning. Those of all sequences are read in place: to copy some out takes half as long as their sums.
         """
         ...
 
@@ -294,14 +295,20 @@ def walk_lags(
     """
     options: dict[str, Any] = {"order": order, "auxiliary": auxiliary, "from_start": from_start}
     chain = replay.chain  # of all sequences: one pass over them is cheaper than one per part
-    steps, batch, width = chain.retention.shape
+    (steps, batch, width), dtype = chain.retention.shape, chain.retention.dtype
     each = max(1, _CACHED // (steps * width * chain.retention.element_size()))
+    plain = chain.gated and not auxiliary
+    fused = plain and not from_start and _fusible(chain, gatherings)
+    whole = StepFactors.of(chain, order=order, dtype=dtype) if fused and chain.shown is None else None
     for begin in range(0, batch, each):
-        some = slice(begin, begin + each)
+        some = slice(begin, min(begin + each, batch))
         part = chain.take(some)
-        if part.gated and not auxiliary and not from_start and _walk_fused(part, some, lags, gatherings, order):
-            continue
-        if part.retention.dtype == torch.float32 and part.gated and not auxiliary:
+        if fused:
+            # Factors that are not made of others are read in place.
+            own, at = (StepFactors.of(part, order=order, dtype=dtype), 0) if whole is None else (whole, begin)
+            if _walk_fused(own, at, some, lags, gatherings):
+                continue
+        if plain and dtype == torch.float32:
             balanced = StepFactors.of(part, dtype=torch.float32, **options).balanced()
             if balanced is not None and _walk(balanced, some, lags, gatherings):
                 continue
@@ -314,19 +321,18 @@ def _fused() -> Any:
     return import_module("learncast.learnability.transport.fused") if find_spec("numba") else None
 
 
-def _walk_fused(part: Chain, some: slice, lags: Sequence[int], gatherings: Sequence[Gathering], order: int) -> bool:
-    """Walk in one compiled pass; False where that cannot be done, and then nothing was counted."""
-    kernel, dtype = _fused(), part.retention.dtype
-    summing = [gathering for gathering in gatherings if isinstance(gathering, Summing)]
-    if kernel is None or part.retention.device.type != "cpu" or len(summing) < len(gatherings):
-        return False
-    for gathering in gatherings:
-        gathering.begin(some, dtype)
+def _fusible(chain: Chain, gatherings: Sequence[Gathering]) -> bool:
+    """Whether one compiled pass takes all that is gathered."""
+    there = _fused() is not None and chain.retention.device.type == "cpu"
+    return there and all(isinstance(gathering, Summing) for gathering in gatherings)
+
+
+def _walk_fused(factors: StepFactors, at: int, some: slice, lags: Sequence[int], gatherings: Sequence[Any]) -> bool:
+    """Walk in one compiled pass; False where factors leave its range, and then nothing was counted."""
     asked: dict[str, Tensor] = {}
-    for gathering in summing:
-        asked |= gathering.sums()
-    factors = StepFactors.of(part, order=order, dtype=dtype)
-    kept, level = kernel.summed(factors, lags, asked)
+    for gathering in gatherings:
+        asked |= gathering.sums(some)
+    kept, level = _fused().summed(factors, at, lags, asked, some)
     if level is None:
         return False
     scale = replace(factors, level=level).scale(lags)

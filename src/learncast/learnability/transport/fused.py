@@ -31,29 +31,43 @@ _RANGE = math.exp(30.0)
 _SUM = 1e3
 
 
-def summed(factors: Any, lags: Sequence[int], asked: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+def summed(
+    factors: Any, at: int, lags: Sequence[int], asked: Mapping[str, Tensor], some: slice
+) -> tuple[Tensor, Tensor | None]:
     """Write the sums that are `asked` for; return those of |gamma0| and the level of each unit, None out of range.
 
     Parameters
     ----------
     factors : StepFactors
+        The sequences to walk begin at the place `at`.
     lags : sequence of int
     asked : dict of tensors
         See `learncast.learnability.transport.factor.Summing`.
+    some : slice
+        Where the sequences are among all.
     """
-    keep = factors.keep
-    mix = torch.zeros_like(keep) if factors.mix is None else factors.mix
-    kinds = [keep, mix]
-    if factors.shown is not None:
-        kinds += [factors.shown, torch.zeros_like(keep) if factors.recalled is None else factors.recalled]
-    nothing, (_, *shape) = keep.new_empty(0, 1, *keep.shape[1:]), keep.shape
+    keep, shape = factors.keep, (some.stop - some.start, factors.keep.shape[2])
+    nothing = keep.new_empty(0, 1, 1, 1)
+    mix, shown, recalled = (
+        (torch.zeros_like(keep) if wanted else nothing[0:0, 0]) if part is None else part
+        for part, wanted in (
+            (factors.mix, True),
+            (factors.shown, False),
+            (factors.recalled, factors.shown is not None),
+        )
+    )
     found, level = keep.new_empty(2, len(lags), *shape), keep.new_empty(*shape, dtype=torch.float64)
     within = sums_over_windows(
-        torch.stack(kinds).numpy(),
+        keep.numpy(),
+        mix.numpy(),
+        shown.numpy(),
+        recalled.numpy(),
+        at,
         np.array(lags, dtype=np.int64),
-        asked.get("targets", nothing[0:0].reshape(0, *shape)).numpy(),
+        asked.get("targets", nothing[0:0, 0]).numpy(),
         asked.get("sources", nothing).numpy(),
         asked["weights"][None].numpy() if "weights" in asked else nothing.numpy(),
+        some.start,
         found.numpy(),
         asked["weighed"][None].numpy() if "weighed" in asked else nothing.numpy(),
         asked.get("carried", nothing).numpy(),
@@ -67,49 +81,68 @@ def summed(factors: Any, lags: Sequence[int], asked: Mapping[str, Tensor]) -> tu
 
 @_compiled
 def sums_over_windows(
-    chain: Any, lags: Any, targets: Any, sources: Any, weights: Any, found: Any, weighed: Any, carried: Any, level: Any
+    keep: Any,
+    mix: Any,
+    shown: Any,
+    recalled: Any,
+    at: int,
+    lags: Any,
+    targets: Any,
+    sources: Any,
+    weights: Any,
+    first: int,
+    found: Any,
+    weighed: Any,
+    carried: Any,
+    level: Any,
 ) -> bool:
     """Walk all lags, unit by unit; False, and nothing is to be read, where a unit leaves the range.
 
     Parameters
     ----------
-    chain : (2 or 4, steps, batch, hidden)
-        What every step keeps and mixes, and of an LSTM what its last step shows and recalls.
+    keep, mix : (steps, all, hidden)
+        What every step keeps and mixes; the sequences to walk begin at `at`.
+    shown, recalled : (steps, all, hidden)
+        Of an LSTM what its last step shows and recalls; else none.
+    at : int
     lags : (lags,)
-    targets : (time, batch, hidden)
-        What gamma is multiplied with at the last step of a window.
-    sources : (directions, time, batch, hidden)
+    targets : (time, all, hidden)
+        What gamma is multiplied with at the last step of a window; here the sequences begin at `first`.
+    sources : (directions, time, all, hidden)
         And at its source; none for no such sums.
-    weights : (0 or 1, time, batch, hidden)
+    weights : (0 or 1, time, all, hidden)
         Of the size of gamma, at the source.
+    first : int
     found, weighed, carried : (2, lags, batch, hidden), (0 or 1, ...), (directions, ...)
         Sums of the sizes of gamma0 and gamma, of gamma weighed, and of gamma between targets and each source.
     level : (batch, hidden)
         The mean of what a unit keeps, in which sums are measured.
     """
-    kinds, steps, batch, hidden = chain.shape
+    (steps, _, hidden), (batch, _), expressed = keep.shape, level.shape, len(shown) > 0
     # Rows an odd number of cache lines apart: those of all units would else crowd into a few.
     width = _whole(steps + 1) + _STRIDE + _LINE
     run, rows, room = np.zeros((2, steps + 1, 1, hidden)), _zeros(2, hidden, width), _zeros(1, 5, width)[0]
-    last, after = _zeros(kinds - 2, hidden, width), _zeros(1, hidden, width)
+    last, after = _zeros(2 * expressed, hidden, width), _zeros(1, hidden, width)
     before, heavy = _zeros(len(sources), hidden, width), _zeros(len(weights), hidden, width)
     for b in range(batch):
-        if not _accumulate(chain, b, run, level[b]):
+        if not _accumulate(keep, mix, at + b, run, level[b]):
             return False
         _by_unit(run, 0, rows)
-        _by_unit(chain[2:], b, last)
-        _by_unit(targets[None], b, after)
-        _by_unit(sources, b, before)
-        _by_unit(weights, b, heavy)
+        if expressed:
+            _by_unit(shown[None], at + b, last[:1])
+            _by_unit(recalled[None], at + b, last[1:])
+        _by_unit(targets[None], first + b, after)
+        _by_unit(sources, first + b, before)
+        _by_unit(weights, first + b, heavy)
         for q in range(hidden):
             _prepare(rows[0, q], rows[1, q], steps, room)
-            if kinds > 2:
+            if expressed:
                 _express(last[0, q], last[1, q], steps, room)
             for j in range(len(sources)):
                 _multiply(before[j, q], room[0], steps)
-            _follow(room, lags, steps, kinds > 2, after[0, q], before, q, found[:, :, b, q], carried[:, :, b, q])
+            _follow(room, lags, steps, expressed, after[0, q], before, q, found[:, :, b, q], carried[:, :, b, q])
             for j in range(len(weights)):
-                _weigh(room, lags, steps, kinds > 2, heavy[j, q], weighed[j, :, b, q])
+                _weigh(room, lags, steps, expressed, heavy[j, q], weighed[j, :, b, q])
     return True
 
 
@@ -138,16 +171,16 @@ def _by_unit(values: Any, sequence: int, found: Any) -> None:
 
 
 @_compiled
-def _accumulate(chain: Any, sequence: int, run: Any, level: Any) -> bool:
+def _accumulate(keep: Any, mix: Any, sequence: int, run: Any, level: Any) -> bool:
     """Running products of what units keep, measured in its mean, and running sums of what they mix per that.
 
     False where one leaves the range. All units take a step at a time: several are computed at once.
     """
-    _, steps, _, hidden = chain.shape
+    steps, _, hidden = keep.shape
     logarithm, product = np.zeros(hidden), np.ones(hidden)
     for t in range(steps):
         for q in range(hidden):
-            product[q] *= chain[0, t, sequence, q]
+            product[q] *= keep[t, sequence, q]
         if t % _STRIDE == _STRIDE - 1 or t == steps - 1:  # a logarithm costs as much as all else
             for q in range(hidden):
                 logarithm[q] += math.log(product[q])
@@ -158,8 +191,8 @@ def _accumulate(chain: Any, sequence: int, run: Any, level: Any) -> bool:
     within = 0
     for t in range(steps):
         for q in range(hidden):
-            keep, mix = np.float64(chain[0, t, sequence, q]), np.float64(chain[1, t, sequence, q])
-            end, turn = run[0, t, 0, q] * (keep / level[q]), run[1, t, 0, q] + mix / keep
+            kept, mixed = np.float64(keep[t, sequence, q]), np.float64(mix[t, sequence, q])
+            end, turn = run[0, t, 0, q] * (kept / level[q]), run[1, t, 0, q] + mixed / kept
             run[0, t + 1, 0, q], run[1, t + 1, 0, q] = end, turn
             within += (end > 1 / _RANGE) & (end < _RANGE) & (abs(turn) < _SUM)
     return within == steps * hidden

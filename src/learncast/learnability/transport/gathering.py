@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -114,13 +115,17 @@ class TransportMeans:
 
     def begin(self, some: slice, dtype: torch.dtype) -> None:
         """Sequences come next."""
-        like = self._every[:, some]
+        self._make_room(some, dtype)
         if isinstance(self._rates, Tensor):
             self._weights = self._rates[:, some].to(dtype).nan_to_num(0.0)
-        if self._size.shape[1:] != like.shape[1:] or self._size.dtype != dtype:
-            steps, *shape = like.shape
-            self._size = like.new_empty((steps + 1, *shape), dtype=dtype)
-            self._part = like.new_empty((self._rows, len(self._lags), *shape), dtype=dtype)
+        steps, *shape = self._every[:, some].shape
+        if self._size.shape[1:] != self._part.shape[2:] or self._size.dtype != dtype:
+            self._size = self._part.new_empty(steps + 1, *shape)
+
+    def _make_room(self, some: slice, dtype: torch.dtype) -> None:
+        shape = (self._rows, len(self._lags), *self._every[0, some].shape)
+        if self._part.shape != shape or self._part.dtype != dtype:
+            self._part = self._every.new_empty(shape, dtype=dtype)
 
     def take(self, row: int, lag: int, total: Tensor) -> None:
         """Add one lag."""
@@ -129,10 +134,17 @@ class TransportMeans:
         if self._weights is not None:
             sum_over_steps(self._part[2, row], size, self._weights[: size.shape[0]])
 
-    def sums(self) -> dict[str, Tensor]:
+    def sums(self, some: slice) -> dict[str, Tensor]:
         """Sizes, and sizes times the rates."""
+        self._make_room(some, self._every.dtype)
         size = {"size": self._part[1]}
-        return size if self._weights is None else size | {"weights": self._weights, "weighed": self._part[2]}
+        weights = self._all_weights
+        return size if weights is None else size | {"weights": weights, "weighed": self._part[2]}
+
+    @cached_property
+    def _all_weights(self) -> Tensor | None:
+        """Of all sequences."""
+        return self._rates.to(self._every.dtype).nan_to_num(0.0) if isinstance(self._rates, Tensor) else None
 
     def end(self, kept: Tensor, scale: Tensor | None) -> None:
         """Count the sequences in."""
@@ -176,7 +188,8 @@ class Contributions:
         self, replay: Chained, lags: Sequence[int], *, sensitivities: Tensor, deltas: Tensor, rates: Tensor | float
     ) -> None:
         self._steps, batch, width = replay.chain.retention.shape
-        self._blame, self._sensitivities, self._rates, self._lags = deltas.transpose(0, 1), sensitivities, rates, lags
+        self._dtype, self._blame = replay.chain.retention.dtype, deltas.transpose(0, 1)
+        self._sensitivities, self._rates, self._lags = sensitivities, rates, lags
         self._found = torch.zeros(len(sensitivities), batch, len(lags), width, dtype=torch.float64)
         self._some, self._unit = slice(0), 1.0
         self._part = self._targets = self._carried = self._sources = self._found
@@ -184,16 +197,24 @@ class Contributions:
     def begin(self, some: slice, dtype: torch.dtype) -> None:
         """Sequences come next."""
         # Contiguous: rows a fixed power of two apart would crowd into a few lines of the cache.
-        sources = self._sensitivities[:, :, some].to(dtype).contiguous()
-        if isinstance(self._rates, Tensor):
-            sources = sources * self._rates[:, some].to(dtype).nan_to_num(0.0)
-        self._some = some
-        self._targets, blamed = _in_own_unit(self._blame[:, some].to(dtype).contiguous())
-        self._sources, answered = _in_own_unit(sources)
-        self._unit = blamed * answered * (1.0 if isinstance(self._rates, Tensor) else self._rates)
-        _, *shape = self._targets.shape
+        self._targets, self._sources, self._unit = self._measured(
+            self._blame[:, some].to(dtype).contiguous(), self._sensitivities[:, :, some].to(dtype).contiguous(), some
+        )
+        self._make_room(some)
         self._carried = torch.empty_like(self._targets)
-        self._part = self._targets.new_empty(len(sources), len(self._lags), *shape)
+
+    def _measured(self, targets: Tensor, sources: Tensor, some: slice) -> tuple[Tensor, Tensor, float]:
+        """Targets and weighed sources of some sequences, each of ordinary size, and what both are measured in."""
+        if isinstance(self._rates, Tensor):
+            sources = sources * self._rates[:, some].to(sources.dtype).nan_to_num(0.0)
+        targets, blamed = _in_own_unit(targets)
+        sources, answered = _in_own_unit(sources)
+        return targets, sources, blamed * answered * (1.0 if isinstance(self._rates, Tensor) else self._rates)
+
+    def _make_room(self, some: slice) -> None:
+        self._some = some
+        shape = (len(self._sources), len(self._lags), some.stop - some.start, self._targets.shape[-1])
+        self._part = self._targets.new_empty(shape)
 
     def take(self, row: int, lag: int, total: Tensor) -> None:
         """Add one lag."""
@@ -202,9 +223,17 @@ class Contributions:
         for j, source in enumerate(self._sources):
             sum_over_steps(self._part[j, row], carried, source[:number])
 
-    def sums(self) -> dict[str, Tensor]:
+    def sums(self, some: slice) -> dict[str, Tensor]:
         """What is carried from each source to the blame."""
+        self._targets, self._sources, self._unit = self._whole
+        self._make_room(some)
         return {"targets": self._targets, "sources": self._sources, "carried": self._part}
+
+    @cached_property
+    def _whole(self) -> tuple[Tensor, Tensor, float]:
+        """Of all sequences."""
+        blame, sources = self._blame.to(self._dtype), self._sensitivities.to(self._dtype).contiguous()
+        return self._measured(blame, sources, slice(None))
 
     def end(self, kept: Tensor, scale: Tensor | None) -> None:
         """Count the sequences in."""
@@ -259,7 +288,7 @@ def forward_gradients(replay: Replay, answers: Tensor, deltas: Tensor, *, before
 
 def _in_own_unit(values: Tensor) -> tuple[Tensor, float]:
     """Values of ordinary size, and what they are measured in: products of very small ones must not vanish."""
-    flat = values.reshape(-1)
+    flat = (values if values.is_contiguous() else values.transpose(0, 1)).reshape(-1)
     if len(flat) / _ORDINARY**2 < float(flat @ flat) < _ORDINARY**2:  # the quickest sum: what it says is enough
         return values, 1.0
     low, high = (float(end) for end in torch.aminmax(values))
