@@ -33,7 +33,7 @@ from learncast.learnability.transport.gathering import Contributions, TransportM
 STEPS, INPUTS, HIDDEN, SEQUENCES, CHUNK = 256, 16, 64, 256, 64
 LAGS = [int(lag) for lag in np.linspace(4, 128, 32).round()]
 SIZES = [25, 100, 400, 1600]
-REPEATS = 3
+REPEATS = 7
 CELLS = {
     "const-gate": "ConstGate",
     "shared-gate": "SharedGate",
