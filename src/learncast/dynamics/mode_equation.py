@@ -737,7 +737,8 @@ class Problem:
         if (self.power**2 * (a * c) ** 2 > UNLEARNED * self.cross**2).any():
             growth = max(growth, float((self.power * (a**2 + c**2)).max(initial=0.0)))
         curvature = float(sharp[np.isfinite(sharp)].max(initial=0.0))
-        walk = ModeWalk(self.cross, self.power, float(learning_rate))
+        cross, power = (np.broadcast_to(part, a.shape) for part in (self.cross, self.power))
+        walk = ModeWalk(cross, power, float(learning_rate))
         return Descents(slope, arrived, curvature, growth, learning_rate, walk)
 
 

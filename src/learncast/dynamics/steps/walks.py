@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -25,7 +26,7 @@ class ModeWalk:
 
     Attributes
     ----------
-    cross, power : (modes,) or (rows, modes)
+    cross, power : (rows, modes)
     learning_rate : float
     """
 
@@ -39,19 +40,23 @@ class ModeWalk:
 
     def __call__(self, states: FloatArray, rows: NDArray[np.intp], steps: Sequence[int]) -> list[FloatArray]:
         """States (rows, 2, modes) after each of these rising numbers of steps."""
-        cross, power = (part[rows] if part.ndim > 1 else part for part in (self.cross, self.power))
         spans = [after - before for before, after in pairwise((0, *steps))]
-        return (self._by_hand if states.size <= 2 * _FEW else self._abreast)(states, cross, power, spans)
+        return (self._by_hand if states.size <= 2 * _FEW else self._abreast)(states, rows, spans)
 
-    def _by_hand(
-        self, states: FloatArray, cross: FloatArray, power: FloatArray, spans: Sequence[int]
-    ) -> list[FloatArray]:
-        a, c = (states[:, side].ravel().tolist() for side in (0, 1))
-        if cross.ndim < 2 or power.ndim < 2:
-            cross, power = (np.broadcast_to(part, (len(states), states.shape[2])) for part in (cross, power))
-        modes = zip(a, c, cross.ravel().tolist(), power.ravel().tolist(), strict=True)
-        found = np.array([self._walked(*mode, spans) for mode in modes])
-        return list(found.reshape(len(states), -1, len(spans), 2).transpose(2, 0, 3, 1))
+    def _by_hand(self, states: FloatArray, rows: NDArray[np.intp], spans: Sequence[int]) -> list[FloatArray]:
+        cross, power = self._numbers
+        found = np.array(
+            [
+                [self._walked(*mode, spans) for mode in zip(a, c, cross[row], power[row], strict=True)]
+                for (a, c), row in zip(states.tolist(), rows.tolist(), strict=True)
+            ]
+        )
+        return list(found.transpose(2, 0, 3, 1))
+
+    @cached_property
+    def _numbers(self) -> list[list[list[float]]]:
+        """Cross and input strengths of every row and mode."""
+        return [self.cross.tolist(), self.power.tolist()]
 
     def _walked(self, a: float, c: float, beta: float, power: float, spans: Sequence[int]) -> list[tuple[float, float]]:
         rate, found = self.learning_rate, []
@@ -62,9 +67,8 @@ class ModeWalk:
             found.append((a, c))
         return found
 
-    def _abreast(
-        self, states: FloatArray, cross: FloatArray, power: FloatArray, spans: Sequence[int]
-    ) -> list[FloatArray]:
+    def _abreast(self, states: FloatArray, rows: NDArray[np.intp], spans: Sequence[int]) -> list[FloatArray]:
+        cross, power = self.cross[rows], self.power[rows]
         here, found = np.array(states.swapaxes(0, 1)), []
         (a, c), swapped = here, here[::-1]
         pull, moved = np.empty_like(a), np.empty_like(here)
