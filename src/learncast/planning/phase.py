@@ -34,8 +34,6 @@ from learncast.validation import FloatArray, between, real_array
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Of a portrait, flow steps on the first task, on the target after it, of both, saved, and the ratio.
-Grids = tuple[FloatArray, ...]
 #: Bytes the portrait's five grids may take together.
 GRID_LIMIT = 2**31
 #: Grid points computed at a time: their temporaries stay in the processor's cache.
@@ -170,9 +168,9 @@ class PortraitTimes:
     values : (values,)
     stops : (accuracies,)
         Where the first task stops.
-    flow : five (values, accuracies)
+    grids : (7, values, accuracies)
         Flow steps on the first task, on the target after it, of both, saved against direct training (nan where neither
-        way ever ends), and how many times as long direct training takes.
+        way ever ends), and how many times as long direct training takes; and room for descent steps of both, and saved.
     direct : float
         Flow steps on the target alone.
     firsts : Problem
@@ -190,7 +188,7 @@ class PortraitTimes:
     vary: str
     values: Any
     stops: FloatArray
-    flow: Grids
+    grids: FloatArray
     direct: float
     firsts: Problem
     replicas: list[Problem] | None
@@ -211,12 +209,12 @@ class PortraitTimes:
     @property
     def total(self) -> FloatArray:
         """Flow steps of both stages, (values, accuracies)."""
-        return self.flow[2]
+        return self.grids[2]
 
     @property
     def speedup(self) -> FloatArray:
         """Flow steps saved against direct training; nan where neither way ever ends."""
-        return self.flow[3]
+        return self.grids[3]
 
     @cached_property
     def direct_descent(self) -> float:
@@ -226,10 +224,18 @@ class PortraitTimes:
     @cached_property
     def total_descent(self) -> FloatArray:
         """Descent steps of both stages, (values, accuracies); of a large grid at the best points by the flow alone."""
-        grid = np.full(self.total.shape, np.nan)
+        grid = self.grids[5]
+        grid.fill(np.nan)
         flat = np.arange(grid.size) if grid.size <= MOST_COUNTED else self._promising
         grid.ravel()[flat] = self.counted(flat)
         return grid
+
+    @property
+    def _filled(self) -> FloatArray:
+        """All grids, with descent steps."""
+        with np.errstate(invalid="ignore"):
+            np.subtract(self.direct_descent, self.total_descent, out=self.grids[6])
+        return self.grids
 
     @property
     def _promising(self) -> NDArray[np.intp]:
@@ -283,7 +289,7 @@ class PortraitTimes:
         one = len(self.own) == 1
         singular = singular_accuracy(optimum[:, 0], self.own.optimum[0]) if one else np.full(len(self.values), np.nan)
         portrait = _labelled(
-            self.vary, self.values, self.stops, self.flow, self.direct, self.total_descent, self.direct_descent,
+            self.vary, self.values, self.stops, self._filled, self.direct, self.direct_descent,
             optimum=((self.vary, "mode"), optimum, described("optimal strength on the first task", "1")),
             singular_accuracy=(
                 self.vary, singular, described("stop at which the first task ends on the target's optimum", "1"),
@@ -332,9 +338,9 @@ def portrait_times(
     if strict:
         require(found)
     steps = own.steps_to(0, own.start, accuracy)
-    flow = _timed(modes.start, first, own.problems[-1], 1.0 - stops, 1.0 - accuracy, rate, steps, progress)
+    grids = _timed(modes.start, first, own.problems[-1], 1.0 - stops, 1.0 - accuracy, rate, steps, progress)
     stable = np.asarray((sharp * rate <= 2.0).all(axis=(1, 2)))
-    return PortraitTimes(own, vary, values, stops, flow, steps, first, replicas, stable, found, accuracy)
+    return PortraitTimes(own, vary, values, stops, grids, steps, first, replicas, stable, found, accuracy)
 
 
 def _first_problems(
@@ -478,27 +484,28 @@ def _timed(
     learning_rate: float,
     direct: float,
     progress: Progress,
-) -> Grids:
-    """The flow of a portrait, a block of rows at a time."""
+) -> FloatArray:
+    """The grids of a portrait, those of the flow filled, a block of rows at a time."""
     values = len(first.cross)
-    flow = tuple(np.empty((values, len(tolerances))) for _ in range(5))
+    # One piece of memory, in large pages: several by themselves take longer to get than to fill.
+    grids = np.empty((7, values, len(tolerances)))
+    flow = grids[:5]
     rows = max(1, _BLOCK // (len(tolerances) * start.shape[-1]))
     for begin in range(0, values, rows):
         block = slice(begin, begin + rows)
         here = Problem(first.cross[block], first.power[block], first.imbalance)
         time, ends = here.arrival(start, tolerances)
-        part = tuple(grid[block] for grid in flow)
-        one, two, *_ = part
+        one, two = flow[0, block], flow[1, block]
         np.divide(time, learning_rate, out=one)
         np.divide(second.duration(ends, target_tolerance), learning_rate, out=two)
         if not one.max() < np.inf:  # a first stage that never ends leaves nothing to start the second from
             two[np.isinf(one)] = np.inf
-        _compare(part, direct)
+        _compare(flow[:, block], direct)
         progress(min(1.0, (begin + rows) / values))
-    return flow
+    return grids
 
 
-def _compare(flow: Grids, direct: float) -> None:
+def _compare(flow: FloatArray, direct: float) -> None:
     """Fill in, beside both stages, their sum, what it saves, and how many times as long direct training takes."""
     one, two, total, saved, ratio = flow
     np.add(one, two, out=total)
@@ -533,9 +540,12 @@ def _followed(
             progress(done / len(values))
     except OutOfTime:
         pass  # what is missing stays unknown, and is said
-    flow = (*steps[:2], *np.empty((3, *shape)))
-    _compare(flow, alone.flow_steps)
-    portrait = _labelled(vary, values, stops, flow, alone.flow_steps, steps[2], alone.descent_steps)
+    grids = np.empty((7, *shape))
+    grids[[0, 1, 5]] = steps
+    _compare(grids[:5], alone.flow_steps)
+    with np.errstate(invalid="ignore"):
+        grids[6] = alone.descent_steps - grids[5]
+    portrait = _labelled(vary, values, stops, grids, alone.flow_steps, alone.descent_steps)
     if done < len(values):
         portrait.attrs["given_up"] = f"only {done} of {len(values)} values were followed in the time given"
     return _stamped(portrait, ground, vary, values, accuracy, trust)
@@ -561,17 +571,14 @@ def _labelled(
     vary: str,
     values: Any,
     stops: FloatArray,
-    flow: Grids,
+    grids: FloatArray,
     direct: float,
-    counted: FloatArray,
     direct_counted: float,
     **more: Any,
 ) -> xr.Dataset:
     import xarray as xr
 
-    one, two, total, speedup, ratio = flow
-    with np.errstate(invalid="ignore"):
-        saved = direct_counted - counted
+    one, two, total, speedup, ratio, counted, saved = grids
     over = (vary, "accuracy")
     return xr.Dataset(
         {
