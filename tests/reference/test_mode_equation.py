@@ -315,6 +315,9 @@ def test_a_grid_of_starts_and_tolerances_is_timed_like_each_of_them(signs):
         for place in np.ndindex(times.shape):
             alone = time_to_band(begun[place[:2]], 0.0, cross[place[0]], 1.0, tolerance[place[2]])
             np.testing.assert_allclose([times[place], there[place]], alone, rtol=1e-13, err_msg=str(place))
+        turned = time_to_band(np.asfortranarray(begun), 0.0, np.asfortranarray(grid[0]), 1.0, 0.02)
+        np.testing.assert_allclose(turned[0], times[..., 3], rtol=1e-13)
+        np.testing.assert_allclose(turned[1], there[..., 3], rtol=1e-13)
 
 
 @pytest.mark.equation("curriculum2025 Eq. (41)")

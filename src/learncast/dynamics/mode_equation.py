@@ -292,7 +292,7 @@ def _balanced_entry(
     time = np.log(ratio, out=ratio)
     time *= 0.5 / beta
     if len(odd):
-        time.ravel()[odd] = _any_entry(*(_picked(v, time.shape, odd) for v in (u0, lam, beta, B, best, eps)))
+        time.flat[odd] = _any_entry(*(_picked(v, time.shape, odd) for v in (u0, lam, beta, B, best, eps)))
     return time
 
 

@@ -221,19 +221,17 @@ class Descents:
         """States of every row after each of these rising numbers of steps; to a step's worth where not precise."""
         rows, most, done = np.arange(len(states)), self._worth(states, precise=precise), 0
         alone = _plain(len(states)) if most >= LEAST else stops[-1] if len(stops) else 0
-        known = {0: states}
-        marks = [stop for stop in stops if 0 < stop <= alone]
-        if marks:
-            marks = sorted({*marks, *range(TOGETHER, marks[-1], TOGETHER)})
+        known, early = {0: states}, {stop for stop in stops if 0 < stop <= alone}
+        marks = sorted(early.union(range(TOGETHER, max(early, default=0), TOGETHER)))
         for _, some in groupby(marks, key=lambda mark: (mark - 1) // TOGETHER):
             check_time()
             near = list(some)
-            known |= zip(near, self._walked(known[done], rows, [mark - done for mark in near]), strict=True)
-            done = near[-1]
+            visited = self._walked(states, rows, [mark - done for mark in near])
+            known |= {mark: there for mark, there in zip(near, visited, strict=True) if mark in early}
+            states, done = visited[-1], near[-1]
         for stop in stops:
             if stop in known:
                 continue
-            states = known[done]
             for steps, run in groupby(_cut(stop - done, most, max(alone - done, 0), begun=done > alone)):
                 number = len(list(run))
                 for first in range(0, number, BLOCK):
