@@ -118,6 +118,19 @@ def test_hundreds_of_tasks_and_forty_killed_dask_workers(witness, batch_system):
     survive_worker_kills(witness, batch_system, tasks=400, number=40, batch=3, seed=2)
 
 
+def test_a_scheduler_that_goes_while_its_workers_are_counted_is_left_to_the_next_wait():
+    class Gone:
+        def nthreads(self):
+            raise OSError("connection reset by peer")
+
+    cluster = Cluster("tcp://nowhere:8786")
+    cluster._client = Gone()
+    assert cluster.idle() == 1
+    assert cluster.withdraw() == []
+    cluster._check_workers()
+    assert not cluster.trouble
+
+
 @pytest.mark.slow
 def test_a_scheduler_that_is_gone_stops_the_sweep_in_words(witness, batch_system):
     grid, base, store = {"centre": list(range(60))}, {"pause": 0.05}, witness.folder / "store"

@@ -429,12 +429,19 @@ class Cluster(Executor):
         # Workers come and go; a batch system may start them long after the sweep.
         if self._asked is None and time.monotonic() - self._counted > _RECOUNT:
             self._counted = time.monotonic()
-            self.workers = max(1, sum(self._client.nthreads().values()))
+            self.workers = max(1, self._threads() or 0)
         return max(0, self.workers - len(self._running))
+
+    def _threads(self) -> int | None:
+        """Threads of all workers; None where the scheduler is gone, which the next wait says."""
+        try:
+            return sum(self._client.nthreads().values())
+        except OSError:
+            return None
 
     def _check_workers(self) -> None:
         """Notice that what was handed out finds nobody to take it; a batch system may yet start workers."""
-        if self._client.nthreads():
+        if self._threads() != 0:
             self._since, self.trouble = math.inf, ""
         elif self._since == math.inf:
             self._since = time.monotonic()
@@ -476,12 +483,11 @@ class Cluster(Executor):
         for brought in [one for one in self._running if one.done()]:
             found += _returned(brought, *self._running.pop(brought))
         if not found:
-            with contextlib.suppress(OSError):  # the scheduler is gone, which the next wait says
-                self._check_workers()
+            self._check_workers()
         return found
 
     def withdraw(self) -> list[Outcome]:
-        if self._client.nthreads():
+        if self._threads() != 0:
             return []
         found = [Outcome(job, Fate.unstarted) for _, jobs in self._running.values() for job in jobs]
         self._abandon()
