@@ -34,8 +34,8 @@ from learncast.validation import FloatArray, between, real_array
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Bytes the portrait's five grids may take together.
-GRID_LIMIT = 2**31
+#: Bytes the portrait's grids may take together, and how many there are.
+GRID_LIMIT, GRIDS = 2**31, 7
 #: Grid points computed at a time: their temporaries stay in the processor's cache.
 _BLOCK = 2**16
 #: Grid points up to which every one is counted by descent; of larger grids the best by the flow are.
@@ -439,7 +439,7 @@ def _checked_accuracies(accuracies: Any) -> FloatArray:
 
 
 def _check_size(values: int, accuracies: int) -> None:
-    size = 5 * 8 * values * accuracies
+    size = GRIDS * 8 * values * accuracies
     if size > GRID_LIMIT or values * accuracies == 0:
         raise InvalidSpec(
             required=f"a portrait must have at least one point and fit in {GRID_LIMIT / 2**30:g} GiB",
@@ -488,7 +488,7 @@ def _timed(
     """The grids of a portrait, those of the flow filled, a block of rows at a time."""
     values = len(first.cross)
     # One piece of memory, in large pages: several by themselves take longer to get than to fill.
-    grids = np.empty((7, values, len(tolerances)))
+    grids = np.empty((GRIDS, values, len(tolerances)))
     flow = grids[:5]
     rows = max(1, _BLOCK // (len(tolerances) * start.shape[-1]))
     for begin in range(0, values, rows):
@@ -540,7 +540,7 @@ def _followed(
             progress(done / len(values))
     except OutOfTime:
         pass  # what is missing stays unknown, and is said
-    grids = np.empty((7, *shape))
+    grids = np.empty((GRIDS, *shape))
     grids[[0, 1, 5]] = steps
     _compare(grids[:5], alone.flow_steps)
     with np.errstate(invalid="ignore"):

@@ -822,7 +822,7 @@ def test_unusable_portraits_are_refused(target, network, change, words):
 def test_a_grid_too_large_is_refused_before_it_is_made(target, network):
     grid = {**GRID, "values": np.broadcast_to(1.0, 20_000), "accuracies": np.broadcast_to(0.5, 20_000)}
     words = refused(lambda: phase_portrait(target, network, vary="target_strength", **grid))
-    assert "fit in 2 GiB, but got 20000 values x 20000 accuracies (14.9 GiB)" in words
+    assert "fit in 2 GiB, but got 20000 values x 20000 accuracies (20.9 GiB)" in words
 
 
 def test_a_task_of_statistics_has_nothing_to_vary(target, network):
