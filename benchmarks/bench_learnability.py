@@ -22,13 +22,13 @@ import torch
 
 from benchmarks import plain_learnability
 from benchmarks.timing import most_held
-from learncast import learnability, tasks
-from learncast.learnability.detection.detection import detect
-from learncast.learnability.rehearsal import build_model
-from learncast.learnability.replay.capture import capture, half_squared_error
-from learncast.learnability.transport.derivative import sensitivities, unit_directions
-from learncast.learnability.transport.factor import walk_lags
-from learncast.learnability.transport.gathering import Contributions, TransportMeans
+from learncast import tasks, windows
+from learncast.windows.detection.detection import detect
+from learncast.windows.rehearsal import build_model
+from learncast.windows.replay.capture import capture, half_squared_error
+from learncast.windows.transport.derivative import sensitivities, unit_directions
+from learncast.windows.transport.factor import walk_lags
+from learncast.windows.transport.gathering import Contributions, TransportMeans
 
 STEPS, INPUTS, HIDDEN, SEQUENCES, CHUNK = 256, 16, 64, 256, 64
 LAGS = [int(lag) for lag in np.linspace(4, 128, 32).round()]
@@ -74,12 +74,12 @@ def _cell(kind: str, name: str, x: np.ndarray, y: np.ndarray) -> Iterator[tuple[
         found["plain"], _ = plain_learnability.diagnosed(model, x, y, LAGS, SIZES)
 
     def ours():
-        whole = learnability.window(
+        whole = windows.window(
             model,
             x,
             y,
-            measurement=learnability.Measurement(lags=LAGS),
-            rule=learnability.DetectionRule(sample_sizes=SIZES),
+            measurement=windows.Measurement(lags=LAGS),
+            rule=windows.DetectionRule(sample_sizes=SIZES),
         )
         found["ours"] = whole["envelope"].isel(layer=0).values
 
@@ -90,12 +90,12 @@ def _cell(kind: str, name: str, x: np.ndarray, y: np.ndarray) -> Iterator[tuple[
     published, whole, same, alone = _seconds(plain, ours, lambda: _same(model, given, told), forward)
     # States are in single precision, whose roundings add up over the steps of a lag.
     assert np.abs(found["ours"] / found["plain"] - 1).max() < 1e-4, name
-    label = f"{name}: published pipeline ({published:.1f} s) over learnability.window, {len(LAGS)} lags"
+    label = f"{name}: published pipeline ({published:.1f} s) over windows.window, {len(LAGS)} lags"
     yield label, f"{published / whole:.1f}x", "goal >= 10x"
     yield f"{name}: published pipeline over its own quantities alone ({same:.2f} s)", f"{published / same:.1f}x", ""
-    label = f"{name}: learnability.window ({whole:.2f} s) over the model's forward pass"
+    label = f"{name}: windows.window ({whole:.2f} s) over the model's forward pass"
     yield label, f"{whole / alone:.1f}x", "goal <= 6x, stretch <= 3x"
-    yield f"{name}: learnability.window over its limit", f"{whole / (least := _limit(kind)):.1f}x", f"{least:.3f} s"
+    yield f"{name}: windows.window over its limit", f"{whole / (least := _limit(kind)):.1f}x", f"{least:.3f} s"
 
 
 def _seconds(*works: Callable[[], object]) -> list[float]:
@@ -141,9 +141,9 @@ def _measured(sequences: int, steps: int, lags: int, hidden: int = HIDDEN, kind:
     """CPU seconds of one window on random sequences."""
     model = build_model(kind, inputs=INPUTS, outputs=1, hidden_size=hidden, seed=1)
     x = torch.randn(sequences, steps, INPUTS, generator=torch.Generator().manual_seed(0))
-    asked = learnability.Measurement(lags=[int(lag) for lag in np.linspace(1, steps // 2, lags).round()])
+    asked = windows.Measurement(lags=[int(lag) for lag in np.linspace(1, steps // 2, lags).round()])
     begun = time.process_time()
-    learnability.window(model, x, x[..., :1].cumsum(1), measurement=asked)
+    windows.window(model, x, x[..., :1].cumsum(1), measurement=asked)
     return time.process_time() - begun
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import xarray as xr
 
 from benchmarks.timing import interleaved
+from learncast._core.netcdf import packed, read
 from learncast.answers.forecast import forecast
 from learncast.answers.plan import planned
 from learncast.answers.window import rehearsed_window
-from learncast.netcdf import packed, read
 from learncast.study import Study, WindowStudy
 
 STUDY = """

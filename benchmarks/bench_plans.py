@@ -8,9 +8,8 @@ import numpy as np
 
 import learncast as lc
 from benchmarks.timing import fastest
-from learncast import simulate
-from learncast.dynamics.modes import modes
 from learncast.planning.schedules.optimal import cheapest_path
+from learncast.theory.dynamics.modes import modes
 
 POOLS, CANDIDATES, SEEDS, BATCH = 20, 4, 3, 4000
 
@@ -47,8 +46,8 @@ def carried_out(number: int) -> tuple[lc.Plan, np.ndarray]:
     """A plan and the steps its training took, one for each seed."""
     target, others, network, rate = pool(number)
     found = lc.plan(target, others, network, learning_rate=rate, terms=lc.Terms(accuracy=ACCURACY, max_stages=3))
-    settings = simulate.Training(rate, batch=BATCH, learn=("input", "output"), record=(), most_steps=20_000)
-    runs = simulate.train_replicas(
+    settings = lc.training.Training(rate, batch=BATCH, learn=("input", "output"), record=(), most_steps=20_000)
+    runs = lc.training.train_replicas(
         list(found.stages), network, settings, seeds=SEEDS, processes=1, optima=[m.optimum for m in found.best.modes]
     )
     return found, np.array([run.steps for run in runs], dtype=float)

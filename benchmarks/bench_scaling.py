@@ -20,10 +20,10 @@ from benchmarks.bench_sweep import nothing
 from benchmarks.bench_two_layer import problem
 from benchmarks.timing import interleaved
 from learncast import sweep
-from learncast.dynamics.balanced.flow import BalancedFlow
-from learncast.dynamics.learning_problem import lag_statistics
-from learncast.dynamics.statistics import loss_and_gradient
 from learncast.planning.schedules.optimal import cheapest_path
+from learncast.theory.dynamics.balanced.flow import BalancedFlow
+from learncast.theory.dynamics.learning_problem import lag_statistics
+from learncast.theory.dynamics.statistics import loss_and_gradient
 
 FIGURE = Path(__file__).parent.parent / "docs" / "images" / "scaling.svg"
 
@@ -35,8 +35,8 @@ def windows(*, units: int | None = None) -> Asked:
     """A window of a GRU at so many lags, or of so many units at sixteen of them."""
     import torch
 
-    from learncast import learnability
-    from learncast.learnability.rehearsal import build_model
+    from learncast import windows
+    from learncast.windows.rehearsal import build_model
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
@@ -45,8 +45,8 @@ def windows(*, units: int | None = None) -> Asked:
     def at(size: int) -> Callable[[], object]:
         lags, hidden = (16, size) if units else (size, 32)
         model = build_model("paper-gru", inputs=8, outputs=1, hidden_size=hidden, seed=1)
-        asked = learnability.Measurement(lags=[int(lag) for lag in np.linspace(2, 128, lags).round()])
-        return lambda: learnability.window(model, x, y, measurement=asked)
+        asked = windows.Measurement(lags=[int(lag) for lag in np.linspace(2, 128, lags).round()])
+        return lambda: windows.window(model, x, y, measurement=asked)
 
     return at
 

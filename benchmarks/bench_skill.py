@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 
+import learncast as lc
 from benchmarks import skill_training as training
 from benchmarks.skill_baselines import closed_form, rule_of_thumb
 from benchmarks.skill_pools import HELD_OUT, TUNING, pool
-from learncast import advise, simulate
+from learncast import advise
 
 RESULTS = Path(__file__).parent / "results" / "skill.json"
 #: Pools, cells, optimisers and seeds of each preset; extras are measured on one seed of few pools.
@@ -136,7 +137,7 @@ def _speed(kind: str, stored: dict[str, Any]) -> dict[str, float]:
         key = f"0/{kind}/{rule}/0"
         target, _ = pool(0)
         model = training.start(kind, 0)
-        source = simulate.sources.Source.of(target)
+        source = lc.training.sources.Source.of(target)
         make = torch.optim.SGD if rule == "sgd" else torch.optim.Adam
         optimizer, times = make(model.parameters(), lr=training.RATES[kind, rule]), []
         for step in range(20):

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from learncast import sweep
-from learncast.netcdf import packed, read
+from learncast._core.netcdf import packed, read
 from learncast.sweep.executors import Cluster, Executor, Processes, as_dataset
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus

@@ -14,7 +14,6 @@ import torch
 
 import learncast as lc
 from benchmarks.timing import interleaved
-from learncast import simulate
 
 UNITS, STEPS, BATCH, UPDATES, RATE = 128, 50, 1000, 6, 1e-3
 
@@ -59,7 +58,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
     torch.set_num_threads(1)
     try:
         for name, (network, learn, activation) in cases.items():
-            training = simulate.Training(RATE, batch=BATCH, steps=UPDATES, learn=learn, record=())
+            training = lc.training.Training(RATE, batch=BATCH, steps=UPDATES, learn=learn, record=())
             start = network if activation is None else lc.Activated(network, activation)
 
             def loop(network=network, learn=learn, activation=activation):
@@ -68,7 +67,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
                 return obvious(network, learn, activation, data)
 
             def ours(start=start, training=training):
-                return simulate.train(task, start, training).network
+                return lc.training.train(task, start, training).network
 
             trained = ours()
             plain = trained.network if activation else trained
@@ -77,6 +76,6 @@ def rows() -> Iterator[tuple[str, str, str]]:
             assert all(np.abs(a - b).max() < 1e-12 for a, b in zip(found, expected, strict=True))
             slow, fast = interleaved(loop, ours, repeats=3)
             goal = "goal >= 5x" if activation is None else ""
-            yield f"{name}: obvious loop over simulate.train", f"{slow / fast:.1f}x", goal
+            yield f"{name}: obvious loop over lc.training.train", f"{slow / fast:.1f}x", goal
     finally:
         torch.set_num_threads(before)

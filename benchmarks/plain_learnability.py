@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from learncast.learnability import cells
+from learncast.windows import cells
 
 BATCH, POINTS, THRESHOLD = 128, 50, 0.1
 

@@ -17,8 +17,8 @@ from benchmarks.skill_kernel import kernel_time
 from benchmarks.skill_networks import BATCH, LEAK, LOOK, LOOKS, MOMENTUM, RATES, UNITS, Weights, dealt, held_out, start
 from benchmarks.skill_truth import SEEDS, jobs, store, stored
 from learncast.advice import decisions
-from learncast.simulate import DecisionAccuracy, RateRNN, trials
-from learncast.simulate.sources import Source
+from learncast.training import DecisionAccuracy, RateRNN, trials
+from learncast.training.sources import Source
 
 GOAL = DecisionAccuracy(CRITERION, ignore=0, looks=LOOKS, every=LOOK)
 

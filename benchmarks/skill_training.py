@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from learncast import simulate
+import learncast as lc
 from learncast.tasks.task import Task
 
 UNITS, BATCH, EVALUATION, LOOK = 64, 64, 256, 5
@@ -38,7 +38,7 @@ Weights = dict[str, torch.Tensor]
 def start(kind: str, seed: int) -> torch.nn.Module:
     """The model a user would bring: torch's layer with its own initial weights and a linear readout."""
     name, keywords = KINDS[kind]
-    return simulate.gated_module(name, hidden_size=UNITS, seed=1000 + seed, **keywords)
+    return lc.training.gated_module(name, hidden_size=UNITS, seed=1000 + seed, **keywords)
 
 
 def stacked(models: list[torch.nn.Module]) -> Weights:

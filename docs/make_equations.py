@@ -16,8 +16,8 @@ PRINTED = {"braun2022": 15, "curriculum2025": 46, "livi2025": 78}
 #: Numbers the print skips.
 SKIPPED = {("livi2025", 74)}
 _NETWORK = "not applicable: it defines the network, `learncast.networks.linear_rnn.LinearRNN`"
-_CELL = "not applicable: it defines a gate, `learncast.learnability.cells`"
-_JACOBIAN = "restated in `learncast.learnability.transport.derivative.one_step_jacobians`, written for all cells at once"
+_CELL = "not applicable: it defines a gate, `learncast.windows.cells`"
+_JACOBIAN = "restated in `learncast.windows.transport.derivative.one_step_jacobians`, written for all cells at once"
 #: Equations without a line of their own in the code: where they are restated, or why they do not apply.
 SAID = {
     "curriculum2025": {

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import learncast
-from learncast import simulate
+import learncast as lc
 
 STEPS, TRIALS, BATCH, RATE = 15, 2000, 128, 0.05
 
@@ -67,9 +67,9 @@ def main() -> None:
     print(advice)
     print(advice.summary)
 
-    training = simulate.Training(RATE, batch=None, dtype="float32", evaluation=500, most_steps=3000)
+    training = lc.training.Training(RATE, batch=None, dtype="float32", evaluation=500, most_steps=3000)
     for name in dict.fromkeys([advice.recommended, "no pretraining"]):
-        run = simulate.train(advice.stages(name), model, training)
+        run = lc.training.train(advice.stages(name), model, training)
         print(f"{name}: {' + '.join(map(str, run.stage_steps))} gradient steps on the real model ({run.status.name})")
 
 

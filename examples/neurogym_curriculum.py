@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 import learncast
-from learncast import figures, simulate
+import learncast as lc
+from learncast import figures
 
 TASK = "PerceptualDecisionMaking-v0"
 DT, UNITS, BATCH, RATE = 100, 64, 32, 1e-3
@@ -31,13 +32,13 @@ VARIANTS = {
 }
 
 
-def trials(name: str, cohs: list[float], **options: object) -> simulate.sources.Source:
+def trials(name: str, cohs: list[float], **options: object) -> lc.training.sources.Source:
     """The environment's own trials, with coherences of one's choice."""
     import neurogym
 
     environment = neurogym.make(TASK, dt=DT, **options)
     environment.unwrapped.cohs = np.array(cohs)
-    return simulate.trials(environment, name=name)
+    return lc.training.trials(environment, name=name)
 
 
 def chosen(argument: list[str] | None = None) -> argparse.Namespace:
@@ -58,11 +59,11 @@ def main() -> None:
     torch.set_num_threads(1)
     target = trials("remembered decision", **TARGET)
     candidates = {name: trials(name, **settings) for name, settings in VARIANTS.items()}
-    model = simulate.gated_module(
+    model = lc.training.gated_module(
         "rate", inputs=3, hidden_size=UNITS, outputs=3, every_step=True, alpha=0.2, nonlinearity="tanh", seed=0
     )
     # Class 0 is to fixate: only the response period asks for a decision.
-    goal = simulate.DecisionAccuracy(0.85, ignore=0, looks=2, every=10)
+    goal = lc.training.DecisionAccuracy(0.85, ignore=0, looks=2, every=10)
     advice = learncast.advise(
         model,
         target,

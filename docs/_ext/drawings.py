@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 import learncast as lc
-from learncast.dynamics import mode_equation
-from learncast.dynamics.recurrent_mode import mode_trajectory
+from learncast.theory.dynamics import mode_equation
+from learncast.theory.dynamics.recurrent_mode import mode_trajectory
 from learncast.papers.learnability.preset import CELLS as PAPER_CELLS
 from learncast.papers.learnability.preset import PRESETS
 
@@ -143,7 +143,7 @@ def surrogate_filters(ax: Any) -> None:
     from learncast.advice.surrogate import linear_surrogate
 
     for kind in ("rnn", "gru", "lstm"):
-        surrogate = linear_surrogate(lc.simulate.gated_module(kind, hidden_size=32, seed=0))
+        surrogate = linear_surrogate(lc.training.gated_module(kind, hidden_size=32, seed=0))
         filters = surrogate.system(surrogate.stacked(1)).filters(12).detach().numpy()[0, 0, :, 0]
         size = np.abs(filters)
         ax.semilogy(range(12), size / size[0], "o-", ms=3, label=kind.upper())

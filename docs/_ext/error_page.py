@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import learncast
-from learncast import Status, errors
-from learncast.assumptions import ASSUMPTIONS
-from learncast.trajectory import FORECAST_CLASSES
+from learncast import Status
+from learncast._core import errors
+from learncast.theory.assumptions import ASSUMPTIONS
+from learncast.results import FORECAST_CLASSES
 
 SOURCE = Path(learncast.__file__).parent
 #: What to do about each status; a test asks for all of them.

@@ -13,6 +13,9 @@ import result_page
 import skill_page
 from sphinx.application import Sphinx
 
+#: Packages whose page cannot be called by their own name.
+PAGE_NAMES = {"_core.errors": "exceptions", "results": "result-types"}
+
 Pages = dict[str, Callable[[], str]]
 
 
@@ -25,7 +28,7 @@ def pages() -> Pages:
         "reference/errors.md": error_page.page,
         "project/skill.md": skill_page.page,
         **{
-            f"reference/{'errors-room' if name == 'errors' else name}.md": make
+            f"reference/{PAGE_NAMES.get(name, name.split('.')[-1])}.md": make
             for name, make in name_pages.pages().items()
         },
         **{f"extra/schema/{name}": make for name, make in key_page.schemas().items()},

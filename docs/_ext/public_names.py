@@ -13,13 +13,13 @@ import learncast
 
 #: Rooms of the reference: those at the top level, then those whose objects one is handed or asks more closely.
 ROOMS = (
-    "tasks", "planning", "learnability", "simulate", "sweep", "representation", "papers", "figures",
-    "networks", "practice", "advice", "study", "recurrence", "dynamics", "responses", "trajectory", "assumptions", "errors",
+    "tasks", "planning", "windows", "training", "sweep", "theory", "papers", "figures", "networks", "practice",
+    "advice", "study", "theory.recurrence", "theory.dynamics", "theory.responses", "results", "theory.assumptions", "_core.errors",
 )  # fmt: skip
 #: Rooms that show no names of their own: theirs are those that their modules offer in `__all__`, or else define.
-IN_MODULES = ("recurrence", "dynamics", "responses")
+IN_MODULES = ("theory.recurrence", "theory.dynamics", "theory.responses")
 #: Modules that are rooms of the reference, and which of their names are for readers.
-ONE_MODULE = ("trajectory", "assumptions", "errors")
+ONE_MODULE = ("results", "theory.assumptions", "_core.errors")
 
 
 @dataclass(frozen=True)

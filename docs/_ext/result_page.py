@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 import learncast as lc
-from learncast.trajectory import ALWAYS, SCHEMA
+from learncast.results import ALWAYS, SCHEMA
 
 RATE = 1e-3
 
@@ -56,16 +56,16 @@ def _front() -> xr.Dataset:
 
 
 def _window() -> xr.Dataset:
-    from learncast.learnability.rehearsal import build_model
+    from learncast.windows.rehearsal import build_model
 
     rng = np.random.default_rng(0)
     inputs, targets = rng.standard_normal((64, 16, 2)), rng.standard_normal((64, 16, 1))
     model = build_model("gru", inputs=2, outputs=1, hidden_size=4, seed=0).double()
     asked = {
-        "measurement": lc.learnability.Measurement(lags=[1, 2, 4], directions=1),
-        "rule": lc.learnability.DetectionRule(nulls=19),
+        "measurement": lc.windows.Measurement(lags=[1, 2, 4], directions=1),
+        "rule": lc.windows.DetectionRule(nulls=19),
     }
-    return lc.learnability.window(model, inputs, targets, optimizer=_sgd(model), **asked).dataset
+    return lc.windows.window(model, inputs, targets, optimizer=_sgd(model), **asked).dataset
 
 
 def _sgd(model: Any) -> Any:
@@ -76,7 +76,7 @@ def _sgd(model: Any) -> Any:
 
 def _advice() -> xr.Dataset:
     tasks = [lc.tasks.integration(6, 1.0, strength, name=name) for strength, name in ((0.3, "sum"), (0.9, "stronger"))]
-    model = lc.simulate.gated_module("gru", hidden_size=6, seed=2)
+    model = lc.training.gated_module("gru", hidden_size=6, seed=2)
     told = {"optimizer": "sgd", "learning_rate": 0.3, "batch": 32, "echo": lambda _: None}
     return lc.advise(model, tasks[0], tasks[1:], **told).dataset
 
@@ -85,7 +85,7 @@ def _ensemble() -> xr.Dataset:
     rng = np.random.default_rng(0)
     networks = [lc.TwoLayer.random(3, 4, 2, scale=0.1, rng=rng) for _ in range(2)]
     pairs = [(rng.standard_normal((8, 3)), rng.standard_normal((8, 2))) for _ in networks]
-    return lc.simulate.train_ensemble(pairs, networks, learning_rate=0.05, steps=10, every=5).dataset
+    return lc.training.train_ensemble(pairs, networks, learning_rate=0.05, steps=10, every=5).dataset
 
 
 #: Kinds of results: what they are, what makes them, and how to make a small one.
@@ -96,9 +96,9 @@ KINDS: dict[str, tuple[str, Callable[[], xr.Dataset]]] = {
     "Forgetting": ("{py:func}`learncast.forgetting` returns this array.", _forgetting),
     "Schedule": ("{py:func}`learncast.planning.best_schedule` returns it; `.dataset` is:", _schedule),
     "Front": ("{py:func}`learncast.planning.forgetting_front` returns it; `.dataset` is:", _front),
-    "Learnability window": ("{py:func}`learncast.learnability.window` returns it; `.dataset` is:", _window),
+    "Learnability window": ("{py:func}`learncast.windows.window` returns it; `.dataset` is:", _window),
     "Advice": ("{py:func}`learncast.advise` returns it; `.dataset` is:", _advice),
-    "Ensemble of trainings": ("{py:func}`learncast.simulate.train_ensemble` returns it; `.dataset` is:", _ensemble),
+    "Ensemble of trainings": ("{py:func}`learncast.training.train_ensemble` returns it; `.dataset` is:", _ensemble),
 }
 
 
@@ -136,7 +136,7 @@ def _trajectory() -> str:
     heads = ("variable", "dimensions", "units", "meaning", "there")
     told = (
         "Theory, flow, descent and training share one schema, so that comparing two trajectories is subtraction. "
-        "`solve(...).at(times)`, `descend(...)` and `simulate.train(...)` return it. `time` is in gradient steps; `mode`, "
+        "`solve(...).at(times)`, `descend(...)` and `training.train(...)` return it. `time` is in gradient steps; `mode`, "
         "`stage` and `status` are coordinates."
     )
     return f"## Trajectory\n\n{told}\n\n{_table(heads, rows)}"

@@ -13,13 +13,11 @@ SOURCE = ROOT / "src" / "learncast"
 ROW, ROOM, GAP, WIDTH = 40, 30, 10, 760
 #: What a level is about, by a room of it.
 ABOUT = {
-    "errors": "words for failure", "limits": "what may be read", "validation": "what comes in", "trajectory": "results with units",
-    "tasks": "what is learned", "networks": "who learns", "assumptions": "conditions, measured", "dynamics": "how weights move",
-    "responses": "nonlinear units", "practice": "a plan carried out", "planning": "grounds, curricula, plans",
-    "representation": "what is represented", "recurrence": "a learned recurrence", "simulate": "real training, windows",
-    "advice": "what to train first", "card": "how a result shows itself", "figures": "draw only", "study": "study files", "answers": "an answer is its report",
-    "sweep": "many at once, by hand", "sweep_cli": "the commands of sweeps", "cli": "the command line",
-    "__main__": "where it starts",
+    "_core": "errors, validation, files, progress", "results": "results with units", "tasks": "what is learned",
+    "networks": "what learns", "theory": "learning dynamics", "practice": "carrying out a plan", "planning": "methods, forecasts, plans",
+    "training": "torch training, windows", "advice": "what to train first", "card": "HTML repr of results", "figures": "matplotlib figures",
+    "study": "study files", "answers": "reports of commands", "sweep": "many forecasts; web app", "sweep_cli": "sweep commands",
+    "cli": "the command line", "__main__": "entry point",
 }  # fmt: skip
 
 

@@ -23,7 +23,6 @@ import numpy as np
 import torch
 
 import learncast as lc
-from learncast import simulate
 
 torch.set_num_threads(1)
 print("neurogym is installed" if find_spec("neurogym") else "neurogym is not installed: trials are drawn here")
@@ -40,7 +39,7 @@ def drawn(strength, delay, *, name, trials=1000, evidence=5, seed=0):
     inputs[np.arange(trials), :evidence, side] += strength
     labels = np.zeros((trials, steps), dtype=int)
     labels[:, -1] = side
-    return simulate.trials((inputs.astype("float32"), labels), name=name)
+    return lc.training.trials((inputs.astype("float32"), labels), name=name)
 
 
 def from_neurogym(coherences, delay, *, name):
@@ -53,7 +52,7 @@ def from_neurogym(coherences, delay, *, name):
     timing = {"stimulus": 600, "delay": delay}
     environment = neurogym.make("PerceptualDecisionMaking-v0", dt=100, timing=timing)
     environment.unwrapped.cohs = np.array(coherences)
-    return simulate.trials(environment, name=name)
+    return lc.training.trials(environment, name=name)
 
 
 if find_spec("neurogym"):
@@ -76,8 +75,8 @@ else:
 # Your own module serves as well: anything that maps (trials, steps, inputs) to (trials, steps, outputs). The goal is what you
 # would report: 80% right decisions on trials that were not trained on. Answers that ask for waiting do not count.
 
-model = simulate.gated_module("gru", inputs=3, hidden_size=24, outputs=3, every_step=True, seed=0)
-goal = simulate.DecisionAccuracy(0.80, ignore=0, looks=2, every=5)
+model = lc.training.gated_module("gru", inputs=3, hidden_size=24, outputs=3, every_step=True, seed=0)
+goal = lc.training.DecisionAccuracy(0.80, ignore=0, looks=2, every=5)
 
 # %%
 # Advice

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 import learncast as lc
-from learncast import learnability
+from learncast import windows
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
@@ -60,10 +60,10 @@ def train(steps):
 
 train(20)
 question = {
-    "measurement": learnability.Measurement(lags=list(range(1, 25))),
-    "rule": learnability.DetectionRule(sample_sizes=[16, 64, 256, 1024, 4096]),
+    "measurement": windows.Measurement(lags=list(range(1, 25))),
+    "rule": windows.DetectionRule(sample_sizes=[16, 64, 256, 1024, 4096]),
 }
-early = learnability.window(model, x, y, optimizer=optimizer, **question)
+early = windows.window(model, x, y, optimizer=optimizer, **question)
 print(early.summary)
 
 # %%
@@ -78,7 +78,7 @@ for condition in early.validity():
 # ----------------------------------------
 
 train(130)
-late = learnability.window(model, x, y, optimizer=optimizer, **question)
+late = windows.window(model, x, y, optimizer=optimizer, **question)
 _, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")
 for name, found, colour in [("after 20 steps", early, "#56B4E9"), ("after 150 steps", late, "#0072B2")]:
     layer = found.dataset.isel(layer=0)
@@ -110,7 +110,7 @@ plt.show()
 class Gated(nn.Module):
     def __init__(self, gate):
         super().__init__()
-        self.cell = learnability.DiagGate(4, 24, gate=gate, generator=torch.Generator().manual_seed(0))
+        self.cell = windows.DiagGate(4, 24, gate=gate, generator=torch.Generator().manual_seed(0))
         self.readout = nn.Linear(24, 1)
 
     def forward(self, x):
@@ -120,7 +120,7 @@ class Gated(nn.Module):
 _, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for gate, colour in [(0.5, "#D55E00"), (0.05, "#0072B2")]:
     cell = Gated(gate)
-    found = learnability.window(cell, x, y, optimizer=torch.optim.SGD(cell.parameters(), lr=0.1), **question)
+    found = windows.window(cell, x, y, optimizer=torch.optim.SGD(cell.parameters(), lr=0.1), **question)
     layer = found.dataset.isel(layer=0)
     ax.semilogy(layer["lag"], layer["envelope"], "o-", color=colour, markersize=4, label=f"gates begin at {gate:g}")
 ax.set(xlabel="lag (steps)", ylabel="envelope")
@@ -138,7 +138,7 @@ plt.show()
 # What to do next
 # ---------------
 #
-# - Follow it during training: ``learnability.WindowMonitor(model, optimizer, (x, y))``, a call of ``step()`` after each of the
-#   optimiser's; in Lightning ``learnability.lightning_callback``.
+# - Follow it during training: ``windows.WindowMonitor(model, optimizer, (x, y))``, a call of ``step()`` after each of the
+#   optimiser's; in Lightning ``windows.lightning_callback``.
 # - A model on the disk: ``learncast window --model net.py:build --weights net.safetensors --data sequences.npz``.
 # - A cell of your own: :doc:`/how-to/extend`.

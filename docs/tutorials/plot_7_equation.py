@@ -87,8 +87,8 @@ for name, value in rows.items():
 #
 # Real trials, real backpropagation through time. Batches of 1000 make it scatter a little.
 
-training = lc.simulate.Training(rate, batch=1000, steps=400, every=4, learn=("input", "output"))
-run = lc.simulate.train(task, network, training)
+training = lc.training.Training(rate, batch=1000, steps=400, every=4, learn=("input", "output"))
+run = lc.training.train(task, network, training)
 t = np.arange(401)
 logistic = optimum / (1 + (optimum / u0 - 1) * np.exp(-2 * beta_yx * rate * t))
 

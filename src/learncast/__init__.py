@@ -12,25 +12,25 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Activated": "networks.activated",
-    "AssumptionViolated": "errors",
+    "AssumptionViolated": "_core.errors",
     "Curriculum": "planning.curriculum",
-    "InvalidSpec": "errors",
-    "LearncastError": "errors",
+    "InvalidSpec": "_core.errors",
+    "LearncastError": "_core.errors",
     "LinearRNN": "networks.linear_rnn",
-    "NotLearned": "errors",
+    "NotLearned": "_core.errors",
     "Plan": "planning.plans.recommendation",
-    "SchemaMismatch": "errors",
-    "Solution": "dynamics.solution",
+    "SchemaMismatch": "_core.errors",
+    "Solution": "theory.dynamics.solution",
     "Stage": "practice.stage",
-    "Status": "trajectory",
+    "Status": "results",
     "Task": "tasks.task",
     "Terms": "planning.terms",
-    "Trajectory": "trajectory",
+    "Trajectory": "results",
     "TwoLayer": "networks.two_layer",
-    "UnsupportedModel": "errors",
+    "UnsupportedModel": "_core.errors",
     "advise": "advice.adviser",
     "agreement": "planning.agreement",
-    "descend": "dynamics.descent",
+    "descend": "theory.dynamics.descent",
     "follow": "planning.curriculum",
     "forgetting": "planning.forgetting",
     "phase_portrait": "planning.phase",
@@ -38,52 +38,23 @@ _HOME = {
     "solve": "planning.solving",
     "time_to_learn": "planning.solving",
 }
-_ROOMS = ("figures", "learnability", "papers", "planning", "representation", "simulate", "sweep", "tasks")
-#: Rooms and names that need torch.
-_TRAINED = ("advise", "learnability", "simulate")
-#: Where names went that were found here before.
-_MOVED = {
-    "ContinualLearning": "Curriculum, which planning.in_sequence returns",
-    "Descent": "dynamics.descent.Descent",
-    "LearningTime": "dynamics.solution.LearningTime",
-    "Modes": "dynamics.modes.Modes",
-    "Provenance": "trajectory.Provenance",
-    "Response": "responses.response.Response",
-    "TrainingLoop": "practice.TrainingLoop, which plan.training_loop() makes",
-    "forgetting_front": "planning.forgetting_front, or plan.front(task)",
-    "gradient_flow": 'solve(..., by="flow"), or dynamics.gradient_flow.gradient_flow',
-    "learn_in_sequence": "planning.in_sequence",
-    "modes": "dynamics.modes.modes",
-    "printed_time": "papers.printed_time",
-    "response": "responses.response.response",
-    "shallow": "dynamics.balanced.two_layer.shallow",
-    "solve_response": "responses.modes.solve_response",
-    "tangent_kernel": "representation.tangent_kernel",
-}
-#: Rooms into which other names went under their own name.
-_WITHIN = {
-    "planning": "CheapestPath Design FastestPath Schedule best_schedule cheapest_path convergence_order design "
-    "fastest_path rehearse training_loop_of",
-    "representation": "hidden_similarity off_diagonal_strength representation_distance richness tangent_kernel_summary",
-}
-_MOVED |= {name: f"{room}.{name}" for room, names in _WITHIN.items() for name in names.split()}
-
-__all__ = [*sorted(_HOME), *_ROOMS]
+_PACKAGES = ("figures", "papers", "planning", "sweep", "tasks", "theory", "training", "windows")
+#: Packages and names that need torch.
+_NEEDS_TORCH = ("advise", "training", "windows")
+__all__ = [*sorted(_HOME), *_PACKAGES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _TRAINED:
-        from learncast.packages import torch_package
+    if name in _NEEDS_TORCH:
+        from learncast._core.packages import torch_package
 
         torch_package(f"for learncast.{name}")
     if name in _HOME:
         value = getattr(import_module(f"learncast.{_HOME[name]}"), name)
         globals()[name] = value
         return value
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return import_module(f"learncast.{name}")
-    if name in _MOVED:
-        raise AttributeError(f"learncast.{name} has moved: use learncast.{_MOVED[name]}")
     raise AttributeError(f"module 'learncast' has no attribute {name!r}")
 
 
@@ -93,22 +64,20 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:  # under their own names: type checkers then know them as offered here
     from learncast import figures as figures
-    from learncast import learnability as learnability
     from learncast import papers as papers
     from learncast import planning as planning
-    from learncast import representation as representation
-    from learncast import simulate as simulate
     from learncast import sweep as sweep
     from learncast import tasks as tasks
+    from learncast import theory as theory
+    from learncast import training as training
+    from learncast import windows as windows
+    from learncast._core.errors import AssumptionViolated as AssumptionViolated
+    from learncast._core.errors import InvalidSpec as InvalidSpec
+    from learncast._core.errors import LearncastError as LearncastError
+    from learncast._core.errors import NotLearned as NotLearned
+    from learncast._core.errors import SchemaMismatch as SchemaMismatch
+    from learncast._core.errors import UnsupportedModel as UnsupportedModel
     from learncast.advice.adviser import advise as advise
-    from learncast.dynamics.descent import descend as descend
-    from learncast.dynamics.solution import Solution as Solution
-    from learncast.errors import AssumptionViolated as AssumptionViolated
-    from learncast.errors import InvalidSpec as InvalidSpec
-    from learncast.errors import LearncastError as LearncastError
-    from learncast.errors import NotLearned as NotLearned
-    from learncast.errors import SchemaMismatch as SchemaMismatch
-    from learncast.errors import UnsupportedModel as UnsupportedModel
     from learncast.networks.activated import Activated as Activated
     from learncast.networks.linear_rnn import LinearRNN as LinearRNN
     from learncast.networks.two_layer import TwoLayer as TwoLayer
@@ -123,6 +92,8 @@ if TYPE_CHECKING:  # under their own names: type checkers then know them as offe
     from learncast.planning.solving import time_to_learn as time_to_learn
     from learncast.planning.terms import Terms as Terms
     from learncast.practice.stage import Stage as Stage
+    from learncast.results import Status as Status
+    from learncast.results import Trajectory as Trajectory
     from learncast.tasks.task import Task as Task
-    from learncast.trajectory import Status as Status
-    from learncast.trajectory import Trajectory as Trajectory
+    from learncast.theory.dynamics.descent import descend as descend
+    from learncast.theory.dynamics.solution import Solution as Solution

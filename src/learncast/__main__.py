@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """Run it; Ctrl-C ends it with one line, even before a command has begun."""
     try:
-        from learncast.system import interruptible
+        from learncast._core.system import interruptible
 
         with interruptible():
             from learncast.cli import main as run

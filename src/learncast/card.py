@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from learncast.errors import OutOfTime
-from learncast.progress import time_limit
+from learncast._core.errors import OutOfTime
+from learncast._core.progress import time_limit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

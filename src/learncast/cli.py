@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from learncast.errors import InvalidSpec
-from learncast.limits import allowing
-from learncast.packages import EXTRAS, install, torch_package
-from learncast.progress import Progress, duration, shown, time_limit
+from learncast._core.errors import InvalidSpec
+from learncast._core.limits import allowing
+from learncast._core.packages import EXTRAS, install, torch_package
+from learncast._core.progress import Progress, duration, shown, time_limit
 from learncast.sweep_cli import (
     AsJson,
     Way,
@@ -263,8 +263,8 @@ def check(
 ) -> None:
     """Is the theory right here? Train for real beside the forecast; exit 1 when they differ."""
     asked = _asked(study, delivery)
+    from learncast._core.validation import one_of
     from learncast.answers.check import checked
-    from learncast.validation import one_of
 
     torch_package("for a check")
     if network is not None:

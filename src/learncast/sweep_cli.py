@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from learncast._core.errors import AssumptionViolated, InvalidSpec, LearncastError
+from learncast._core.limits import allowing
+from learncast._core.progress import duration
 from learncast.card import so_many
-from learncast.errors import AssumptionViolated, InvalidSpec, LearncastError
-from learncast.limits import allowing
-from learncast.progress import duration
 
 if TYPE_CHECKING:
     from learncast.sweep import Failure, Summary, Sweep
@@ -62,8 +62,8 @@ class Way:
 
     def executor(self) -> Executor:
         """Where tasks are computed."""
+        from learncast._core.validation import one_of
         from learncast.sweep.executors import Cluster, InProcess, Processes
-        from learncast.validation import one_of
 
         if sum((self.cluster is not None, self.scheduler is not None, self.in_process)) > 1:
             raise InvalidSpec(

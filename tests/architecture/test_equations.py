@@ -7,8 +7,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-from learncast.assumptions import ASSUMPTIONS
-from learncast.citations import BIBTEX, bibliography
+from learncast._core.citations import BIBTEX, bibliography
+from learncast.theory.assumptions import ASSUMPTIONS
 
 ROOT = Path(__file__).parents[2]
 CLAIM = re.compile(r"^\s*Implements: (\w+) (Eq\. \([\w.]+\)|Thm\. [\w.]+)(?:, .+)?$")

@@ -10,23 +10,17 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "learncast"
 
-#: Lowest first. Rooms on one line are on one level and must not import each other.
+#: Lowest first. Packages on one line are on one level and must not import each other.
 LAYERS = [
-    {"errors", "citations", "threads", "system"},
-    {"limits"},
-    {"validation", "packages", "files", "netcdf", "progress"},
+    {"_core"},
     {"card"},
-    {"trajectory"},
+    {"results"},
     {"tasks"},
     {"networks"},
-    {"assumptions"},
-    {"dynamics"},
-    {"responses"},
+    {"theory"},
     {"practice"},
     {"planning"},
-    {"representation"},
-    {"recurrence"},
-    {"simulate", "learnability"},
+    {"training", "windows"},
     {"advice"},
     {"figures"},
     {"study"},
@@ -36,13 +30,13 @@ LAYERS = [
     {"cli"},
     {"__main__"},
 ]
-#: The one door upwards: an object that is asked for its picture has it drawn, by name, when it is asked.
+#: The one import upwards: a result that is asked to plot itself imports `figures` when it is asked.
 LATE = {("card", "figures")}
-LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
-def room(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
@@ -69,14 +63,14 @@ def imports(path: Path) -> list[tuple[str, bool]]:
     return found
 
 
-def test_every_room_has_a_level():
-    rooms = {room(path) for path in MODULES} - {"__init__"}
-    assert rooms == set(LEVEL)
+def test_every_package_has_a_level():
+    packages = {package_of(path) for path in MODULES} - {"__init__"}
+    assert packages == set(LEVEL)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_imports_point_down(path):
-    here = room(path)
+    here = package_of(path)
     if here == "__init__":
         return
     for name, runs in imports(path):
@@ -90,16 +84,16 @@ def test_imports_point_down(path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_heavy_packages_stay_in_their_rooms(path):
-    here = room(path)
+def test_heavy_packages_stay_in_their_packages(path):
+    here = package_of(path)
     for name, runs in imports(path):
         package = name.split(".")[0]
         if package == "torch":
-            assert here in {"simulate", "advice", "learnability"}, f"{here} imports torch"
+            assert here in {"training", "advice", "windows"}, f"{here} imports torch"
         if package == "matplotlib":
             assert here in {"figures"} or not runs, f"{here} loads matplotlib"
         if package in {"typer", "rich"}:
-            assert here in {"cli", "sweep_cli"} or (here == "progress" and not runs)
+            assert here in {"cli", "sweep_cli"} or (here == "_core" and not runs)
         if package in {"starlette", "anyio", "uvicorn", "plotly"}:
             assert here == "web", f"{here} loads {package}"
         if package in {"dask", "distributed"}:

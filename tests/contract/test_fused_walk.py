@@ -6,10 +6,10 @@ import pytest
 pytest.importorskip("numba")
 torch = pytest.importorskip("torch")
 
-from learncast.learnability import cells  # noqa: E402
-from learncast.learnability.replay.capture import replays  # noqa: E402
-from learncast.learnability.transport import factor  # noqa: E402
-from learncast.learnability.transport.gathering import Contributions, TransportMeans  # noqa: E402
+from learncast.windows import cells  # noqa: E402
+from learncast.windows.replay.capture import replays  # noqa: E402
+from learncast.windows.transport import factor  # noqa: E402
+from learncast.windows.transport.gathering import Contributions, TransportMeans  # noqa: E402
 
 pytestmark = pytest.mark.slow  # seconds of compilation, once
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from learncast.dynamics.balanced.flow import BalancedFlow
 from learncast.networks.two_layer import TwoLayer
+from learncast.theory.dynamics.balanced.flow import BalancedFlow
 
 EPS = float(np.finfo(float).eps)
 

@@ -19,21 +19,21 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.autograd.functional import jacobian
 
-from learncast.errors import InvalidSpec
-from learncast.learnability import cells
-from learncast.learnability.replay.capture import capture, replays
-from learncast.learnability.replay.recurrent_layer import recurrent_layers
-from learncast.learnability.transport.base_rate import base_rates, parameter_rates
-from learncast.learnability.transport.derivative import (
+from learncast._core.errors import InvalidSpec
+from learncast.windows import cells
+from learncast.windows.replay.capture import capture, replays
+from learncast.windows.replay.recurrent_layer import recurrent_layers
+from learncast.windows.transport.base_rate import base_rates, parameter_rates
+from learncast.windows.transport.derivative import (
     one_step_jacobians,
     push_forward,
     sensitivities,
     state_sensitivities,
     unit_directions,
 )
-from learncast.learnability.transport.exact import exact_transport
-from learncast.learnability.transport.factor import transport_factors, walk_lags
-from learncast.learnability.transport.gathering import Contributions, forward_gradients, mean_transport, pooled
+from learncast.windows.transport.exact import exact_transport
+from learncast.windows.transport.factor import transport_factors, walk_lags
+from learncast.windows.transport.gathering import Contributions, forward_gradients, mean_transport, pooled
 
 INPUTS, HIDDEN, STEPS, BATCH = 2, 3, 5, 2
 EXACT = 1e-12

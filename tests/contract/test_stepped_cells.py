@@ -12,15 +12,16 @@ import torch
 from torch import nn
 from torch.autograd.functional import jacobian
 
-from learncast import learnability, simulate
-from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.learnability import cells
-from learncast.learnability.replay.capture import capture, replays
-from learncast.learnability.replay.stepped import SteppedLayer
-from learncast.learnability.transport.base_rate import base_rates
-from learncast.learnability.transport.derivative import one_step_jacobians, sensitivities, unit_directions
-from learncast.learnability.transport.exact import exact_transport
-from learncast.learnability.transport.gathering import forward_gradients, mean_transport
+import learncast as lc
+from learncast import windows
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast.windows import cells
+from learncast.windows.replay.capture import capture, replays
+from learncast.windows.replay.stepped import SteppedLayer
+from learncast.windows.transport.base_rate import base_rates
+from learncast.windows.transport.derivative import one_step_jacobians, sensitivities, unit_directions
+from learncast.windows.transport.exact import exact_transport
+from learncast.windows.transport.gathering import forward_gradients, mean_transport
 
 INPUTS, HIDDEN, STEPS, BATCH = 2, 4, 6, 3
 EXACT = 1e-12
@@ -139,14 +140,14 @@ def test_steps_in_forward_mode_give_what_the_formulas_give(name):
 
 
 OWN = {
-    "tanh": lambda: simulate.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity="tanh"),
-    "softplus": lambda: simulate.RateRNN(INPUTS, HIDDEN, nonlinearity="softplus", batch_first=False),
-    "low rank": lambda: simulate.RateRNN(INPUTS, HIDDEN, recurrence="low_rank", rank=1, nonlinearity="tanh"),
-    "dale": lambda: simulate.RateRNN(INPUTS, HIDDEN, recurrence="dale", excitatory=0.75),
-    "masked": lambda: simulate.RateRNN(INPUTS, HIDDEN, recurrence="masked", mask=np.tri(HIDDEN)),
-    "minimal GRU": lambda: simulate.MinimalGRU(INPUTS, HIDDEN),
-    "linear": lambda: simulate.LinearRecurrentUnit(INPUTS, HIDDEN),
-    "turning": lambda: simulate.LinearRecurrentUnit(INPUTS, HIDDEN, turning=True),
+    "tanh": lambda: lc.training.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity="tanh"),
+    "softplus": lambda: lc.training.RateRNN(INPUTS, HIDDEN, nonlinearity="softplus", batch_first=False),
+    "low rank": lambda: lc.training.RateRNN(INPUTS, HIDDEN, recurrence="low_rank", rank=1, nonlinearity="tanh"),
+    "dale": lambda: lc.training.RateRNN(INPUTS, HIDDEN, recurrence="dale", excitatory=0.75),
+    "masked": lambda: lc.training.RateRNN(INPUTS, HIDDEN, recurrence="masked", mask=np.tri(HIDDEN)),
+    "minimal GRU": lambda: lc.training.MinimalGRU(INPUTS, HIDDEN),
+    "linear": lambda: lc.training.LinearRecurrentUnit(INPUTS, HIDDEN),
+    "turning": lambda: lc.training.LinearRecurrentUnit(INPUTS, HIDDEN, turning=True),
 }
 
 
@@ -179,7 +180,7 @@ def test_own_cells_are_differentiated_as_autograd_does(name):
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "softplus", "sigmoid", "linear"])
 def test_the_formulas_of_the_rate_network_are_what_its_step_gives(nonlinearity):
     """It is read as a leaky cell; told by its step alone it has the same derivatives."""
-    cell = simulate.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity=nonlinearity).double()
+    cell = lc.training.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity=nonlinearity).double()
     seen = capture(cell, X)
     (layer,), formula = seen.layers, seen.replay()
     stepped = SteppedLayer(cell, layer.own, "").replay(seen.inputs[0], seen.outputs[0])
@@ -229,13 +230,13 @@ class Readout(nn.Module):
 def test_own_cells_have_a_window():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((40, 12, INPUTS))
-    model = Readout(simulate.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity="tanh"))
+    model = Readout(lc.training.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity="tanh"))
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     for _ in range(3):
         optimizer.zero_grad()
         (model(torch.tensor(x)) - torch.tensor(x[:, 0, :1])).square().mean().backward()
         optimizer.step()
-    found = learnability.window(model, x, x[:, 0, :1], optimizer=optimizer)
+    found = windows.window(model, x, x[:, 0, :1], optimizer=optimizer)
     assert found.dataset.attrs["cell"] == "const"
     assert np.isfinite(found.dataset["envelope"]).all()
 
@@ -249,17 +250,17 @@ def test_constraints_hold_while_training():
     }.items():
         readout = nn.Linear(HIDDEN, 1)
         nn.init.normal_(readout.weight, generator=torch.Generator().manual_seed(0))
-        model = simulate.modules.GatedModule(OWN[name](), readout, every_step=False)
+        model = lc.training.modules.GatedModule(OWN[name](), readout, every_step=False)
         rng = np.random.default_rng(1)
         x = rng.standard_normal((64, 5, INPUTS))
         pair = (x, x.sum((1, 2), keepdims=True)[:, 0])
-        run = simulate.train(pair, model, simulate.Training(0.02, batch=None, steps=60, optimizer="adam"))
+        run = lc.training.train(pair, model, lc.training.Training(0.02, batch=None, steps=60, optimizer="adam"))
         assert float(run["loss"][-1]) < 0.8 * float(run["loss"][0])
         assert holds(run.module.layer.recurrent().detach().numpy())
 
 
 def test_the_rate_network_is_the_leaky_one():
-    cell = simulate.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity="relu", seed=3).double()
+    cell = lc.training.RateRNN(INPUTS, HIDDEN, alpha=0.3, nonlinearity="relu", seed=3).double()
     states, _ = cell(X)
     W, U, b = cell.recurrent.weights, cell.input_weights, cell.bias
     h = torch.zeros(HIDDEN, dtype=torch.float64)
@@ -271,7 +272,7 @@ def test_the_rate_network_is_the_leaky_one():
 
 
 def test_the_linear_unit_is_a_complex_number():
-    cell = simulate.LinearRecurrentUnit(INPUTS, HIDDEN, turning=True, seed=1).double()
+    cell = lc.training.LinearRecurrentUnit(INPUTS, HIDDEN, turning=True, seed=1).double()
     states, _ = cell(X)
     factor = torch.exp(torch.complex(-cell.log_rate.exp(), cell.angle))
     drive = cell.drive(X)
@@ -290,11 +291,11 @@ class Broken(OnlyStep):
 
 REFUSED = {
     "another step": (lambda: replays(Broken(const()), X), r"must give the states.*begin at 0"),
-    "odd pairs": (lambda: simulate.LinearRecurrentUnit(2, 3, turning=True), "even"),
-    "mask": (lambda: simulate.RateRNN(2, 3, recurrence="masked", mask=np.ones((2, 2))), "each pair of the 3 units"),
-    "no leak": (lambda: simulate.RateRNN(2, 3, alpha=0.0), "never changes"),
-    "option": (lambda: simulate.RateRNN(2, 3, rnak=1, recurrence="low_rank"), "must be one of rank"),
-    "no sequences": (lambda: simulate.RateRNN(2, 3)(torch.zeros(4, 2)), "batch_first=False"),
+    "odd pairs": (lambda: lc.training.LinearRecurrentUnit(2, 3, turning=True), "even"),
+    "mask": (lambda: lc.training.RateRNN(2, 3, recurrence="masked", mask=np.ones((2, 2))), "each pair of the 3 units"),
+    "no leak": (lambda: lc.training.RateRNN(2, 3, alpha=0.0), "never changes"),
+    "option": (lambda: lc.training.RateRNN(2, 3, rnak=1, recurrence="low_rank"), "must be one of rank"),
+    "no sequences": (lambda: lc.training.RateRNN(2, 3)(torch.zeros(4, 2)), "batch_first=False"),
     "no cell": (lambda: replays(nn.Linear(2, 2).double(), X), r"step\(state, input\)"),
 }
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.dynamics.balanced.two_layer import TwoLayerSolution
-from learncast.dynamics.gradient_flow import gradient_flow
-from learncast.dynamics.modes import ModeSolution, modes
-from learncast.dynamics.pooled import PooledProblem
-from learncast.errors import SchemaMismatch
-from learncast.responses.modes import solve_response
-from learncast.responses.response import response
-from learncast.responses.solution import ResponseFlowSolution
-from learncast.simulate import Training, train
-from learncast.trajectory import ALWAYS, SCHEMA, Trajectory
+from learncast._core.errors import SchemaMismatch
+from learncast.results import ALWAYS, SCHEMA, Trajectory
+from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
+from learncast.theory.dynamics.gradient_flow import gradient_flow
+from learncast.theory.dynamics.modes import ModeSolution, modes
+from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory.responses.modes import solve_response
+from learncast.theory.responses.response import response
+from learncast.theory.responses.solution import ResponseFlowSolution
+from learncast.training import Training, train
 
 RATE, TIMES = 2e-3, np.arange(0.0, 601.0, 50.0)
 #: Closed forms against each other: some hundred roundings. The integration: 1e-11 per step, over some hundred steps and

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from learncast.dynamics.steps.optimizer import Optimizer
+from learncast.theory.dynamics.steps.optimizer import Optimizer
 
 torch = pytest.importorskip("torch")
 
@@ -40,7 +40,7 @@ def test_weights_move_as_torch_moves_them(name):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_training_moves_weights_as_torch_does_bit_for_bit(dtype):
-    from learncast.simulate.training import SGD
+    from learncast.training.training import SGD
 
     rng = np.random.default_rng(4)
     begun = torch.tensor(rng.normal(size=(5, 3)), dtype=getattr(torch, dtype))

@@ -45,8 +45,8 @@ def test_all_names_of_the_rooms_are_in_the_reference():
 
 
 def test_a_name_is_not_hidden_by_the_module_it_comes_from():
-    assert callable(lc.representation.richness)
-    assert callable(lc.representation.richness), "the second look finds the module"
+    assert callable(lc.theory.richness)
+    assert callable(lc.theory.richness), "the second look finds the module"
     for room in lc._ROOMS:
         module = getattr(lc, room)
         for name in getattr(module, "_HOME", {}):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from learncast.packages import EXTRAS, install
+from learncast._core.packages import EXTRAS, install
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -28,7 +28,7 @@ USES = {
         from safetensors.numpy import save_file
         task = lc.tasks.integration(steps=4)
         start = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=2, task=task)
-        print(lc.simulate.train(task, start, lc.simulate.Training(0.01, batch=20, steps=5)).steps)
+        print(lc.training.train(task, start, lc.training.Training(0.01, batch=20, steps=5)).steps)
         save_file({"inputs": numpy.ones((4, 2, 1)), "targets": numpy.ones((4, 1))}, "trials.safetensors")
         print(lc.tasks.from_file("trials.safetensors"))
     """,
@@ -57,11 +57,11 @@ USES = {
     """,
     "fast": """
         import sys, torch
-        from learncast.learnability import cells, window
+        from learncast.windows import cells, window
         cell = cells.DiagGate(2, 3, generator=torch.Generator().manual_seed(0))
         inputs = torch.randn(16, 8, 2)
         print(window(cell, inputs, inputs[..., :1].expand(-1, -1, 3)))
-        assert "learncast.learnability.transport.fused" in sys.modules
+        assert "learncast.windows.transport.fused" in sys.modules
     """,
 }
 USER = """

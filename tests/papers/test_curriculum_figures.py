@@ -12,8 +12,9 @@ import pytest
 import xarray as xr
 from matplotlib.figure import Figure
 
-from learncast import simulate, tasks
-from learncast.errors import InvalidSpec
+import learncast as lc
+from learncast import tasks
+from learncast._core.errors import InvalidSpec
 from learncast.figures import page, stop_curves
 from learncast.papers import open_paper, reproduce
 from learncast.papers.curriculum import paper
@@ -180,7 +181,7 @@ def test_a_pool_of_relu_curricula_is_trained_beside_its_forecast():
     target = tasks.integration(steps=10, name="target")
     pool = Pool("target_strength", target, (1.5,), (1.5,))
     plan = PoolPlan.of(pool, "relu", values=(1.5,), stops=(0.6,))
-    runs = simulate.train_all([plan.job(place, seed) for place in (0, 1) for seed in (0, 1)], processes=1)
+    runs = lc.training.train_all([plan.job(place, seed) for place in (0, 1) for seed in (0, 1)], processes=1)
     assert all(run.status.name == "ok" for run in runs)
     dataset = beside_forecasts(plan, np.array([float(run.steps) for run in runs]).reshape(2, 2))
     assert dataset["measured"].sizes == {"value": 1, "stop": 1, "seed": 2}

@@ -9,9 +9,7 @@ from scipy.stats import linregress, rankdata
 
 torch = pytest.importorskip("torch")
 
-from learncast.errors import InvalidSpec, UnsupportedModel  # noqa: E402
-from learncast.learnability.transport.derivative import one_step_jacobians  # noqa: E402
-from learncast.learnability.transport.exact import exact_transport  # noqa: E402
+from learncast._core.errors import InvalidSpec, UnsupportedModel  # noqa: E402
 from learncast.papers import open_paper, reproduce  # noqa: E402
 from learncast.papers.learnability.preset import OPTIMIZERS, PRESETS  # noqa: E402
 from learncast.papers.learnability.runs import (  # noqa: E402
@@ -22,6 +20,8 @@ from learncast.papers.learnability.runs import (  # noqa: E402
     harmonic_trials,
 )
 from learncast.papers.paper import short  # noqa: E402
+from learncast.windows.transport.derivative import one_step_jacobians  # noqa: E402
+from learncast.windows.transport.exact import exact_transport  # noqa: E402
 
 PAPER = open_paper("learnability")
 

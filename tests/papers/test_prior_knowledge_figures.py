@@ -16,7 +16,7 @@ from learncast.papers.prior_knowledge import CAPTIONS, TRAINED, descent, paper
 from learncast.papers.prior_knowledge.continual import loss_on, of_kind, unrelated_pairs
 from learncast.papers.prior_knowledge.kingdom import BY_COLOUR, living_kingdom
 from learncast.papers.prior_knowledge.learning import TARGETS, slopes
-from learncast.representation.similarity import scaled_to_plane
+from learncast.theory.representation.similarity import scaled_to_plane
 
 SMALL = paper()
 #: Descent follows the flow to first order: at the rates used, which are 0.002 times O(1) curvatures, to half a percent.
@@ -403,7 +403,7 @@ def test_training_in_torch_is_the_written_descent(name):
 
 def test_training_is_done_once_and_reported(monkeypatch):
     shares, first = [], made("5B")
-    monkeypatch.delattr("learncast.simulate.ensembles.train_ensemble")  # nothing can be trained again
+    monkeypatch.delattr("learncast.training.ensembles.train_ensemble")  # nothing can be trained again
     xr.testing.assert_identical(SMALL.figure("5C").made(progress=shares.append), first)
     assert shares == [1.0]
     assert {figure.name for figure in SMALL.figures if figure.trained} == set(TRAINED)

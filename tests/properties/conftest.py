@@ -56,7 +56,7 @@ def forecasts(spec):
 DRIVER = """
 import json, sys
 from learncast import sweep
-from learncast.errors import LearncastError
+from learncast._core.errors import LearncastError
 import swept_functions
 
 if __name__ == "__main__":

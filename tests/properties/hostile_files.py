@@ -31,15 +31,15 @@ import typer
 from safetensors.torch import save_file
 
 import learncast as lc
-from learncast import learnability
+from learncast import windows
+from learncast._core.errors import LearncastError
 from learncast.cli import app
-from learncast.errors import LearncastError
-from learncast.learnability.learnability_window import LearnabilityWindow
-from learncast.learnability.rehearsal import build_model, build_optimizer, rehearsed
-from learncast.learnability.stored_model import optimizer_tensors
 from learncast.study import Study
 from learncast.sweep.studies import sweep_of
 from learncast.web.app import explored
+from learncast.windows.learnability_window import LearnabilityWindow
+from learncast.windows.rehearsal import build_model, build_optimizer, rehearsed
+from learncast.windows.stored_model import optimizer_tensors
 
 #: Seconds that one command may take; `--seconds` ends what is merely long.
 PATIENCE, LIMIT = 4, 10
@@ -287,12 +287,12 @@ def prepare(folder: Path) -> None:
     (folder / "plain.pt").write_bytes(pickle.dumps(trap, protocol=2))
     np.savez(folder / "trap.npz", inputs=np.array([trap], dtype=object), targets=np.array([trap], dtype=object))
     (folder / "net.py").write_text(
-        "import torch\nfrom learncast.learnability.rehearsal import build_model\n"
+        "import torch\nfrom learncast.windows.rehearsal import build_model\n"
         "def build():\n    return build_model('gru', inputs=2, outputs=1, hidden_size=4, seed=0)\n"
         "def pair():\n    model = build()\n    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)\n"
     )
-    asked = learnability.Measurement(lags=[1, 2, 4])
-    learnability.window(model, inputs, targets, optimizer=optimizer, measurement=asked).save(folder / "window.nc")
+    asked = windows.Measurement(lags=[1, 2, 4])
+    windows.window(model, inputs, targets, optimizer=optimizer, measurement=asked).save(folder / "window.nc")
     task = lc.tasks.integration(steps=6)
     start = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=4, task=task)
     lc.solve(task, start, learning_rate=0.01).at(range(10)).save(folder / "trajectory.nc")

@@ -239,7 +239,7 @@ def test_checkpointed_training_goes_on_to_the_same_end(tmp_path, number):
         assert code in (0, -number), errors  # no half-written checkpoint was refused
     if not ended:
         subprocess.run([sys.executable, script, tmp_path / "stopped"], check=True, capture_output=True)
-    straight, again = (lc.simulate.TrainingRun.load(tmp_path / f"{name}.nc") for name in ("straight", "stopped"))
+    straight, again = (lc.training.TrainingRun.load(tmp_path / f"{name}.nc") for name in ("straight", "stopped"))
     assert straight.dataset.identical(again.dataset)
 
 
@@ -322,7 +322,7 @@ import sys
 import learncast as lc
 task = lc.tasks.integration(steps=20)
 network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=8)
-training = lc.simulate.Training(learning_rate=1e-4, steps=6000, batch=64, seed=3)
-run = lc.simulate.train(task, network, training, checkpoint=sys.argv[1] + ".safetensors", checkpoint_every=50)
+training = lc.training.Training(learning_rate=1e-4, steps=6000, batch=64, seed=3)
+run = lc.training.train(task, network, training, checkpoint=sys.argv[1] + ".safetensors", checkpoint_every=50)
 run.save(sys.argv[1] + ".nc")
 """

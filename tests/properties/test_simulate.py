@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import learncast as lc
-from learncast.simulate import Training, train
+from learncast.training import Training, train
 
 few = settings(derandomize=True, deadline=None, max_examples=8 * settings().max_examples // 300)
 

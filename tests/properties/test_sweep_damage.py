@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learncast import sweep
-from learncast.errors import LearncastError
+from learncast._core.errors import LearncastError
 from learncast.sweep.store import Store
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from learncast import sweep
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
 
 pytest.importorskip("distributed")
 import dask

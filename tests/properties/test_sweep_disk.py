@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from learncast import sweep
-from learncast.errors import LearncastError
+from learncast._core.errors import LearncastError
 from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.store import Store
 

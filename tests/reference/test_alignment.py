@@ -5,8 +5,8 @@ import pytest
 import scipy
 
 import learncast as lc
-from learncast.errors import InvalidSpec
-from learncast.representation import misalignment, time_to_align
+from learncast._core.errors import InvalidSpec
+from learncast.theory.representation import misalignment, time_to_align
 
 RATE = 1e-3
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.dynamics.mode_equation import descent_correction, strength, time_between, time_to_band
-from learncast.dynamics.modes import modes as modes_of_one
 from learncast.planning.wording import closeness, singular_accuracy, speedup_terms
+from learncast.theory.dynamics.mode_equation import descent_correction, strength, time_between, time_to_band
+from learncast.theory.dynamics.modes import modes as modes_of_one
 
 ENTRIES = {
     entry["id"]: entry

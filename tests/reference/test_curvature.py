@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.dynamics.gradient_flow import gradient_flow
-from learncast.dynamics.learning_problem import LearningProblem, curvature, pooled_curvature, sharpest_curvature
-from learncast.dynamics.pooled import PooledProblem
+from learncast.theory.dynamics.gradient_flow import gradient_flow
+from learncast.theory.dynamics.learning_problem import LearningProblem, curvature, pooled_curvature, sharpest_curvature
+from learncast.theory.dynamics.pooled import PooledProblem
 
 torch = pytest.importorskip("torch")
 

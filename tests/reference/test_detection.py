@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.stats import levy_stable
 
-from learncast.learnability.detection import detection
-from learncast.learnability.detection.detection import aggregated, detect
-from learncast.learnability.detection.requirement import (
+from learncast.windows.detection import detection
+from learncast.windows.detection.detection import aggregated, detect
+from learncast.windows.detection.requirement import (
     INFORMATION,
     envelope_floor,
     least_ratio,
@@ -24,8 +24,8 @@ from learncast.learnability.detection.requirement import (
     signal_to_noise,
     window_of,
 )
-from learncast.learnability.detection.signs import matched_statistic
-from learncast.learnability.transport.decay import Exponential, Logarithmic, PowerLaw, fit_decay
+from learncast.windows.detection.signs import matched_statistic
+from learncast.windows.transport.decay import Exponential, Logarithmic, PowerLaw, fit_decay
 
 GOLDEN = {
     entry["id"]: entry

@@ -117,7 +117,7 @@ def test_the_command_line_prints_that_number(kind, tmp_path):
 @pytest.mark.parametrize("seed", [3, *(pytest.param(k, marks=pytest.mark.slow) for k in range(4, 8))])
 def test_the_explorer_shows_that_number(seed):
     pytest.importorskip("starlette")
-    from learncast.web.rooms.curriculum import ROOM, CurriculumState
+    from learncast.web.panels.curriculum import ROOM, CurriculumState
 
     rng = np.random.default_rng(seed)
     for _ in range(2):

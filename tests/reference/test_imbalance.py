@@ -9,9 +9,9 @@ import torch
 
 import learncast as lc
 from learncast.answers.forecast import forecast
-from learncast.dynamics.balanced.imbalance import Imbalance
-from learncast.dynamics.pooled import PooledProblem
 from learncast.study import Study
+from learncast.theory.dynamics.balanced.imbalance import Imbalance
+from learncast.theory.dynamics.pooled import PooledProblem
 
 RATE = 1e-2
 SIZES = ((4, 16, 3), (8, 24, 5), (4, 3, 3), (3, 2, 4))

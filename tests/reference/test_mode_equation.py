@@ -15,8 +15,15 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.dynamics.mode_equation import Problem, descent_correction, strength, time_between, time_to_band, weights
-from learncast.dynamics.modes import modes as modes_of_one
+from learncast.theory.dynamics.mode_equation import (
+    Problem,
+    descent_correction,
+    strength,
+    time_between,
+    time_to_band,
+    weights,
+)
+from learncast.theory.dynamics.modes import modes as modes_of_one
 
 DIGITS = 60
 ROUNDING = float(np.finfo(float).eps)

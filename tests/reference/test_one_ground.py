@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.dynamics.descent import MOST_COUNTED
+from learncast.theory.dynamics.descent import MOST_COUNTED
 
 
 @dataclass(frozen=True)

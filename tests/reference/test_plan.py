@@ -18,8 +18,8 @@ import xarray as xr
 
 import learncast as lc
 from learncast import tasks
-from learncast.errors import InvalidSpec, LearncastError, UnsupportedModel
-from learncast.trajectory import Status
+from learncast._core.errors import InvalidSpec, LearncastError, UnsupportedModel
+from learncast.results import Status
 
 FOLDER = Path(__file__).parent
 _spec = importlib.util.spec_from_file_location("plan_oracles", FOLDER / "plan_oracles.py")

@@ -112,9 +112,9 @@ def test_a_network_and_its_data_by_plain_sums():
 
 def test_lemma_5_1_fails_to_first_order():
     """Retention 0.9 and mixing 0.3 at rest: with one visit to the recurrent weights the factors rise with the lag."""
-    from learncast.learnability.rehearsal import build_model
-    from learncast.learnability.replay.capture import capture
-    from learncast.learnability.transport.gathering import mean_transport
+    from learncast.windows.rehearsal import build_model
+    from learncast.windows.replay.capture import capture
+    from learncast.windows.transport.gathering import mean_transport
 
     model = build_model("const-gate", inputs=1, outputs=1, hidden_size=1, seed=0, gate=0.1).double()
     with torch.no_grad():

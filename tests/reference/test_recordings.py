@@ -10,11 +10,11 @@ import pytest
 
 import learncast as lc
 from learncast import tasks
-from learncast.dynamics.learning_problem import lag_statistics
-from learncast.dynamics.statistics import loss as statistics_loss
 from learncast.tasks import Task
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.recorded.resampling import halves, pooled_recording, resampled
+from learncast.theory.dynamics.learning_problem import lag_statistics
+from learncast.theory.dynamics.statistics import loss as statistics_loss
 
 #: Sums of a few thousand products in another order: a few hundred times the round-off of one.
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}

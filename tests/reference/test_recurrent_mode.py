@@ -10,9 +10,9 @@ import pytest
 from scipy.integrate import LSODA, solve_ivp
 from scipy.optimize import brentq
 
-from learncast.dynamics import recurrent_mode as module
-from learncast.dynamics.recurrent_mode import mode_flow, mode_loss, mode_trajectory
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast.theory.dynamics import recurrent_mode as module
+from learncast.theory.dynamics.recurrent_mode import mode_flow, mode_loss, mode_trajectory
 
 
 def golden(name):

@@ -14,12 +14,14 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq, minimize_scalar
 
-from learncast.dynamics.descent import descend
-from learncast.dynamics.gradient_flow import gradient_flow
-from learncast.dynamics.recurrent_mode import mode_flow, mode_trajectory, polynomial_values, polynomials_of
 from learncast.networks import LinearRNN
-from learncast.recurrence.feature_learning import at_once, feature_learning, feedforward_control, kernel_change
-from learncast.recurrence.order import (
+from learncast.results import Status
+from learncast.tasks import Task, sensory
+from learncast.theory.dynamics.descent import descend
+from learncast.theory.dynamics.gradient_flow import gradient_flow
+from learncast.theory.dynamics.recurrent_mode import mode_flow, mode_trajectory, polynomial_values, polynomials_of
+from learncast.theory.recurrence.feature_learning import at_once, feature_learning, feedforward_control, kernel_change
+from learncast.theory.recurrence.order import (
     effective_start,
     half_loss_time,
     half_strength_time,
@@ -27,14 +29,14 @@ from learncast.recurrence.order import (
     mode_profiles,
     order_reversal,
 )
-from learncast.recurrence.stability import (
+from learncast.theory.recurrence.stability import (
     best_recurrence,
     extrapolation,
     family_extrapolation,
     largest_stable_rate,
     least_hidden_size,
 )
-from learncast.recurrence.tradeoff import (
+from learncast.theory.recurrence.tradeoff import (
     basins,
     change_of_kind,
     end_of_training,
@@ -46,8 +48,6 @@ from learncast.recurrence.tradeoff import (
     two_pulse_transition,
     zero_recurrence_warning,
 )
-from learncast.tasks import Task, sensory
-from learncast.trajectory import Status
 
 HERE = Path(__file__).parent
 GOLDEN = {e["id"]: e for e in json.loads((HERE / "golden" / "recurrent.json").read_text())["entries"]}

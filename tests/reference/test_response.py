@@ -7,10 +7,10 @@ import pytest
 from scipy import integrate, stats
 
 import learncast as lc
-from learncast.responses.bootstrap import bounds
-from learncast.responses.modes import ResponseModeSolution, solve_response
-from learncast.responses.response import response
-from learncast.responses.solution import ResponseFlowSolution
+from learncast.theory.responses.bootstrap import bounds
+from learncast.theory.responses.modes import ResponseModeSolution, solve_response
+from learncast.theory.responses.response import response
+from learncast.theory.responses.solution import ResponseFlowSolution
 
 torch = pytest.importorskip("torch")
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import learncast as lc
-from learncast.simulate import Accuracy, Plateau, Training, gated_module, train
+from learncast.training import Accuracy, Plateau, Training, gated_module, train
 
 RECURRENT, LAYERS = ("input", "recurrent", "output"), ("first", "second")
 STEPS = 30

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from learncast.dynamics import statistics as module
-from learncast.dynamics.statistics import LagStatistics, gradient, loss, loss_and_gradient
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast.theory.dynamics import statistics as module
+from learncast.theory.dynamics.statistics import LagStatistics, gradient, loss, loss_and_gradient
 
 torch = pytest.importorskip("torch")
 

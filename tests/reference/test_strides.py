@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learncast.dynamics.mode_equation import Problem
-from learncast.dynamics.steps import strides
-from learncast.dynamics.steps.pooled_descent import PooledDescent
-from learncast.dynamics.steps.walks import ModeWalk
+from learncast.theory.dynamics.mode_equation import Problem
+from learncast.theory.dynamics.steps import strides
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
+from learncast.theory.dynamics.steps.walks import ModeWalk
 
 Array = np.ndarray
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from learncast import simulate
+import learncast as lc
 from learncast.advice.moments import Moments, MomentStack
 from learncast.advice.surrogate import BatchSlopes, descend_surrogate, linear_surrogate
-from learncast.simulate.sources import Source
 from learncast.tasks.task import Task
+from learncast.training.sources import Source
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ CASES = [
 
 
 def model_of(kind, layers=1, every_step=False, **keywords):
-    return simulate.gated_module(
+    return lc.training.gated_module(
         kind,
         inputs=INPUTS,
         hidden_size=UNITS,
@@ -238,7 +238,7 @@ def test_model_without_biases_cannot_answer_a_constant():
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu", "linear", "softplus", "sigmoid"])
 def test_rate_network_is_linearised_about_rest(nonlinearity):
     """Loss and gradient against a loop over steps, differentiated by autograd."""
-    model = simulate.gated_module(
+    model = lc.training.gated_module(
         "rate", inputs=INPUTS, hidden_size=UNITS, outputs=OUTPUTS, seed=3, alpha=0.3, nonlinearity=nonlinearity
     ).double()
     surrogate = linear_surrogate(model)

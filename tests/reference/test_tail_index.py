@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy.stats import levy_stable, norm
 
-from learncast.learnability.detection import tail_index
-from learncast.learnability.detection.detection import aggregated
-from learncast.learnability.detection.tail_index import METHODS, MINIMUM_SAMPLES, fit_tail_index, stable_quantiles
-from learncast.trajectory import Status
+from learncast.results import Status
+from learncast.windows.detection import tail_index
+from learncast.windows.detection.detection import aggregated
+from learncast.windows.detection.tail_index import METHODS, MINIMUM_SAMPLES, fit_tail_index, stable_quantiles
 
 GOLDEN = {
     entry["id"]: entry

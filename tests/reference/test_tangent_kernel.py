@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.dynamics.gradient_flow import gradient_flow
-from learncast.errors import InvalidSpec
-from learncast.representation.lag_kernel import network_kernel, trial_kernel
+from learncast._core.errors import InvalidSpec
+from learncast.theory.dynamics.gradient_flow import gradient_flow
+from learncast.theory.representation.lag_kernel import network_kernel, trial_kernel
 
 
 def golden(name):
@@ -219,7 +219,7 @@ def expected_kernel(weights, x, learn):
 def test_the_kernel_of_a_recurrent_network_is_its_jacobian_s(learn):
     weights = network(2, 5, 3)
     x = np.random.default_rng(4).normal(size=(4, 6, 2))
-    found = lc.representation.tangent_kernel(lc.LinearRNN(*weights), 0.0, x, learn=learn)
+    found = lc.theory.tangent_kernel(lc.LinearRNN(*weights), 0.0, x, learn=learn)
     wanted = expected_kernel(weights, x, learn or BLOCKS)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-13 * np.abs(wanted).max())
 
@@ -240,7 +240,7 @@ def test_the_kernel_along_any_solution_is_that_of_its_network():
         weights = (there.input_weights, there.recurrent_weights, there.output_weights)
         wanted = expected_kernel(weights, x, learn)
         np.testing.assert_allclose(
-            lc.representation.tangent_kernel(solution, 80, x), wanted, rtol=0, atol=1e-13 * np.abs(wanted).max()
+            lc.theory.tangent_kernel(solution, 80, x), wanted, rtol=0, atol=1e-13 * np.abs(wanted).max()
         )
 
 
@@ -250,8 +250,8 @@ def test_two_layers_are_the_same_by_solution_and_by_network():
     x = rng.normal(size=(5, 3))
     solution = lc.solve(lc.tasks.static(rng.normal(size=(2, 3))), start, learning_rate=1e-3)
     np.testing.assert_allclose(
-        lc.representation.tangent_kernel(start, 0.0, x),
-        lc.representation.tangent_kernel(solution, 0.0, x),
+        lc.theory.tangent_kernel(start, 0.0, x),
+        lc.theory.tangent_kernel(solution, 0.0, x),
         rtol=0,
         atol=1e-13,
     )
@@ -260,8 +260,8 @@ def test_two_layers_are_the_same_by_solution_and_by_network():
 def test_what_has_no_such_kernel_is_refused():
     x = np.ones((3, 4, 2))
     with pytest.raises(lc.InvalidSpec, match="known at time 0 alone"):
-        lc.representation.tangent_kernel(lc.LinearRNN(*network(2, 3, 1)), 5.0, x)
+        lc.theory.tangent_kernel(lc.LinearRNN(*network(2, 3, 1)), 5.0, x)
     with pytest.raises(lc.InvalidSpec, match="inputs"):
-        lc.representation.tangent_kernel(lc.LinearRNN(*network(2, 3, 1)), 0.0, x[0])
+        lc.theory.tangent_kernel(lc.LinearRNN(*network(2, 3, 1)), 0.0, x[0])
     with pytest.raises(lc.InvalidSpec, match="did you mean 'input'"):
-        lc.representation.tangent_kernel(lc.LinearRNN(*network(2, 3, 1)), 0.0, x, learn=("inputs",))
+        lc.theory.tangent_kernel(lc.LinearRNN(*network(2, 3, 1)), 0.0, x, learn=("inputs",))

@@ -14,19 +14,19 @@ import pytest
 import torch
 from torch import nn
 
-from learncast.learnability import cells
-from learncast.learnability.replay.capture import capture, replays
-from learncast.learnability.replay.recurrent_layer import recurrent_layers
-from learncast.learnability.transport.base_rate import base_rates, parameter_rates
-from learncast.learnability.transport.derivative import (
+from learncast.windows import cells
+from learncast.windows.replay.capture import capture, replays
+from learncast.windows.replay.recurrent_layer import recurrent_layers
+from learncast.windows.transport.base_rate import base_rates, parameter_rates
+from learncast.windows.transport.derivative import (
     one_step_jacobians,
     sensitivities,
     state_sensitivities,
     unit_directions,
 )
-from learncast.learnability.transport.exact import exact_transport
-from learncast.learnability.transport.factor import transport_factors, walk_lags
-from learncast.learnability.transport.gathering import Contributions, Transport, forward_gradients, mean_transport
+from learncast.windows.transport.exact import exact_transport
+from learncast.windows.transport.factor import transport_factors, walk_lags
+from learncast.windows.transport.gathering import Contributions, Transport, forward_gradients, mean_transport
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "learnability.json").read_text(encoding="utf-8"))
 ENTRIES = {entry["id"]: entry for entry in GOLDEN["entries"]}

@@ -14,10 +14,10 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.dynamics.balanced.two_layer import TwoLayerSolution, shallow
-from learncast.dynamics.pooled import PooledProblem
 from learncast.planning.forgetting import IrregularSwitch
-from learncast.representation.similarity import peak_time, two_mode_coupling
+from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, shallow
+from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory.representation.similarity import peak_time, two_mode_coupling
 
 FOLDER = Path(__file__).parent
 GOLDEN = {entry["id"]: entry for entry in json.loads((FOLDER / "golden" / "two_layer.json").read_text())["entries"]}
@@ -109,8 +109,8 @@ def test_golden_kernel_similarities_and_loss_of_data():
     found = solution.at(golden.steps)
     golden.agrees("loss", found["loss"][0])
     golden.agrees("loss_constant_c", found["loss"][0] - found["excess_loss"][0])
-    golden.agrees("NTK", lc.representation.tangent_kernel(solution, float(golden.steps), inputs))
-    similar = lc.representation.hidden_similarity(solution, [float(golden.steps)], inputs, targets)
+    golden.agrees("NTK", lc.theory.tangent_kernel(solution, float(golden.steps), inputs))
+    similar = lc.theory.hidden_similarity(solution, [float(golden.steps)], inputs, targets)
     golden.agrees("RSM_I", similar["hidden_similarity_input"][0])
     golden.agrees("RSM_O", similar["hidden_similarity_output"][0])
 
@@ -127,10 +127,10 @@ def test_golden_rich_limit():
     golden.agrees("W1tW1_limit", limit["input_gram"][0])
     golden.agrees("W2W2t_limit", limit["output_gram"][0])
     inputs = golden["X"].T
-    similar = lc.representation.hidden_similarity(solution, np.inf, inputs, inputs @ golden["Sigma_yx"].T)
+    similar = lc.theory.hidden_similarity(solution, np.inf, inputs, inputs @ golden["Sigma_yx"].T)
     golden.agrees("RSM_I", similar["hidden_similarity_input"][0])
     golden.agrees("RSM_O", similar["hidden_similarity_output"][0])
-    distance = lc.representation.representation_distance(solution)
+    distance = lc.theory.representation_distance(solution)
     assert float(distance["input_distance"]) < ROUNDING
     assert float(distance["output_distance"]) < ROUNDING
 
@@ -153,7 +153,7 @@ def test_golden_decoupling(name):
     golden = Golden(name)
     start, strengths = golden["A0"], golden["s"]
     solution = solved(np.diag(strengths), start, start.T)
-    golden.agrees("AtA", lc.representation.off_diagonal_strength(solution, golden.steps)["mode_map"])
+    golden.agrees("AtA", lc.theory.off_diagonal_strength(solution, golden.steps)["mode_map"])
     if len(strengths) == 2:
         gram = start.T @ start
         a1, a2, b = two_mode_coupling(golden["t"][:2], gram[0, 0], gram[1, 1], gram[0, 1], tuple(strengths))
@@ -393,7 +393,7 @@ def test_similarities_by_hand(sizes):
     solution = lc.solve(task, network, learning_rate=RATE)
     X, Y = rng.standard_normal((7, inputs)), rng.standard_normal((7, outputs))
     times = np.array([0.0, 40.0, 200.0, 900.0])
-    found = lc.representation.hidden_similarity(solution, times, X, Y)
+    found = lc.theory.hidden_similarity(solution, times, X, Y)
     for k, time in enumerate(times):
         now = solution.network_at(time)
         np.testing.assert_allclose(
@@ -436,7 +436,7 @@ def test_tangent_kernel_is_autograd_s(torch, sizes, imbalance):
     for time in (0.0, 60.0, 400.0, np.inf):
         wanted = autograd_kernel(torch, solution.network_at(time), samples)
         np.testing.assert_allclose(
-            lc.representation.tangent_kernel(solution, time, samples),
+            lc.theory.tangent_kernel(solution, time, samples),
             wanted,
             rtol=0,
             atol=ROUNDING * np.abs(wanted).max(),
@@ -450,10 +450,10 @@ def test_kernel_summary_is_that_of_the_formed_kernel(outputs, samples):
     task = lc.tasks.static(rng.standard_normal((outputs, 5)) / 2)
     solution = lc.solve(task, lc.TwoLayer.balanced(5, 6, outputs, scale=0.3, rng=rng), learning_rate=RATE)
     X, times = rng.standard_normal((samples, 5)), [0.0, 50.0, 300.0, np.inf]
-    found = lc.representation.tangent_kernel_summary(solution, times, X, eigenvalues=4)
-    start = lc.representation.tangent_kernel(solution, 0.0, X)
+    found = lc.theory.tangent_kernel_summary(solution, times, X, eigenvalues=4)
+    start = lc.theory.tangent_kernel(solution, 0.0, X)
     for k, time in enumerate(times):
-        K = lc.representation.tangent_kernel(solution, time, X)
+        K = lc.theory.tangent_kernel(solution, time, X)
         assert float(found["trace"][k]) == pytest.approx(np.trace(K), rel=ROUNDING)
         # The iterative eigenvalues come to the precision of the machine times some tens of steps.
         np.testing.assert_allclose(found["largest"][k], np.linalg.eigvalsh(K)[::-1][:4], rtol=1e-10)
@@ -468,8 +468,8 @@ def test_kernel_summary_is_that_of_the_formed_kernel(outputs, samples):
 def test_kernel_summary_of_any_number_of_eigenvalues(eigenvalues):
     solution = solved(np.eye(2), 0.3 * np.eye(2), 0.3 * np.eye(2))
     X = np.random.default_rng(0).standard_normal((9, 2))
-    found = lc.representation.tangent_kernel_summary(solution, [10.0], X, eigenvalues=eigenvalues)
-    wanted = np.linalg.eigvalsh(lc.representation.tangent_kernel(solution, 10.0, X))[::-1][: min(eigenvalues, 18)]
+    found = lc.theory.tangent_kernel_summary(solution, [10.0], X, eigenvalues=eigenvalues)
+    wanted = np.linalg.eigvalsh(lc.theory.tangent_kernel(solution, 10.0, X))[::-1][: min(eigenvalues, 18)]
     if not eigenvalues:
         assert "largest" not in found
     else:
@@ -489,7 +489,7 @@ def test_distance_from_the_task_s_own_similarity():
     for time, imbalance in itertools.product((0.0, 100.0, np.inf), (0.0, 2.0)):
         start = lc.TwoLayer.balanced(3, 3, 4, scale=0.5, imbalance=imbalance, rng=np.random.default_rng(1))
         solution = lc.solve(task, start, learning_rate=RATE)
-        found, now = lc.representation.representation_distance(solution, time=time), solution.network_at(time)
+        found, now = lc.theory.representation_distance(solution, time=time), solution.network_at(time)
         for name, vectors, gram in (("input", V, now.first.T @ now.first), ("output", U, now.second @ now.second.T)):
             own = (vectors * s) @ vectors.T
             wanted = np.linalg.norm(gram - own) / np.linalg.norm(own)
@@ -503,9 +503,7 @@ def test_larger_imbalance_is_lazier():
         # turned by a rotation and not a reflection, so that every mode is learned
         start = lc.TwoLayer(0.1 * np.eye(3), np.sqrt(0.01 + imbalance) * turn * np.sign(np.linalg.det(turn)))
         ends.append(
-            float(
-                lc.representation.representation_distance(lc.solve(task, start, learning_rate=RATE))["output_distance"]
-            )
+            float(lc.theory.representation_distance(lc.solve(task, start, learning_rate=RATE))["output_distance"])
         )
     assert ends[0] < ROUNDING
     assert np.all(np.diff(ends) > 0.1)
@@ -561,7 +559,7 @@ def test_the_map_between_modes_splits_the_function():
     task = lc.tasks.static(orthonormal(rng, 5, 3) @ np.diag([1.4, 0.9, 0.5]) @ orthonormal(rng, 3, 3).T)
     solution = lc.solve(task, lc.TwoLayer.balanced(3, 4, 5, scale=0.2, rng=rng), learning_rate=RATE)
     times = np.array([0.0, 150.0, 600.0, np.inf])
-    found = lc.representation.off_diagonal_strength(solution, times)
+    found = lc.theory.off_diagonal_strength(solution, times)
     U, _, Vt = np.linalg.svd(np.asarray(task.cross_covariance)[0, :, 0].T, full_matrices=False)
     for k, time in enumerate(times):
         grid = U.T @ solution.network_at(time).function @ Vt.T

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from learncast import learnability
-from learncast.learnability import Batching, DetectionRule, Measurement
-from learncast.learnability.rehearsal import KINDS, build_model
+from learncast import windows
+from learncast.windows import Batching, DetectionRule, Measurement
+from learncast.windows.rehearsal import KINDS, build_model
 
 NULLS = 99
 
@@ -24,7 +24,7 @@ def null_windows(kind, repeats, *, memory=2**28):
         targets = np.zeros((len(inputs), 24, 2))
         targets[:, 3:, 0] = 3 * inputs[:, :-3, 0]
         targets[:, :, 1] = rng.choice([-1.0, 1.0], size=len(inputs))[:, None]
-        found = learnability.window(
+        found = windows.window(
             model,
             inputs,
             targets,
@@ -63,7 +63,7 @@ def test_the_same_data_without_flips_have_one():
     inputs = np.random.default_rng(0).standard_normal((128, 24, 2))
     targets = np.zeros((128, 24, 1))
     targets[:, 3:, 0] = 3 * inputs[:, :-3, 0]
-    found = learnability.window(
+    found = windows.window(
         model,
         inputs,
         targets,
@@ -80,7 +80,7 @@ def test_a_constant_gate_has_one_time_scale(gate):
     rng = np.random.default_rng(0)
     inputs, targets = rng.standard_normal((32, 40, 2)), rng.standard_normal((32, 40, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
-    found = learnability.window(
+    found = windows.window(
         model,
         inputs,
         targets,
@@ -122,7 +122,7 @@ def test_a_linear_unit_learns_exactly_as_far_as_its_task():
     inputs = np.random.default_rng(1).standard_normal((3000, 80, 1))
     targets = np.zeros_like(inputs)
     targets[:, lag:] = inputs[:, :-lag]
-    found = learnability.window(
+    found = windows.window(
         Leaky(),
         inputs,
         targets,
@@ -149,7 +149,7 @@ def test_a_lag_needs_as_many_sequences_as_its_score_says():
     inputs = np.random.default_rng(1).standard_normal((2000, 80, 1))
     targets = np.zeros_like(inputs)
     targets[:, 6:] = inputs[:, :-6]
-    found = learnability.window(
+    found = windows.window(
         Leaky(),
         inputs,
         targets,

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import learncast as lc
+from learncast._core.errors import OutOfTime
 from learncast.card import GLANCE, Card, Shown, Table, facts
-from learncast.errors import OutOfTime
 
 HOSTILE = "<script>alert(1)</script> & 'more'"
 TARGET = lc.tasks.integration(steps=10)

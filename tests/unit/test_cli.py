@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 
 import learncast
 from learncast.answers.answer import counted, plain
-from learncast.assumptions import ASSUMPTIONS
 from learncast.card import shown, whole
 from learncast.cli import _time_taken, app
+from learncast.theory.assumptions import ASSUMPTIONS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two_integration_tasks.toml"
 TRAINING = "[training]\nlearning_rate = 1e-3\n"
@@ -203,7 +203,7 @@ def test_json_is_standard_json(study, command):
 
 def test_progress_does_not_spoil_json(study, monkeypatch):
     for name in ("PATIENCE", "LONG", "QUIET"):  # a line at every report
-        monkeypatch.setattr(f"learncast.progress.{name}", -1.0)
+        monkeypatch.setattr(f"learncast._core.progress.{name}", -1.0)
     several = NETWORK + TRAINING + TARGET + "target_strength = [1, 2]\n" + STRONGER.replace("1.5", "[2, 3]")
     assert json.loads(run("plan", study(several), "--json").stdout)["best"]
     assert json.loads(run("phase", study(), *PHASE, "--json").stdout)["values"] == [0.5, 1.5]

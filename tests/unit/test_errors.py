@@ -4,8 +4,7 @@ import pickle
 
 import pytest
 
-from learncast.assumptions import ASSUMPTIONS, Assumption
-from learncast.errors import (
+from learncast._core.errors import (
     AssumptionViolated,
     InvalidSpec,
     LearncastError,
@@ -13,6 +12,7 @@ from learncast.errors import (
     SchemaMismatch,
     UnsupportedModel,
 )
+from learncast.theory.assumptions import ASSUMPTIONS, Assumption
 
 PARTS = {
     "required": "steps must be positive",

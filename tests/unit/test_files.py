@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from learncast.files import draft_folder, draft_of, write_file
+from learncast._core.files import draft_folder, draft_of, write_file
 
 
 def names(folder):
@@ -40,7 +40,7 @@ def test_a_stopped_write_keeps_the_old_file(tmp_path, stop, sole):
 
 def test_a_sole_writer_takes_over_what_a_kill_left(tmp_path):
     script = (
-        "import os, signal, sys\nfrom learncast.files import draft_of\n"
+        "import os, signal, sys\nfrom learncast._core.files import draft_of\n"
         "with draft_of(sys.argv[1], sole=True) as draft:\n"
         "    draft.write_text('half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -91,7 +91,7 @@ def test_a_folder_that_is_there_keeps_what_else_it_holds(tmp_path, monkeypatch):
 
 FILL = """
 import sys
-from learncast.files import draft_folder
+from learncast._core.files import draft_folder
 with draft_folder(sys.argv[1]) as draft:
     for k in range(8):
         (draft / str(k)).write_text(sys.argv[2])
@@ -156,7 +156,7 @@ def test_drafts_of_dead_processes_are_cleared_and_those_of_living_ones_are_not(t
 def test_kills_leave_old_files_or_new_ones(tmp_path):
     """Killed 200 times at random moments while ten files of a folder are written anew, again and again."""
     script = (
-        "import sys\nfrom learncast.files import draft_folder\nfor n in range(10**6):\n"
+        "import sys\nfrom learncast._core.files import draft_folder\nfor n in range(10**6):\n"
         "    with draft_folder(sys.argv[1]) as draft:\n"
         "        for k in range(10):\n            (draft / str(k)).write_text(str(n))\n"
         "    if n == 0:\n        print('ready', flush=True)\n"

@@ -13,12 +13,12 @@ import pytest
 import xarray as xr
 
 from learncast import LearncastError, LinearRNN, solve, tasks
-from learncast.errors import InvalidSpec, SchemaMismatch
-from learncast.limits import allowing, tables_of
-from learncast.netcdf import read, write
+from learncast._core.errors import InvalidSpec, SchemaMismatch
+from learncast._core.limits import allowing, tables_of
+from learncast._core.netcdf import read, write
+from learncast.results import Trajectory
 from learncast.study import Study, WindowStudy
 from learncast.tasks.recorded.files import from_file
-from learncast.trajectory import Trajectory
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import learncast as lc
-from learncast import simulate
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "neurogym_curriculum.py"
 needs_neurogym = pytest.mark.skipif(find_spec("neurogym") is None, reason="neurogym is not installed")
@@ -32,7 +31,7 @@ def test_trials_are_the_environments_own():
     import neurogym
 
     made = neurogym.make("PerceptualDecisionMaking-v0", dt=100)
-    x, y, w = simulate.trials(made).batch(20, (0, 0), 0, torch.float64)
+    x, y, w = lc.training.trials(made).batch(20, (0, 0), 0, torch.float64)
     core = made.unwrapped
     made.reset(seed=1)
     core.new_trial()
@@ -42,8 +41,8 @@ def test_trials_are_the_environments_own():
     assert set(y.unique().tolist()) <= {0, 1, 2}
     assert bool((w == 1).all())
     task = lc.tasks.from_environment("PerceptualDecisionMaking-v0", trials=50, seed=0, options={"dt": 100})
-    again = simulate.trials(task).batch(20, (0, 0), 0, torch.float64).inputs
-    drawn = simulate.trials(task, gaussian=True).batch(20, (0, 0), 0, torch.float64).inputs
+    again = lc.training.trials(task).batch(20, (0, 0), 0, torch.float64).inputs
+    drawn = lc.training.trials(task, gaussian=True).batch(20, (0, 0), 0, torch.float64).inputs
     assert set(again[:, :, 0].unique().tolist()) == {0.0, 1.0}
     assert float((drawn[:, :, 0] - drawn[:, :, 0].round()).abs().max()) > 0.1
 
@@ -54,11 +53,11 @@ def test_a_dataset_is_read_steps_first_with_its_labels():
     import neurogym
 
     data = neurogym.Dataset("PerceptualDecisionMaking-v0", env_kwargs={"dt": 100}, batch_size=6, seq_len=40)
-    source = simulate.trials(data)
+    source = lc.training.trials(data)
     batch = source.batch(None, (0, 0), 0, torch.float32)
     assert tuple(batch.inputs.shape) == (6, 40, 3)
     assert tuple(batch.targets.shape) == (6, 40)
     assert not batch.targets.is_floating_point()
-    model = simulate.gated_module("rate", inputs=3, hidden_size=8, outputs=3, every_step=True)
-    settings = simulate.Training(0.01, batch=None, steps=3, loss="cross_entropy", dtype="float32", evaluation=12)
-    assert simulate.train(data, model, settings).status is lc.Status.ok
+    model = lc.training.gated_module("rate", inputs=3, hidden_size=8, outputs=3, every_step=True)
+    settings = lc.training.Training(0.01, batch=None, steps=3, loss="cross_entropy", dtype="float32", evaluation=12)
+    assert lc.training.train(data, model, settings).status is lc.Status.ok

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast import progress, tasks
-from learncast.cli import main
-from learncast.errors import InvalidSpec, OutOfTime
-from learncast.progress import (
+from learncast import tasks
+from learncast._core import progress
+from learncast._core.errors import InvalidSpec, OutOfTime
+from learncast._core.progress import (
     check_time,
     deadline,
     in_notebook,
@@ -24,6 +24,7 @@ from learncast.progress import (
     time_limit,
     until,
 )
+from learncast.cli import main
 
 TARGET = tasks.integration(3, name="target")
 POOL = [tasks.integration(2, name="shorter"), tasks.integration(3, 1.0, 1.5, name="stronger")]

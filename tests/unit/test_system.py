@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from learncast import system
+from learncast._core import system
 
 
 def refused(*_):
@@ -24,7 +24,7 @@ def windows(monkeypatch):
 
 
 def test_a_lock_is_held_by_one_process(tmp_path):
-    script = "import sys\nfrom learncast import system\nsystem.lock(open(sys.argv[1], 'a'))\n"
+    script = "import sys\nfrom learncast._core import system\nsystem.lock(open(sys.argv[1], 'a'))\n"
     with open(tmp_path / "lock", "a", encoding="utf-8") as file:
         system.lock(file)
         other = subprocess.run([sys.executable, "-c", script, str(tmp_path / "lock")], capture_output=True, check=False)

@@ -10,9 +10,9 @@ import pytest
 import xarray as xr
 
 import learncast as lc
-from learncast.dynamics.solution import worst_status
-from learncast.errors import SchemaMismatch
-from learncast.trajectory import Provenance, Status, Trajectory, described, package_versions, save_dataset, spec_hash
+from learncast._core.errors import SchemaMismatch
+from learncast.results import Provenance, Status, Trajectory, described, package_versions, save_dataset, spec_hash
+from learncast.theory.dynamics.solution import worst_status
 
 
 @pytest.fixture

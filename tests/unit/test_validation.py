@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from learncast.errors import InvalidSpec, suggestion
-from learncast.validation import between, count, one_of, positive, real_array
+from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.validation import between, count, one_of, positive, real_array
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.02, hidden_size=32, tas
 forecast = lc.solve(task, network, learning_rate=1e-2)
 print(lc.time_to_learn(forecast, 0.95))
 
-training = lc.simulate.Training(1e-2, batch=500, steps=250, every=2, learn=("input", "output"))
-run = lc.simulate.train(task, network, training)
+training = lc.training.Training(1e-2, batch=500, steps=250, every=2, learn=("input", "output"))
+run = lc.training.train(task, network, training)
 
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 lc.figures.mode_strengths(forecast.at(range(251)).dataset, ax, simulated=run.dataset)

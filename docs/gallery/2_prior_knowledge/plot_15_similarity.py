@@ -15,7 +15,7 @@ task = lc.tasks.hierarchy(3)
 network = lc.TwoLayer.balanced(8, 16, task.outputs, scale=0.05, rng=np.random.default_rng(0))
 course = lc.solve(task, network, learning_rate=0.05)
 moments = [0, 60, 140, 500]
-similarity = lc.representation.hidden_similarity(course, moments, task.items, task.features.T)[
+similarity = lc.theory.hidden_similarity(course, moments, task.items, task.features.T)[
     "hidden_similarity_input"
 ]
 

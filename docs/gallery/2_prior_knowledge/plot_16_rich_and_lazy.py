@@ -18,7 +18,7 @@ for imbalance, colour in zip([0.0, 1.0, 4.0, 16.0], ["#0072B2", "#56B4E9", "#E69
     network = lc.TwoLayer.balanced(4, 4, 4, scale=0.05, imbalance=imbalance, rng=np.random.default_rng(2))
     course = lc.solve(task, network, learning_rate=0.01)
     times = np.linspace(0, course.time_to(0.99).flow_steps, 60)
-    kernel = lc.representation.tangent_kernel_summary(course, times, np.eye(4))
+    kernel = lc.theory.tangent_kernel_summary(course, times, np.eye(4))
     ax.plot(times / times[-1], kernel["misalignment"], color=colour, label=f"imbalance {imbalance:g}")
 ax.set(xlabel="share of the training time", ylabel="misalignment with the kernel at the start")
 ax.legend()

@@ -13,7 +13,7 @@ import learncast as lc
 
 task = lc.tasks.hierarchy(2)
 scales, imbalances = np.geomspace(0.01, 1.0, 9), np.linspace(-1.0, 1.0, 9)
-found = lc.representation.richness(
+found = lc.theory.richness(
     task,
     hidden_size=4,
     scales=scales,

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import learncast as lc
-from learncast.recurrence.stability import family_extrapolation
+from learncast.theory.recurrence.stability import family_extrapolation
 
 task = lc.tasks.integration(steps=10)
 horizons = np.arange(10, 61, 5)

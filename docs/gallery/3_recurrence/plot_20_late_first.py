@@ -9,7 +9,7 @@ each step further back takes longer by the same factor. With a recurrence of 1 a
 import matplotlib.pyplot as plt
 import numpy as np
 
-from learncast.recurrence.order import half_strength_time
+from learncast.theory.recurrence.order import half_strength_time
 
 lags = np.arange(8)
 _, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from learncast import learnability, tasks
+from learncast import windows, tasks
 
 torch.manual_seed(0)
 inputs, targets = tasks.multi_lag_trials(
@@ -35,9 +35,9 @@ def generator():
 
 
 cells = {
-    "constant gate": learnability.ConstGate(4, 24, generator=generator()),
-    "shared gate": learnability.SharedGate(4, 24, generator=generator()),
-    "a gate for each unit": learnability.DiagGate(4, 24, generator=generator()),
+    "constant gate": windows.ConstGate(4, 24, generator=generator()),
+    "shared gate": windows.SharedGate(4, 24, generator=generator()),
+    "a gate for each unit": windows.DiagGate(4, 24, generator=generator()),
     "GRU": nn.GRU(4, 24, batch_first=True),
     "LSTM": nn.LSTM(4, 24, batch_first=True),
 }
@@ -46,8 +46,8 @@ _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for name, cell in cells.items():
     model = Model(cell)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    measurement = learnability.Measurement(lags=[1, 2, 4, 8, 12, 16, 24, 32])
-    found = learnability.window(model, inputs, targets, optimizer=optimizer, measurement=measurement)
+    measurement = windows.Measurement(lags=[1, 2, 4, 8, 12, 16, 24, 32])
+    found = windows.window(model, inputs, targets, optimizer=optimizer, measurement=measurement)
     envelope = found.dataset.isel(layer=0)["envelope"]
     ax.semilogy(envelope["lag"], envelope / float(envelope[0]), next(styles), markersize=5, label=name)
 ax.set(xlabel="lag (steps)", ylabel="envelope, relative to lag 1", ylim=(1e-9, 2))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from learncast import figures, learnability, tasks
+from learncast import figures, windows, tasks
 
 torch.manual_seed(0)
 inputs, targets = tasks.multi_lag_trials(
@@ -37,13 +37,13 @@ for _ in range(60):
     ((model(inputs) - targets) ** 2).mean().backward()
     optimizer.step()
 
-found = learnability.window(
+found = windows.window(
     model,
     inputs,
     targets,
     optimizer=optimizer,
-    measurement=learnability.Measurement(lags=list(range(1, 25))),
-    rule=learnability.DetectionRule(sample_sizes=[16, 64, 256, 1024, 4096, 16384]),
+    measurement=windows.Measurement(lags=list(range(1, 25))),
+    rule=windows.DetectionRule(sample_sizes=[16, 64, 256, 1024, 4096, 16384]),
 )
 print(found.summary)
 _, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")

@@ -11,9 +11,9 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from learncast.learnability.replay.capture import replays
-from learncast.learnability.transport.exact import exact_transport
-from learncast.learnability.transport.factor import transport_factors
+from learncast.windows.replay.capture import replays
+from learncast.windows.transport.exact import exact_transport
+from learncast.windows.transport.factor import transport_factors
 
 torch.manual_seed(0)
 layer = nn.GRU(4, 32, batch_first=True).double()

@@ -15,7 +15,7 @@ candidates = [
     lc.tasks.leaky_integration(steps=12, timescale=10.0, gain=2.0, name="strong slow evidence"),
     lc.tasks.leaky_integration(steps=12, timescale=2.0, name="quick evidence"),
 ]
-model = lc.simulate.gated_module("gru", hidden_size=24, seed=0)
+model = lc.training.gated_module("gru", hidden_size=24, seed=0)
 advice = lc.advise(model, target, candidates, optimizer="sgd", learning_rate=0.05, batch=64, accuracy=0.9)
 print(advice.summary)
 

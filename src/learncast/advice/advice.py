@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from learncast._core.errors import InvalidSpec
+from learncast._core.progress import Progress, silent
+from learncast._core.validation import one_of
 from learncast.advice.race import Race
 from learncast.advice.request import Request
-from learncast.assumptions import Assumption, Condition, Trust
 from learncast.card import Card, Picture, Shown, Table, shown
-from learncast.errors import InvalidSpec
-from learncast.progress import Progress, silent
-from learncast.simulate.run import TrainingRun
-from learncast.simulate.sources import Source
-from learncast.simulate.stopping import Rule
-from learncast.simulate.trainer import train
-from learncast.trajectory import FORECAST_CLASSES, Result
-from learncast.validation import one_of
+from learncast.results import FORECAST_CLASSES, Result
+from learncast.theory.assumptions import Assumption, Condition, Trust
+from learncast.training.run import TrainingRun
+from learncast.training.sources import Source
+from learncast.training.stopping import Rule
+from learncast.training.trainer import train
 
 #: Name of the plan without pretraining.
 DIRECT = "no pretraining"
@@ -115,14 +115,14 @@ class Advice(Result, Shown):
 
     See Also
     --------
-    advise, simulate.train, simulate.GoalLoop
+    advise, training.train, training.GoalLoop
 
     Examples
     --------
     >>> import learncast as lc
     >>> import numpy as np
     >>> inputs = np.random.default_rng(0).standard_normal((64, 6, 1)).astype("float32")
-    >>> model = lc.simulate.gated_module("rnn", hidden_size=4)
+    >>> model = lc.training.gated_module("rnn", hidden_size=4)
     >>> target, easy = (inputs, inputs.sum(axis=1)), (inputs, inputs[:, -1])
     >>> asked = {"optimizer": "adam", "learning_rate": 0.02, "batch": None, "echo": lambda text: None}
     >>> found = lc.advise(model, target, {"last input": easy}, goal=1.0, **asked)
@@ -207,7 +207,7 @@ class Advice(Result, Shown):
         return replace(self, dataset=self.dataset.merge(race.dataset).assign_attrs(attrs))
 
     def stages(self, plan: str | None = None) -> list[tuple[Source, Rule]]:
-        """The stages of a plan (the recommended one by default) for `learncast.simulate.train`.
+        """The stages of a plan (the recommended one by default) for `learncast.training.train`.
 
         Each is a pair of trials and the rule by which it ends.
         """
@@ -238,9 +238,9 @@ class Advice(Result, Shown):
         most_steps : int
             Where a stage is given up that does not reach its goal.
         record, every
-            What is recorded, and steps between records, as of `simulate.Training`.
+            What is recorded, and steps between records, as of `training.Training`.
         checkpoint, checkpoint_every, log, writer, progress
-            As of `simulate.train`: going on after a stop, a sentence at every switch, scalars for TensorBoard.
+            As of `training.train`: going on after a stop, a sentence at every switch, scalars for TensorBoard.
 
         Returns
         -------

@@ -14,6 +14,9 @@ import torch
 import xarray as xr
 from torch import nn
 
+from learncast._core.errors import InvalidSpec
+from learncast._core.progress import Progress, noticed, silent, within
+from learncast._core.validation import FloatArray, between, count
 from learncast.advice.advice import CONDITIONS, DIRECT, PROMISES, SHORTLIST, Advice, plan_name
 from learncast.advice.decisions import decision_advice, decision_cost
 from learncast.advice.moments import Moments, MomentStack, Rows
@@ -32,19 +35,16 @@ from learncast.advice.surrogate import (
     written_out,
 )
 from learncast.card import so_many
-from learncast.errors import InvalidSpec
-from learncast.progress import Progress, noticed, silent, within
-from learncast.simulate.borrowed import at_rest
-from learncast.simulate.goals import DecisionAccuracy, LossBelow, Measured
-from learncast.simulate.losses import Answered
-from learncast.simulate.run import training_provenance
-from learncast.simulate.sources import Batch, Source, checked_trials
-from learncast.simulate.stopping import Rule
-from learncast.simulate.training import Training
+from learncast.results import described, spec_hash
 from learncast.tasks.recorded.streams import batches_of, from_batches
 from learncast.tasks.task import Task
-from learncast.trajectory import described, spec_hash
-from learncast.validation import FloatArray, between, count
+from learncast.training.borrowed import at_rest
+from learncast.training.goals import DecisionAccuracy, LossBelow, Measured
+from learncast.training.losses import Answered
+from learncast.training.run import training_provenance
+from learncast.training.sources import Batch, Source, checked_trials
+from learncast.training.stopping import Rule
+from learncast.training.training import Training
 
 #: Steps of a race unless told otherwise, as a multiple of the surrogate's steps of direct training, which come out
 #: two to three times short for saturating units.
@@ -98,11 +98,11 @@ def advise(
     model : nn.Module
         Before training; it is not changed. To a loss, nn.RNN, nn.GRU or nn.LSTM with a linear readout.
     target : Task, environment, pair (inputs, targets), function of (trials, rng), DataLoader or Dataset
-        Labels, masks and layouts are said with `simulate.trials`.
+        Labels, masks and layouts are said with `training.trials`.
     candidates : list of such, or mapping from names to such
         Tasks that could be trained first.
     goal : Goal or float, optional
-        When the target counts as learned: `DecisionAccuracy`, `LossBelow` or `Measured` of `learncast.simulate`; a
+        When the target counts as learned: `DecisionAccuracy`, `LossBelow` or `Measured` of `learncast.training`; a
         number is a loss. Without it
     accuracy : float
         says at which share of its loss it does.
@@ -112,7 +112,7 @@ def advise(
     batch : int or None
         Trials per step; None for all recorded trials or a loader's own batches.
     loss, clip, schedule, weight_decay, reset_optimizer
-        As of `simulate.Training`: what is made small and how; `reset_optimizer` says whether every stage starts with a
+        As of `training.Training`: what is made small and how; `reset_optimizer` says whether every stage starts with a
         fresh optimiser, as by default, or goes on with the one before.
     training : Training, optional
         Says all of these from optimizer on, and the seed.
@@ -147,7 +147,7 @@ def advise(
 
     See Also
     --------
-    plan, simulate.train, simulate.DecisionAccuracy
+    plan, training.train, training.DecisionAccuracy
 
     Examples
     --------

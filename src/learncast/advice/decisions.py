@@ -14,12 +14,12 @@ from learncast.advice.advice import CONDITIONS, DIRECT, PROMISES, SHORTLIST, Adv
 from learncast.advice.readout import PROBED, TIMES, Probe, readout_time
 from learncast.advice.relevance import TRIALS, answer_share
 from learncast.advice.request import Request
-from learncast.simulate.borrowed import own_threads
-from learncast.simulate.goals import DecisionAccuracy, Goal, Measured
-from learncast.simulate.run import training_provenance
-from learncast.simulate.sources import Batch, Source
-from learncast.simulate.stopping import LOOKS, Ahead, Learned, Rule, Stalled
-from learncast.trajectory import described, spec_hash
+from learncast.results import described, spec_hash
+from learncast.training.borrowed import own_threads
+from learncast.training.goals import DecisionAccuracy, Goal, Measured
+from learncast.training.run import training_provenance
+from learncast.training.sources import Batch, Source
+from learncast.training.stopping import LOOKS, Ahead, Learned, Rule, Stalled
 
 #: Share of the target's way from chance to its goal below which it may be said to stall.
 NEAR = 0.3

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from learncast.dynamics.learning_problem import lag_statistics
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray
 from learncast.tasks.covariance import check_room
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray
+from learncast.theory.dynamics.learning_problem import lag_statistics
 
 #: Variables, targets and weights of some readouts.
 Rows = tuple[FloatArray, FloatArray, FloatArray | None]

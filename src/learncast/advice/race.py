@@ -13,15 +13,15 @@ import xarray as xr
 from scipy.stats import t as student
 from torch import nn
 
+from learncast._core.errors import InvalidSpec
+from learncast._core.progress import Progress, silent
+from learncast._core.validation import FloatArray, count
 from learncast.advice.runner import LOOK, Runner
 from learncast.advice.update_rule import UpdateRule
-from learncast.errors import InvalidSpec
-from learncast.progress import Progress, silent
-from learncast.simulate.goals import Goal
-from learncast.simulate.sources import Source
-from learncast.simulate.training import Training
-from learncast.trajectory import STEPS, described
-from learncast.validation import FloatArray, count
+from learncast.results import STEPS, described
+from learncast.training.goals import Goal
+from learncast.training.sources import Source
+from learncast.training.training import Training
 
 #: Once a plan has arrived the others go on to this multiple of its steps, then they are cut off.
 SLACK = 1.5

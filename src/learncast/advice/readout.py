@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from learncast.simulate.borrowed import at_rest
-from learncast.simulate.goals import DecisionAccuracy, Goal
-from learncast.simulate.losses import Answered, Loss
-from learncast.simulate.sources import Batch
+from learncast.training.borrowed import at_rest
+from learncast.training.goals import DecisionAccuracy, Goal
+from learncast.training.losses import Answered, Loss
+from learncast.training.sources import Batch
 
 #: Trials of a probe, one half to learn from and one to judge by, and of the batches whose slopes are measured.
 PROBED, SLOPED = 256, 32

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from learncast.simulate.goals import Goal
-from learncast.simulate.losses import Answered
-from learncast.simulate.sources import Batch
+from learncast.training.goals import Goal
+from learncast.training.losses import Answered
+from learncast.training.sources import Batch
 
 #: Trials from which answers are learned, and by which they are judged.
 TRIALS = 800

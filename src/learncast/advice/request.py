@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast.advice.runner import Runner
 from learncast.advice.update_rule import UpdateRule
-from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.simulate.borrowed import at_rest
-from learncast.simulate.goals import Goal, LossBelow
-from learncast.simulate.learner import check_answers
-from learncast.simulate.losses import Loss
-from learncast.simulate.sources import Batch, Source
-from learncast.simulate.stopping import Rule
-from learncast.simulate.training import Training
+from learncast.training.borrowed import at_rest
+from learncast.training.goals import Goal, LossBelow
+from learncast.training.learner import check_answers
+from learncast.training.losses import Loss
+from learncast.training.sources import Batch, Source
+from learncast.training.stopping import Rule
+from learncast.training.training import Training
 
 #: Held-out trials by which a goal is judged.
 JUDGED = 500
@@ -75,7 +75,7 @@ class Request:
         Parameters
         ----------
         model : nn.Module
-        target : anything that `simulate.train` takes trials from
+        target : anything that `training.train` takes trials from
         candidates : list of such, or mapping from names to such
         goal : Goal or float, optional
             A number is a loss.
@@ -167,7 +167,7 @@ class Request:
         return Runner(copy.deepcopy(self.model), stages, self.rule, self.training.with_(seed=seed), judged=JUDGED)
 
     def trained_as(self, **changes: Any) -> Training:
-        """The user's training as `simulate.train` takes it: by this very optimiser, in the model's precision."""
+        """The user's training as `training.train` takes it: by this very optimiser, in the model's precision."""
         names = [name for name, value in self.model.named_parameters() if value.requires_grad]
         again: Any = partial(_made_again, self.rule, names)
         again.__name__ = self.rule.name

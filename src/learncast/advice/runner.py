@@ -10,14 +10,14 @@ from typing import Any
 
 from torch import nn
 
+from learncast._core.errors import InvalidSpec
 from learncast.advice.update_rule import UpdateRule
-from learncast.errors import InvalidSpec
-from learncast.simulate.borrowed import at_rest, own_randomness
-from learncast.simulate.goals import Goal, LossBelow
-from learncast.simulate.sources import Batch, Source
-from learncast.simulate.stopping import GoalWatch, Learned, Rule, Stalled, watch_of
-from learncast.simulate.training import Training
-from learncast.simulate.updates import Updates
+from learncast.training.borrowed import at_rest, own_randomness
+from learncast.training.goals import Goal, LossBelow
+from learncast.training.sources import Batch, Source
+from learncast.training.stopping import GoalWatch, Learned, Rule, Stalled, watch_of
+from learncast.training.training import Training
+from learncast.training.updates import Updates
 
 #: Steps between two looks at a loss: to judge costs as much as a step.
 LOOK = 5

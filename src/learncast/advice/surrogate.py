@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.progress import Progress, silent
+from learncast._core.validation import FloatArray
 from learncast.advice.moments import MomentStack
 from learncast.advice.update_rule import Make
-from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.progress import Progress, silent
-from learncast.simulate.borrowed import at_rest
-from learncast.simulate.cells import FullRecurrence, RateRNN, SteppedCell
-from learncast.simulate.losses import Answered
-from learncast.simulate.sources import Batch, Source
-from learncast.validation import FloatArray
+from learncast.training.borrowed import at_rest
+from learncast.training.cells import FullRecurrence, RateRNN, SteppedCell
+from learncast.training.losses import Answered
+from learncast.training.sources import Batch, Source
 
 Parameters = dict[str, Tensor]
 
@@ -202,7 +202,7 @@ def _recurrent(module: nn.Module) -> tuple[str, Any]:
     if len(found) != 1 or type(found[0][1]) not in LAYERS:
         got = ", ".join(f"{name or 'the model itself'} ({type(part).__name__})" for name, part in found)
         raise _unsupported(
-            "a model with exactly one recurrent layer, nn.RNN, nn.GRU, nn.LSTM or simulate.RateRNN",
+            "a model with exactly one recurrent layer, nn.RNN, nn.GRU, nn.LSTM or training.RateRNN",
             got or "a model without a recurrent layer",
             "use one of these with a linear readout",
         )
@@ -270,7 +270,7 @@ def _read_out_when(module: nn.Module, layer: Any, readout: nn.Linear, steps: int
             raise _unsupported(
                 "a model that is its recurrent layer read out by its nn.Linear and nothing more",
                 f"answers that differ from these two parts by {gap:.2g} of their size",
-                "move what is done before and after them into the data, or use simulate.train_all to compare plans",
+                "move what is done before and after them into the data, or use training.train_all to compare plans",
             )
     raise _unsupported(
         f"answers of shape {tuple(running[:, -1].shape)} (at the end) or {tuple(running.shape)} (at every step)",

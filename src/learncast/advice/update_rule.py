@@ -11,9 +11,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from learncast.errors import InvalidSpec
-from learncast.simulate.training import OPTIMIZERS, Training
-from learncast.validation import one_of, positive
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import one_of, positive
+from learncast.training.training import OPTIMIZERS, Training
 
 #: Optimisers of torch whose step treats every number by itself, so that stacked copies move as each would alone.
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam")

@@ -8,9 +8,9 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from learncast._core.errors import suggestion
+from learncast._core.progress import Progress, silent
 from learncast.answers.answer import Answer
-from learncast.errors import suggestion
-from learncast.progress import Progress, silent
 from learncast.study.study_file import to_toml, without_none
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def stored_advice(place: str, *, options: Mapping[str, Any] | None = None, progr
         Keywords that replace those of the function.
     progress : callable
     """
-    from learncast.learnability.stored_model import Wanted, executed
+    from learncast.windows.stored_model import Wanted, executed
 
     wanted = Wanted(
         "return a dictionary with model, target and candidates", "it holds the keywords of learncast.advise"

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from learncast.assumptions import Assumption, Trust
+from learncast._core.citations import bibliography
+from learncast._core.errors import InvalidSpec
+from learncast._core.files import draft_folder
 from learncast.card import Table, escaped, inlined
-from learncast.citations import bibliography
-from learncast.errors import InvalidSpec
-from learncast.files import draft_folder
 from learncast.planning.batches import BatchSteps
-from learncast.planning.grounds.ground import Ground
+from learncast.planning.methods.ground import Ground
+from learncast.results import FORECAST_CLASSES, Provenance, save_dataset
 from learncast.tasks.recorded.summary import summary
-from learncast.trajectory import FORECAST_CLASSES, Provenance, save_dataset
+from learncast.theory.assumptions import Assumption, Trust
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -12,21 +12,21 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.progress import Progress, check_time, silent, until
+from learncast._core.validation import count, positive
 from learncast.answers.answer import Answer, batch_values, counted
 from learncast.card import Table, shown, whole
-from learncast.dynamics.modes import can_be_resampled
-from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.planning.agreement import agreement, rehearse, step_statistics
 from learncast.planning.batches import BatchSteps
 from learncast.planning.curriculum import Curriculum, followed
-from learncast.planning.grounds.choice import ground_for
+from learncast.planning.methods.choice import ground_for
 from learncast.planning.plans.planner import plan_on
 from learncast.practice.stage import Stage
-from learncast.progress import Progress, check_time, silent, until
+from learncast.results import Provenance, described, spec_hash
 from learncast.study import Study
 from learncast.tasks.recorded.resampling import halves
-from learncast.trajectory import Provenance, described, spec_hash
-from learncast.validation import count, positive
+from learncast.theory.dynamics.modes import can_be_resampled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -155,24 +155,24 @@ def _forecasts(study: Study) -> dict[str, Curriculum]:
 
 def _trained(study: Study, seeds: int, processes: int | None, progress: Progress) -> list[_Row]:
     """The same stages on another ground: the network trained for real, stopped by what each ground calls learned."""
-    from learncast import simulate
+    from learncast import training
 
     forecasts = _forecasts(study)
     batch = study.batch or TRAINED
-    settings = simulate.Training(study.learning_rate, batch=batch, learn=study.learn, record=("strength",))
+    settings = training.Training(study.learning_rate, batch=batch, learn=study.learn, record=("strength",))
 
     def job(way: Curriculum, seed: int) -> tuple[Any, ...]:
         own = settings.with_(seed=seed, most_steps=_most(way.descent_steps))
         if way.modes and way.ground.goal == "modes":
             return [o.stage for o in way.outcomes], study.network, own, [m.optimum for m in way.modes]
         rules = [
-            (o.stage.task, simulate.LossBelow(way.ground.goal_loss(k, float(o.stage.accuracy or 0.0))))
+            (o.stage.task, training.LossBelow(way.ground.goal_loss(k, float(o.stage.accuracy or 0.0))))
             for k, o in zip(way.places, way.outcomes, strict=True)
         ]
         return rules, study.network, own, None
 
     jobs = [job(way, seed) for way in forecasts.values() for seed in range(seeds)]
-    runs = simulate.trained_in_time(jobs, processes=processes, progress=progress)
+    runs = training.trained_in_time(jobs, processes=processes, progress=progress)
     rows: list[_Row] = []
     for k, (name, way) in enumerate(forecasts.items()):
         own = [run for run in runs[k * seeds : (k + 1) * seeds] if run is not None]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from learncast._core.errors import LearncastError, OutOfTime
+from learncast._core.progress import time_limit
 from learncast.answers.answer import validity
 from learncast.card import so_many
-from learncast.errors import LearncastError, OutOfTime
 from learncast.planning.forgetting import in_sequence
-from learncast.planning.grounds.ground import Ground
-from learncast.progress import time_limit
+from learncast.planning.methods.ground import Ground
+from learncast.results import FORECAST_CLASSES
 from learncast.study import Study
-from learncast.trajectory import FORECAST_CLASSES
 
 #: Ways in the order in which they are tried, from exact to general.
 WAYS = ("modes", "two-layer", "pooled", "flow")

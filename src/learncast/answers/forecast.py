@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.validation import FloatArray
 from learncast.answers.answer import Answer, batch_values, counted, data_said, way_taken
 from learncast.answers.recurrence import LearnedRecurrence
 from learncast.card import Table, between, shown, whole
-from learncast.dynamics.solution import LearningTime
-from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.planning.batches import in_batches
-from learncast.planning.grounds.ground import Ground
+from learncast.planning.methods.ground import Ground
 from learncast.planning.wording import descended
+from learncast.results import Status
 from learncast.study import Study
-from learncast.trajectory import Status
-from learncast.validation import FloatArray
+from learncast.theory.dynamics.solution import LearningTime
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
+from learncast._core.errors import InvalidSpec
 from learncast.answers.answer import Answer, way_taken
 from learncast.card import Table, shown
-from learncast.errors import InvalidSpec
 from learncast.planning.curriculum import Curriculum
 from learncast.planning.forgetting import in_sequence
 from learncast.study import Study

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from learncast._core.progress import Progress, check_time, silent
+from learncast._core.validation import FloatArray
 from learncast.answers.answer import Answer
-from learncast.assumptions import ASSUMPTIONS, Assumption, Trust
 from learncast.card import Table, shown, whole
 from learncast.planning.phase import phase_portrait
-from learncast.progress import Progress, check_time, silent
+from learncast.results import Provenance
 from learncast.study import Study
-from learncast.trajectory import Provenance
-from learncast.validation import FloatArray
+from learncast.theory.assumptions import ASSUMPTIONS, Assumption, Trust
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

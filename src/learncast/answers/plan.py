@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.progress import Progress, silent, until
+from learncast._core.validation import one_of
 from learncast.answers.answer import Answer, batch_values, counted, data_said, validity, way_taken
 from learncast.card import Table, shown
-from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.planning.plans.planner import plan_on
 from learncast.planning.plans.recommendation import Plan
 from learncast.planning.plans.route import Candidate
@@ -15,9 +17,7 @@ from learncast.planning.plans.stop_portrait import stop_portrait
 from learncast.planning.plans.tables import ranking_table, stages_table
 from learncast.planning.schedules.pareto import Front
 from learncast.planning.terms import checked_pool
-from learncast.progress import Progress, silent, until
 from learncast.study import Study
-from learncast.validation import one_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,19 +8,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from learncast.assumptions import EXACT
+from learncast._core.errors import InvalidSpec, NotLearned
 from learncast.card import Table, shown
-from learncast.dynamics.learning_problem import KINDS
-from learncast.dynamics.modes import Modes, modes
-from learncast.dynamics.solution import Solution
-from learncast.errors import InvalidSpec, NotLearned
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.grounds.choice import USUAL
-from learncast.recurrence.order import half_loss_time
-from learncast.recurrence.stability import family_extrapolation, largest_stable_rate
-from learncast.recurrence.tradeoff import zero_recurrence_warning
+from learncast.planning.methods.choice import USUAL
 from learncast.study import Study
 from learncast.tasks.task import Task
+from learncast.theory.assumptions import EXACT
+from learncast.theory.dynamics.learning_problem import KINDS
+from learncast.theory.dynamics.modes import Modes, modes
+from learncast.theory.dynamics.solution import Solution
+from learncast.theory.recurrence.order import half_loss_time
+from learncast.theory.recurrence.stability import family_extrapolation, largest_stable_rate
+from learncast.theory.recurrence.tradeoff import zero_recurrence_warning
 
 #: Distance of a spectral radius from 1 within which it counts as 1.
 MARGIN = 1e-6

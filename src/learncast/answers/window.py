@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from learncast._core.errors import InvalidSpec
+from learncast._core.progress import Progress, silent
 from learncast.answers.answer import Answer
-from learncast.assumptions import Trust
 from learncast.card import Table, shown, whole
-from learncast.errors import InvalidSpec
-from learncast.progress import Progress, silent
 from learncast.study.study_file import to_toml, without_none
 from learncast.study.window_study import WindowStudy, sequences_from_file
+from learncast.theory.assumptions import Trust
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from learncast.learnability.learnability_window import LearnabilityWindow
-    from learncast.learnability.stored_model import StoredModel
+    from learncast.windows.learnability_window import LearnabilityWindow
+    from learncast.windows.stored_model import StoredModel
 
 #: Share of the progress bar for training; the rest is the diagnosis.
 _TRAINING = 0.7
@@ -30,8 +30,8 @@ _TRAINING = 0.7
 
 def rehearsed_window(study: WindowStudy, *, progress: Progress = silent) -> Answer:
     """Train the study's cell, then diagnose it on sequences it has not seen."""
-    from learncast.learnability.diagnosis import window
-    from learncast.learnability.rehearsal import trained
+    from learncast.windows.diagnosis import window
+    from learncast.windows.rehearsal import trained
 
     (inputs, targets), held_out = study.sequences()
     model, optimizer, losses = trained(
@@ -63,7 +63,7 @@ class OwnModel:
     learning_rate : float, optional
         Its learning rate.
     options : dict
-        What is asked, by the names of `learncast.learnability.question`; None keeps a default.
+        What is asked, by the names of `learncast.windows.question`; None keeps a default.
     """
 
     place: str
@@ -79,9 +79,9 @@ class OwnModel:
 
     def read(self) -> tuple[StoredModel, Sequence[Any], dict[str, Any]]:
         """The model with its optimiser, inputs and targets, and the question."""
-        from learncast.learnability.question import grouped
-        from learncast.learnability.rehearsal import build_optimizer
-        from learncast.learnability.stored_model import built_model
+        from learncast.windows.question import grouped
+        from learncast.windows.rehearsal import build_optimizer
+        from learncast.windows.stored_model import built_model
 
         sequences = sequences_from_file(self.data)
         stored = built_model(self.place)
@@ -120,8 +120,8 @@ def stored_window(
         State of the optimiser as .pt or .safetensors.
     progress : callable
     """
-    from learncast.learnability.diagnosis import window
-    from learncast.learnability.stored_model import load_optimizer, load_weights
+    from learncast.windows.diagnosis import window
+    from learncast.windows.stored_model import load_optimizer, load_weights
 
     stored, sequences, question = own.read()
     load_weights(stored.model, weights)
@@ -140,10 +140,10 @@ def evolving_window(own: OwnModel, *, checkpoints: str, progress: Progress = sil
     ----------
     own : OwnModel
     checkpoints : str
-        A pattern of files, as for `learncast.learnability.evolution`.
+        A pattern of files, as for `learncast.windows.evolution`.
     progress : callable
     """
-    from learncast.learnability.checkpoints import evolution
+    from learncast.windows.checkpoints import evolution
 
     stored, sequences, question = own.read()
     found = evolution(stored.model, checkpoints, *sequences, optimizer=stored.optimizer, progress=progress, **question)

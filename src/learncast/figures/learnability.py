@@ -11,8 +11,8 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from learncast._core.validation import FloatArray
 from learncast.figures.page import COLOURS, GREY, THEORY, axis_label, key, label, logarithmic, name_line
-from learncast.validation import FloatArray
 
 _FIT = {**THEORY, "linewidth": 1.0}
 #: What an envelope is, with its unit.
@@ -39,7 +39,7 @@ def envelope(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
 
     See Also
     --------
-    window_curve, envelopes_by_cell, learnability.window
+    window_curve, envelopes_by_cell, windows.window
 
     Examples
     --------
@@ -90,7 +90,7 @@ def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
 
     See Also
     --------
-    envelope, windows_by_cell, learnability.window
+    envelope, windows_by_cell, windows.window
 
     Examples
     --------

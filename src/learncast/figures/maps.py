@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.lines import Line2D
 
+from learncast._core.validation import FloatArray
 from learncast.figures.page import COLOURS, axis_label, colour_bar, key, label, name_moment
-from learncast.validation import FloatArray
 
 #: The star that marks a plan.
 STAR: dict[str, Any] = {
@@ -190,7 +190,7 @@ def basin_map(dataset: xr.Dataset, ax: Axes, *, better_beyond: float | None = No
 
     See Also
     --------
-    learncast.recurrence.tradeoff.basins
+    learncast.theory.recurrence.tradeoff.basins
 
     Examples
     --------

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from learncast._core.errors import UnsupportedModel
+from learncast._core.validation import FloatArray, one_of, real_array
 from learncast.card import Card, Picture, Shown
-from learncast.errors import UnsupportedModel
 from learncast.networks.linear_rnn import LinearRNN, mismatched
 from learncast.networks.two_layer import TwoLayer
-from learncast.trajectory import spec_hash
-from learncast.validation import FloatArray, one_of, real_array
+from learncast.results import spec_hash
 
 ACTIVATIONS = ("relu", "tanh")
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.validation import FloatArray, count, frozen, one_of, one_or_each, positive, real_array
 from learncast.card import Card, Picture, Shown, facts, so_many
-from learncast.errors import InvalidSpec, UnsupportedModel
 from learncast.networks.two_layer import TwoLayer
+from learncast.results import spec_hash
 from learncast.tasks.covariance import check_room
 from learncast.tasks.geometry import ABSENT, Frame, common_frame, mode_strengths, pooled_statistics
 from learncast.tasks.task import Task
-from learncast.trajectory import spec_hash
-from learncast.validation import FloatArray, count, frozen, one_of, one_or_each, positive, real_array
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.validation import FloatArray, between, count, frozen, positive, real_array
 from learncast.card import Card, Picture, Shown, facts, so_many
-from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.trajectory import spec_hash
-from learncast.validation import FloatArray, between, count, frozen, positive, real_array
+from learncast.results import spec_hash
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,16 +11,16 @@ from typing import Any
 
 import xarray as xr
 
-from learncast.dynamics import mode_equation
-from learncast.dynamics.modes import ModeSolution
-from learncast.dynamics.solution import Solution
-from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.files import draft_folder, write_file
-from learncast.packages import torch_package
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.files import draft_folder, write_file
+from learncast._core.packages import torch_package
+from learncast._core.progress import Progress, noticed, silent, within
+from learncast._core.validation import FloatArray, between, one_of
 from learncast.papers.paper import FORMATS, Paper, PaperFigure
 from learncast.papers.runs import Compute, PaperRun, remembered
-from learncast.progress import Progress, noticed, silent, within
-from learncast.validation import FloatArray, between, one_of
+from learncast.theory.dynamics import mode_equation
+from learncast.theory.dynamics.modes import ModeSolution
+from learncast.theory.dynamics.solution import Solution
 
 #: Name on the command line and the module that makes the paper.
 PAPERS = {

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from learncast.errors import InvalidSpec, suggestion
-from learncast.files import write_file
-from learncast.packages import torch_package
+from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.files import write_file
+from learncast._core.packages import torch_package
+from learncast._core.progress import Progress, silent
+from learncast._core.validation import one_of
 from learncast.papers.runs import Compute, PaperRun, remembered
-from learncast.progress import Progress, silent
-from learncast.trajectory import Provenance, save_dataset, spec_hash
-from learncast.validation import one_of
+from learncast.results import Provenance, save_dataset, spec_hash
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import xarray as xr
 
-from learncast.progress import Progress, silent, within
+from learncast._core.progress import Progress, silent, within
 
 #: Settings, and where to report progress, to a result; at the top of a module, so that other processes find it.
 RunFunction = Callable[..., xr.Dataset]

@@ -18,7 +18,7 @@ _HOME = {
     "design": "schedules.designer",
     "fastest_path": "schedules.optimal",
     "forgetting_front": "schedules.pareto",
-    "ground_for": "grounds.choice",
+    "ground_for": "methods.choice",
     "in_sequence": "forgetting",
     "rehearse": "agreement",
     "stop_portrait": "plans.stop_portrait",

@@ -12,18 +12,18 @@ import numpy as np
 import scipy
 import xarray as xr
 
-from learncast.dynamics.descent import MOST_STEPS, Descent, descend
-from learncast.dynamics.gradient_flow import gradient_flow
-from learncast.dynamics.mode_equation import band_scale
-from learncast.dynamics.modes import modes_of
-from learncast.dynamics.solution import Solution
-from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast._core.errors import InvalidSpec, SchemaMismatch
+from learncast._core.validation import FloatArray, between, one_of, real_array
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.curriculum import Curriculum
 from learncast.practice.stage import Stage
+from learncast.results import STEPS, Status, Trajectory, described
 from learncast.tasks.geometry import Frame
-from learncast.trajectory import STEPS, Status, Trajectory, described
-from learncast.validation import FloatArray, between, one_of, real_array
+from learncast.theory.dynamics.descent import MOST_STEPS, Descent, descend
+from learncast.theory.dynamics.gradient_flow import gradient_flow
+from learncast.theory.dynamics.mode_equation import band_scale
+from learncast.theory.dynamics.modes import modes_of
+from learncast.theory.dynamics.solution import Solution
 
 #: Quantities of a trajectory that theory and training share and that agreement is measured on.
 COMPARED = ("strength", "loss", "network_function", "input_gram", "output_gram", "input_weight", "output_weight")
@@ -65,7 +65,7 @@ def agreement(
 
     See Also
     --------
-    solve, simulate.train, planning.rehearse
+    solve, training.train, planning.rehearse
 
     Examples
     --------
@@ -84,7 +84,7 @@ def agreement(
             required="a simulation must be a Trajectory or a list of them",
             got=f"{[type(run).__name__ for run in runs] or 'none'}",
             why="theory is compared with what training recorded",
-            remedy="pass what learncast.simulate.train or descend(...).at(...) returned",
+            remedy="pass what learncast.training.train or descend(...).at(...) returned",
         )
     times = max((np.asarray(run.time.values, dtype=float) for run in runs), key=len)
     expected = theory.at(times).dataset

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.dynamics.descent import BatchStatistics, wishart_roots
-from learncast.dynamics.learning_problem import LearningProblem
-from learncast.dynamics.steps.pooled_descent import hidden_basis, pull
-from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.planning.grounds.ground import Ground, State
-from learncast.progress import check_time
-from learncast.responses.bootstrap import bounds
-from learncast.validation import FloatArray, count
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.progress import check_time
+from learncast._core.validation import FloatArray, count
+from learncast.planning.methods.ground import Ground, State
+from learncast.theory.dynamics.descent import BatchStatistics, wishart_roots
+from learncast.theory.dynamics.learning_problem import LearningProblem
+from learncast.theory.dynamics.steps.pooled_descent import hidden_basis, pull
+from learncast.theory.responses.bootstrap import bounds
 
 #: Runs whose steps are counted: side by side where the recurrence is a number, and one by one.
 RUNS = {True: 24, False: 6}

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast.assumptions import Assumption, Trust, worst
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray
 from learncast.card import Card, Picture, Shown, Table, shown
-from learncast.dynamics.solution import LearningTime, Solution, checked_times, worst_status
-from learncast.errors import InvalidSpec
 from learncast.planning.batches import BatchSteps, in_batches
-from learncast.planning.grounds.choice import ground_for
-from learncast.planning.grounds.ground import Ground, ReplicaSteps, State
+from learncast.planning.methods.choice import ground_for
+from learncast.planning.methods.ground import Ground, ReplicaSteps, State
 from learncast.planning.wording import Explanation, descended, explain
 from learncast.practice.stage import Stage
-from learncast.responses.bootstrap import interval
-from learncast.responses.trials import seed_of
-from learncast.trajectory import STEPS, Provenance, Status, Trajectory, described, load_dataset, save_dataset
-from learncast.validation import FloatArray
+from learncast.results import STEPS, Provenance, Status, Trajectory, described, load_dataset, save_dataset
+from learncast.theory.assumptions import Assumption, Trust, worst
+from learncast.theory.dynamics.solution import LearningTime, Solution, checked_times, worst_status
+from learncast.theory.responses.bootstrap import interval
+from learncast.theory.responses.trials import seed_of
 
 if TYPE_CHECKING:
     import xarray as xr

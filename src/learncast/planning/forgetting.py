@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
 from learncast.planning.curriculum import Curriculum, follow
 from learncast.practice.stage import Stage
 from learncast.tasks.task import Task

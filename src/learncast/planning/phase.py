@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.assumptions import Assumption, Trust, require, stable_learning_rate, worst
-from learncast.dynamics import mode_equation
-from learncast.dynamics.mode_equation import Problem
-from learncast.dynamics.modes import Modes
-from learncast.errors import InvalidSpec, OutOfTime
-from learncast.planning.grounds.choice import ground_for, mode_ground
-from learncast.planning.grounds.ground import Ground
-from learncast.planning.grounds.modal import ModeGround
+from learncast._core.errors import InvalidSpec, OutOfTime
+from learncast._core.progress import Progress, noticed, silent, time_limit
+from learncast._core.validation import FloatArray, between, real_array
+from learncast.planning.methods.choice import ground_for, mode_ground
+from learncast.planning.methods.ground import Ground
+from learncast.planning.methods.modal import ModeGround
 from learncast.planning.variants import share_geometry, weighted_variants
 from learncast.planning.wording import singular_accuracy
-from learncast.progress import Progress, noticed, silent, time_limit
-from learncast.responses.bootstrap import interval
-from learncast.responses.modes import ResponseModes, mode_of_response
-from learncast.responses.response import Response
-from learncast.responses.trials import seed_of
+from learncast.results import STEPS, Provenance, described
 from learncast.tasks.families import FAMILIES, checked_channels
 from learncast.tasks.task import Task
-from learncast.trajectory import STEPS, Provenance, described
-from learncast.validation import FloatArray, between, real_array
+from learncast.theory.assumptions import Assumption, Trust, require, stable_learning_rate, worst
+from learncast.theory.dynamics import mode_equation
+from learncast.theory.dynamics.mode_equation import Problem
+from learncast.theory.dynamics.modes import Modes
+from learncast.theory.responses.bootstrap import interval
+from learncast.theory.responses.modes import ResponseModes, mode_of_response
+from learncast.theory.responses.response import Response
+from learncast.theory.responses.trials import seed_of
 
 if TYPE_CHECKING:
     import xarray as xr

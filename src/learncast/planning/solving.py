@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from learncast.dynamics.solution import LearningTime, Solution
-from learncast.errors import NotLearned
-from learncast.planning.grounds.choice import ground_for
+from learncast._core.errors import NotLearned
+from learncast.planning.methods.choice import ground_for
+from learncast.results import Status
 from learncast.tasks.task import Task
-from learncast.trajectory import Status
+from learncast.theory.dynamics.solution import LearningTime, Solution
 
 
 def solve(
@@ -56,7 +56,7 @@ def solve(
     seed : int
         Of the trials on which responses are measured.
     trials : int, optional
-        Activated networks: trials to draw; by default as many as `learncast.responses.response.response` draws.
+        Activated networks: trials to draw; by default as many as `learncast.theory.responses.response.response` draws.
 
     Returns
     -------

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec, suggestion
-from learncast.limits import tables_of
-from learncast.planning.grounds.ground import GOALS
+from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.limits import tables_of
+from learncast._core.validation import FloatArray, between, count, one_of, real_array
+from learncast.planning.methods.ground import GOALS
+from learncast.results import spec_hash
 from learncast.tasks.task import Task
-from learncast.trajectory import spec_hash
-from learncast.validation import FloatArray, between, count, one_of, real_array
 
 Numbers = float | Sequence[float]
 

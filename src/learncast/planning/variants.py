@@ -7,16 +7,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from learncast.dynamics.modes import Modes, without_round_off
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, count
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.grounds.choice import ground_for
+from learncast.planning.methods.choice import ground_for
 from learncast.tasks.covariance import Kronecker
 from learncast.tasks.families import FAMILIES, checked_channels
 from learncast.tasks.geometry import pooling_kernel, recurrence_kernel
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray, count
+from learncast.theory.dynamics.modes import Modes, without_round_off
 
 #: Numbers of the time profiles that are made together: they stay in the processor's cache.
 _TOGETHER = 2**18

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from learncast._core.validation import FloatArray, one_of
 from learncast.card import whole
-from learncast.trajectory import Status
-from learncast.validation import FloatArray, one_of
+from learncast.results import Status
 
 if TYPE_CHECKING:
     from learncast.planning.plans.recommendation import Plan

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from learncast.dynamics.modes import Modes
+from learncast._core.validation import FloatArray
 from learncast.networks.two_layer import TwoLayer
-from learncast.responses.modes import ResponseModes, ResponseModeSolution
-from learncast.responses.response import linear_weights
 from learncast.tasks.geometry import pooled_statistics, recurrence_kernel
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray
+from learncast.theory.dynamics.modes import Modes
+from learncast.theory.responses.modes import ResponseModes, ResponseModeSolution
+from learncast.theory.responses.response import linear_weights
 
 #: From inputs, and whether answers are wanted at every step, to answers or features.
 Answers = Callable[[FloatArray, bool], FloatArray]

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import between, positive
 from learncast.tasks.task import Task
-from learncast.validation import between, positive
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Stage:
     steps : float, optional
         Or stop after this many gradient steps; infinity trains to where the flow rests.
     until : rule, optional
-        Or stop by a rule of `learncast.simulate`, such as DecisionAccuracy(0.85), which needs a network that is really
-        trained: `simulate.train` takes it, a forecast does not. `task` may then be any trials.
+        Or stop by a rule of `learncast.training`, such as DecisionAccuracy(0.85), which needs a network that is really
+        trained: `training.train` takes it, a forecast does not. `task` may then be any trials.
 
     Raises
     ------
@@ -34,7 +34,7 @@ class Stage:
 
     See Also
     --------
-    follow, planning.in_sequence, simulate.train
+    follow, planning.in_sequence, training.train
 
     Examples
     --------
@@ -71,5 +71,5 @@ class Stage:
                 required="a stage that is forecast must end by an accuracy or a number of steps",
                 got=f"until={self.until!r:.80}",
                 why="the rule judges answers of a network that is really trained",
-                remedy="train it with learncast.simulate.train, or give accuracy=...",
+                remedy="train it with learncast.training.train, or give accuracy=...",
             )

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from math import ceil, inf, isfinite, nan
 from typing import Any
 
-from learncast.dynamics.modes import Modes
-from learncast.errors import InvalidSpec, SchemaMismatch, suggestion
-from learncast.packages import lightning_package
+from learncast._core.errors import InvalidSpec, SchemaMismatch, suggestion
+from learncast._core.packages import lightning_package
+from learncast._core.validation import FloatArray, count, one_of, positive, real_array
 from learncast.practice.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
 from learncast.practice.stage import Stage
+from learncast.results import Status
 from learncast.tasks.recorded.streams import endless, pair_of
-from learncast.trajectory import Status
-from learncast.validation import FloatArray, count, one_of, positive, real_array
+from learncast.theory.dynamics.modes import Modes
 
 CRITERIA = ("strength", "loss", "steps")
 #: Steps that a stage may take in any case before it is given up: a forecast of 0 steps allows for some noise.
@@ -81,7 +81,7 @@ class TrainingLoop:
 
     See Also
     --------
-    Plan, follow, practice.CurriculumCallback, simulate.GoalLoop
+    Plan, follow, practice.CurriculumCallback, training.GoalLoop
 
     Examples
     --------
@@ -95,7 +95,7 @@ class TrainingLoop:
     >>> loop = plan.training_loop()
     >>> loop
     <TrainingLoop by strength: stronger targets (0 of 155) -> integration (0 of 0)>
-    >>> rng, model = np.random.default_rng(0), lc.simulate.as_module(network, learn=("input", "output"))
+    >>> rng, model = np.random.default_rng(0), lc.training.as_module(network, learn=("input", "output"))
     >>> batches = {task.name: [tuple(map(torch.tensor, task.sample(1000, rng)))] for task in (stronger, target)}
     >>> optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.002)
     >>> for stage in loop.stages(batches):
@@ -483,7 +483,7 @@ class CurriculumCallback:
 
     Parameters
     ----------
-    loop : TrainingLoop, or learncast.simulate.GoalLoop
+    loop : TrainingLoop, or learncast.training.GoalLoop
         A goal loop is trained on itself, ``trainer.fit(module, loop)``, and judges its own model; the state of the
         trainer's optimisers is cleared at every switch, unless it is told to keep it.
 
@@ -494,7 +494,7 @@ class CurriculumCallback:
 
     See Also
     --------
-    practice.TrainingLoop, simulate.GoalLoop, learnability.lightning_callback
+    practice.TrainingLoop, training.GoalLoop, windows.lightning_callback
 
     Examples
     --------

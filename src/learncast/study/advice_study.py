@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from learncast.errors import InvalidSpec
-from learncast.limits import check_made
+from learncast._core.errors import InvalidSpec
+from learncast._core.limits import check_made
 from learncast.study.sections import Chosen, DataSection, NamedSection, task_name
 from learncast.study.study import task_of
 from learncast.study.study_file import Section, StudyFile, located
@@ -175,7 +175,7 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
 
     def question(self) -> dict[str, Any]:
         """Keywords of `learncast.advise`."""
-        from learncast.simulate.goals import DecisionAccuracy, LossBelow
+        from learncast.training.goals import DecisionAccuracy, LossBelow
 
         named = [self.section.target, *self.section.candidates]
         sources = [self._trials(one, k) for k, one in enumerate(named)]
@@ -200,7 +200,7 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
         return {"model": model, "target": sources[0], "candidates": candidates, "batch": batch, **said, **asked}
 
     def _trials(self, section: Any, place: int) -> Any:
-        from learncast.simulate.sources import trials
+        from learncast.training.sources import trials
 
         key = "[target]" if place == 0 else f"[[candidates]] number {place}"
         with located(self.source, key):
@@ -213,7 +213,7 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
             return trials(task_of(section, name, self.folder))
 
     def _model(self, target: Any) -> Any:
-        from learncast.simulate.modules import gated_module
+        from learncast.training.modules import gated_module
 
         section, sizes = self.section.model, target.sizes
         outputs = sizes["outputs"] if section.outputs is None else section.outputs
@@ -234,7 +234,7 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
 
 def _recorded(path: Path, section: DataSection, name: str) -> Any:
     """The trials of a file as they were recorded, a fifth of them set aside to judge by."""
-    from learncast.simulate.sources import trials
+    from learncast.training.sources import trials
 
     changed = [key for key in CHANGES if key in section.model_fields_set]
     if changed or path.suffix.lower() in SUFFIXES:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
-from learncast.files import write_file
-from learncast.validation import one_of
+from learncast._core.errors import InvalidSpec
+from learncast._core.files import write_file
+from learncast._core.validation import one_of
 
 #: What a first study may be about.
 BEGINNINGS = ("plan", "forget", "window", "sweep", "recordings")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
+from learncast._core.validation import one_of
 from learncast.study import advice_study, sections
 from learncast.study.advice_study import AdviceStudySection, EnvironmentSection
 from learncast.study.sections import (
@@ -22,7 +23,6 @@ from learncast.study.sections import (
     WindowStudySection,
 )
 from learncast.study.study_file import Section
-from learncast.validation import one_of
 
 #: Files that a schema is for, and what describes them.
 KINDS: dict[str, type[Section]] = {"study": StudySection, "window": WindowStudySection, "advice": AdviceStudySection}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from learncast.errors import suggestion
+from learncast._core.errors import suggestion
 from learncast.study.study_file import Section
 
 PerChannel = float | list[float]

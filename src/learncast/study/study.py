@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec, suggestion
-from learncast.limits import check_made
+from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.limits import check_made
+from learncast._core.validation import one_of
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN, check_fit
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.grounds.choice import ground_for
-from learncast.planning.grounds.ground import Ground
+from learncast.planning.methods.choice import ground_for
+from learncast.planning.methods.ground import Ground
 from learncast.planning.terms import Terms, checked_pool
 from learncast.study.sections import (
     RULES,
@@ -37,7 +38,6 @@ from learncast.tasks.one_step import hierarchy, reversed, static
 from learncast.tasks.recorded.arrays import arrays_named
 from learncast.tasks.recorded.files import from_file
 from learncast.tasks.task import Task
-from learncast.validation import one_of
 
 #: Matrices of a network's size that are there at once while a question about it is answered.
 COPIES = 5

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from learncast.errors import InvalidSpec, LearncastError, brief, suggestion
-from learncast.limits import tables_of
+from learncast._core.errors import InvalidSpec, LearncastError, brief, suggestion
+from learncast._core.limits import tables_of
 
 #: Keys of a study whose values name files.
 FILES = ("data", "weights")

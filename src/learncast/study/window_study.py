@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
-from learncast.learnability.question import grouped
-from learncast.limits import check_bytes, check_made
+from learncast._core.errors import InvalidSpec
+from learncast._core.limits import check_bytes, check_made
+from learncast._core.validation import FloatArray
 from learncast.study.sections import WindowStudySection
 from learncast.study.study_file import StudyFile, located
 from learncast.tasks.delays import multi_lag_trials
 from learncast.tasks.recorded.arrays import arrays_named
-from learncast.validation import FloatArray
+from learncast.windows.question import grouped
 
 
 class WindowStudy(StudyFile[WindowStudySection]):
@@ -22,7 +22,7 @@ class WindowStudy(StudyFile[WindowStudySection]):
 
     See Also
     --------
-    learnability.window, Study
+    windows.window, Study
 
     Examples
     --------
@@ -60,7 +60,7 @@ class WindowStudy(StudyFile[WindowStudySection]):
         }
 
     def question(self) -> dict[str, Any]:
-        """What is asked of the diagnosis: the three objects of `learncast.learnability.window` by keyword."""
+        """What is asked of the diagnosis: the three objects of `learncast.windows.window` by keyword."""
         return grouped(self.section.window.model_dump(exclude={"sequences"}))
 
     def sequences(self) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from learncast.progress import time_is_up, time_limit
+from learncast._core.progress import time_is_up, time_limit
+from learncast._core.system import STOPS
+from learncast._core.validation import count
 from learncast.sweep.executors import Executor, Fate, Job, Outcome, Work
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import OPEN, Ledger, Row, TaskStatus
 from learncast.sweep.store import Store
-from learncast.system import STOPS
-from learncast.validation import count
 
 #: Workers that may die over one task before it is given up: more than its attempts, for most such deaths are not its
 #: fault, but not without end, for some are.

@@ -23,14 +23,14 @@ from typing import Any, Protocol
 import numpy as np
 import xarray as xr
 
-from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.limits import allowing, given_bytes
-from learncast.netcdf import packed
-from learncast.packages import package
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.limits import allowing, given_bytes
+from learncast._core.netcdf import packed
+from learncast._core.packages import package
+from learncast._core.system import held, serve
+from learncast._core.threads import one_thread_each
+from learncast._core.validation import count
 from learncast.sweep.spec import Spec, placed
-from learncast.system import held, serve
-from learncast.threads import one_thread_each
-from learncast.validation import count
 
 #: Deaths of new workers in a row, before any job was begun, after which no more are started.
 MOST_STILLBORN = 5

@@ -11,16 +11,16 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from learncast.errors import InvalidSpec, SchemaMismatch
-from learncast.files import draft_of
-from learncast.netcdf import write
-from learncast.progress import Progress, silent, within
+from learncast._core.errors import InvalidSpec, SchemaMismatch
+from learncast._core.files import draft_of
+from learncast._core.netcdf import write
+from learncast._core.progress import Progress, silent, within
+from learncast.results import described
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.spec import text_of
 from learncast.sweep.store import Place, Store, changed
 from learncast.sweep.table import check_table, write_table
-from learncast.trajectory import described
 
 
 def gather(

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec, suggestion
+from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.validation import count, one_of
 from learncast.sweep.spec import canonical, found_at, placed
-from learncast.validation import count, one_of
 
 #: Cells of one sweep; a mistyped count must not exhaust the disk.
 MOST_CELLS = 10**7

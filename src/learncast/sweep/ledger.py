@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast._core.errors import InvalidSpec, SchemaMismatch
 
 #: Changes whenever the tables do.
 FORMAT = "learncast-sweep-1"

@@ -13,9 +13,9 @@ from typing import Any
 import xarray as xr
 
 from learncast import papers
-from learncast.errors import InvalidSpec, SchemaMismatch
+from learncast._core.errors import InvalidSpec, SchemaMismatch
+from learncast._core.progress import Progress, silent
 from learncast.papers import Paper, PaperRun, open_paper, reproduce
-from learncast.progress import Progress, silent
 from learncast.sweep.driver import Summary
 from learncast.sweep.executors import Executor
 from learncast.sweep.grid import Axis, Grid

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,14 +16,14 @@ from typing import IO, Any
 
 import xarray as xr
 
-from learncast.errors import InvalidSpec, SchemaMismatch
-from learncast.files import draft_of, write_file
-from learncast.netcdf import read
-from learncast.progress import Progress, silent
+from learncast._core.errors import InvalidSpec, SchemaMismatch
+from learncast._core.files import draft_of, write_file
+from learncast._core.netcdf import read
+from learncast._core.progress import Progress, silent
+from learncast._core.system import lock, sync
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import FORMAT, OPEN, Ledger, Row, TaskStatus
 from learncast.sweep.spec import digest_of
-from learncast.system import lock, sync
 
 #: Where a store or a file is.
 Place = str | os.PathLike[str]

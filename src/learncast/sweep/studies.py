@@ -9,25 +9,25 @@ from typing import Any, NamedTuple
 
 import xarray as xr
 
+from learncast._core.errors import InvalidSpec
+from learncast._core.limits import tables_of
+from learncast._core.packages import torch_package
+from learncast._core.validation import one_of
 from learncast.answers.answer import Answer
 from learncast.answers.check import TRAINED
 from learncast.answers.check import checked as checked_forecast
 from learncast.answers.forecast import forecast
 from learncast.answers.plan import planned
 from learncast.answers.window import rehearsed_window
-from learncast.errors import InvalidSpec
-from learncast.limits import tables_of
-from learncast.packages import torch_package
-from learncast.planning.grounds.choice import ground_for
+from learncast.planning.methods.choice import ground_for
 from learncast.practice.stage import Stage
+from learncast.results import STEPS, described
 from learncast.study import Study, WindowStudy
 from learncast.study.sections import SweepSection
 from learncast.study.study_file import absolute, checked, located
 from learncast.sweep.grid import SEED, Axis, Grid
 from learncast.sweep.spec import Spec, canonical, file_hashes, placed
 from learncast.sweep.sweeping import Sweep
-from learncast.trajectory import STEPS, described
-from learncast.validation import one_of
 
 
 def sweep_of(path: str | Path) -> Sweep:
@@ -180,19 +180,19 @@ def repeatable(command: str, raw: Mapping[str, Any]) -> bool:
 
 def _train(study: Study, options: dict[str, Any], spec: Spec) -> xr.Dataset:
     """Train on the target until the study's accuracy is reached, on batches of the task's own stream."""
-    from learncast import simulate
+    from learncast import training
 
     told: dict[str, Any] = {"every": 10, **options, "seed": spec.seeds(1)[0]}
-    settings = simulate.Training(study.learning_rate, batch=study.batch or TRAINED, learn=study.learn, **told)
+    settings = training.Training(study.learning_rate, batch=study.batch or TRAINED, learn=study.learn, **told)
     ground = ground_for(
         [study.target], study.network, learning_rate=study.learning_rate, learn=study.named_learn
     ).precise
     if ground.goal == "modes":
         stages = [Stage(study.target, accuracy=study.accuracy)]
-        run = simulate.train(stages, study.network, settings, optima=[ground.modes[0].optimum])
+        run = training.train(stages, study.network, settings, optima=[ground.modes[0].optimum])
     else:
-        goal = simulate.LossBelow(ground.goal_loss(0, study.accuracy))
-        run = simulate.train(study.target, study.network, settings.with_(until=goal))
+        goal = training.LossBelow(ground.goal_loss(0, study.accuracy))
+        run = training.train(study.target, study.network, settings.with_(until=goal))
     reached = run.status.name == "ok"
     steps = ((), float(run.steps) if reached else float("inf"), described("steps until it was learned", STEPS))
     return run.dataset.assign({"steps": steps, "training_status": run.status.name})

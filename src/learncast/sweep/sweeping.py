@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 
 from learncast import __version__
-from learncast.errors import InvalidSpec, LearncastError
-from learncast.files import draft_of
-from learncast.netcdf import read
+from learncast._core.errors import InvalidSpec, LearncastError
+from learncast._core.files import draft_of
+from learncast._core.netcdf import read
+from learncast._core.validation import one_of
 from learncast.sweep.driver import Driver, Summary
 from learncast.sweep.executors import Cluster, Executor, Fate, InProcess, Job, Outcome, Processes, Work
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import Ledger, Row, TaskStatus
 from learncast.sweep.spec import Spec, canonical, digest_of, file_hashes, placed
 from learncast.sweep.store import Place, Store, StoreStatus, described, status
-from learncast.validation import one_of
 
 Function = Callable[[Spec], Any]
 #: How the system says that a disk takes no more.

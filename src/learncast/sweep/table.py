@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from learncast.errors import InvalidSpec
-from learncast.files import draft_of
-from learncast.packages import package
+from learncast._core.errors import InvalidSpec
+from learncast._core.files import draft_of
+from learncast._core.packages import package
 from learncast.sweep.store import Place
 
 #: Rows that are written at a time.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.validation import FloatArray
+from learncast._core.validation import FloatArray
 
 #: Share of the largest eigenvalue of the channels' correlations below which inputs do not vary along a direction.
 SILENT = 1e-12

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
-from learncast.limits import check_made
-from learncast.validation import FloatArray
+from learncast._core.errors import InvalidSpec
+from learncast._core.limits import check_made
+from learncast._core.validation import FloatArray
 
 #: Bytes above which `Covariance.dense` refuses; 1 GiB is a laptop's comfortable single array.
 MEMORY_LIMIT = 2**30

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, count, positive, real_array
 from learncast.tasks.covariance import COPIES, Kronecker, check_steps
 from learncast.tasks.task import Task, family
-from learncast.validation import FloatArray, count, positive, real_array
 
 LAGS = (32, 64, 128, 192, 256)
 COEFFICIENTS = (0.6, 0.5, 0.4, 0.32, 0.26)

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.tasks.covariance import COPIES, Kronecker, check_steps
 from learncast.tasks.task import Task, family
-from learncast.validation import FloatArray, count, one_of, real_array
 
 TARGETS = ("end", "every_step")
 

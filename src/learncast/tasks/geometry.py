@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, frozen
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray, frozen
 
 #: Eigenvalues (singular values) closer than this share of the largest are one group, whose directions are free.
 TIE = 1e-9

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.tasks.covariance import Dense
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray, count, one_of, real_array
 
 #: Share of the largest input variance below which a direction has no input.
 SILENT = 1e-12

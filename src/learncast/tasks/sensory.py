@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, count, positive, real_array
 from learncast.tasks.covariance import COPIES, Kronecker, check_steps
 from learncast.tasks.delays import lag_within
 from learncast.tasks.task import Task, family
-from learncast.validation import FloatArray, count, positive, real_array
 
 __all__ = [
     "cosine", "drawn", "evidence_delay", "impulse", "integrate", "late_pulse",
@@ -57,7 +57,7 @@ def integrate(steps: int = 10, *, scale: float = 1.0, name: str = "integrate") -
     A recurrence of 1 forgets nothing:
 
     >>> import learncast as lc
-    >>> from learncast.recurrence.stability import best_mode
+    >>> from learncast.theory.recurrence.stability import best_mode
     >>> best = best_mode(lc.tasks.sensory.integrate(10))
     >>> round(best.recurrence, 6), best.stability
     (1.0, 'marginal')
@@ -97,7 +97,7 @@ def mean_target(steps: int = 10, *, scale: float = 1.0, name: str = "mean target
     The same as the sum, asked for more quietly:
 
     >>> import learncast as lc
-    >>> from learncast.recurrence.stability import best_mode
+    >>> from learncast.theory.recurrence.stability import best_mode
     >>> best = best_mode(lc.tasks.sensory.mean_target(10))
     >>> round(best.recurrence, 6), round(best.strength, 6)
     (1.0, 0.1)
@@ -142,7 +142,7 @@ def noisy_constant(
     With four looks at it a third of the constant's variance stays unknown:
 
     >>> import learncast as lc
-    >>> from learncast.recurrence.stability import best_mode
+    >>> from learncast.theory.recurrence.stability import best_mode
     >>> best = best_mode(lc.tasks.sensory.noisy_constant(4))
     >>> round(best.recurrence, 6), round(best.unexplained, 6)
     (1.0, 0.333333)
@@ -187,7 +187,7 @@ def leaky(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: str 
     A mode that forgets as the task does is all it takes:
 
     >>> import learncast as lc
-    >>> from learncast.recurrence.stability import best_mode
+    >>> from learncast.theory.recurrence.stability import best_mode
     >>> best = best_mode(lc.tasks.sensory.leaky(10, decay=0.8))
     >>> round(best.recurrence, 6), round(best.unexplained, 6)
     (0.8, 0.0)
@@ -230,7 +230,7 @@ def primacy(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: st
     What comes first must grow until the end: the best recurrence is unstable.
 
     >>> import learncast as lc
-    >>> from learncast.recurrence.stability import best_mode
+    >>> from learncast.theory.recurrence.stability import best_mode
     >>> best = best_mode(lc.tasks.sensory.primacy(10, decay=0.8))
     >>> round(best.recurrence, 6), best.stability
     (1.25, 'unstable')
@@ -275,7 +275,7 @@ def evidence_delay(
     One mode cannot tell the delay from the evidence, and a seventh of the target is lost:
 
     >>> import learncast as lc
-    >>> from learncast.recurrence.stability import best_mode
+    >>> from learncast.theory.recurrence.stability import best_mode
     >>> task = lc.tasks.sensory.evidence_delay(6, delay=2)
     >>> task.cross_covariance.dense().ravel()
     array([1., 1., 1., 1., 0., 0.])
@@ -320,7 +320,7 @@ def cosine(steps: int = 10, *, period: float = 20.0, scale: float = 1.0, name: s
     A real mode decays and cannot swing: half of the target stays unexplained.
 
     >>> import learncast as lc
-    >>> from learncast.recurrence.stability import best_mode
+    >>> from learncast.theory.recurrence.stability import best_mode
     >>> best = best_mode(lc.tasks.sensory.cosine(10))
     >>> round(best.recurrence, 2), round(best.unexplained, 2)
     (0.63, 0.5)
@@ -363,7 +363,7 @@ def linear_ramp(steps: int = 10, *, rising: bool = True, scale: float = 1.0, nam
     A decay is nearly a ramp; upside down it is one that grows.
 
     >>> import learncast as lc
-    >>> from learncast.recurrence.stability import best_mode
+    >>> from learncast.theory.recurrence.stability import best_mode
     >>> for rising in (True, False):
     ...     best = best_mode(lc.tasks.sensory.linear_ramp(4, rising=rising))
     ...     print(round(best.recurrence, 2), round(best.unexplained, 3))
@@ -400,14 +400,14 @@ def late_pulse(steps: int = 10, background: float = 0.1, *, scale: float = 1.0, 
 
     See Also
     --------
-    tasks.sensory.two_pulse, learncast.recurrence.tradeoff.late_pulse_transition
+    tasks.sensory.two_pulse, learncast.theory.recurrence.tradeoff.late_pulse_transition
 
     Examples
     --------
     Where the past counts little the best network forgets it; where it counts half, it remembers:
 
     >>> import learncast as lc
-    >>> from learncast.recurrence.stability import best_mode
+    >>> from learncast.theory.recurrence.stability import best_mode
     >>> [round(best_mode(lc.tasks.sensory.late_pulse(10, background)).recurrence, 2) for background in (0.1, 0.5)]
     [0.13, 0.94]
     """
@@ -446,14 +446,14 @@ def two_pulse(
 
     See Also
     --------
-    tasks.sensory.late_pulse, learncast.recurrence.tradeoff.two_pulse_transition
+    tasks.sensory.late_pulse, learncast.theory.recurrence.tradeoff.two_pulse_transition
 
     Examples
     --------
     To remember the earlier input is to remember those between: one mode does better to ignore it.
 
     >>> import learncast as lc
-    >>> from learncast.recurrence.stability import best_mode
+    >>> from learncast.theory.recurrence.stability import best_mode
     >>> best = best_mode(lc.tasks.sensory.two_pulse(10, lag=3))
     >>> round(best.recurrence, 6), round(best.unexplained, 6)
     (0.0, 0.5)
@@ -496,7 +496,7 @@ def impulse(steps: int = 10, lag: int = 0, *, scale: float = 1.0, name: str = "i
     A delay by itself is no task for one mode:
 
     >>> import learncast as lc
-    >>> from learncast.recurrence.stability import best_mode
+    >>> from learncast.theory.recurrence.stability import best_mode
     >>> task = lc.tasks.sensory.impulse(4, lag=2)
     >>> task.cross_covariance.dense().ravel()
     array([0., 1., 0., 0.])
@@ -541,7 +541,7 @@ def drawn(steps: int, strengths: ArrayLike, *, scale: float = 1.0, name: str = "
     Weights of a filter that was fitted elsewhere, newest first; one mode comes close to them:
 
     >>> import learncast as lc
-    >>> from learncast.recurrence.stability import best_mode
+    >>> from learncast.theory.recurrence.stability import best_mode
     >>> task = lc.tasks.sensory.drawn(5, [1.0, 0.5, 0.25])
     >>> task.cross_covariance.dense().ravel()
     array([0.  , 0.  , 0.25, 0.5 , 1.  ])

@@ -13,14 +13,14 @@ from typing import Any, ParamSpec, Self
 
 import numpy as np
 
+from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.validation import FloatArray, count, frozen, real_array
 from learncast.card import Card, Picture, Shown, facts, so_many
-from learncast.errors import InvalidSpec, suggestion
+from learncast.results import described, spec_hash
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled, check_steps
 from learncast.tasks.recorded.estimation import Estimate, estimate
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import Trials
-from learncast.trajectory import described, spec_hash
-from learncast.validation import FloatArray, count, frozen, real_array
 
 #: Relative size of a negative eigenvalue that counts as round-off (statistics often pass through float32).
 ROUND_OFF = 1e-7

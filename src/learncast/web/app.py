@@ -29,23 +29,23 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from learncast.errors import InvalidSpec, LearncastError, SchemaMismatch
-from learncast.limits import allowing, readable
-from learncast.packages import package
-from learncast.validation import between
+from learncast._core.errors import InvalidSpec, LearncastError, SchemaMismatch
+from learncast._core.limits import allowing, readable
+from learncast._core.packages import package
+from learncast._core.validation import between
 from learncast.web.desk import AT_ONCE, WAITING, Busy, Desk, Question
 from learncast.web.guard import DROPS, Guard, Patient, is_loopback
 from learncast.web.panel import csv_of, plain
+from learncast.web.panels.curriculum import ROOM as CURRICULUM
+from learncast.web.panels.prior_knowledge import ROOM as PRIOR_KNOWLEDGE
+from learncast.web.panels.recurrence import ROOM as RECURRENCE
+from learncast.web.panels.window import window_room
 from learncast.web.room import Room, complaint, wrong_field
-from learncast.web.rooms.curriculum import ROOM as CURRICULUM
-from learncast.web.rooms.prior_knowledge import ROOM as PRIOR_KNOWLEDGE
-from learncast.web.rooms.recurrence import ROOM as RECURRENCE
-from learncast.web.rooms.window import window_room
 from learncast.web.uploads import UPLOADS
 from learncast.web.worker import Stopped
 
 if TYPE_CHECKING:
-    from learncast.learnability.learnability_window import LearnabilityWindow
+    from learncast.windows.learnability_window import LearnabilityWindow
 
 #: Names by which a browser on this machine calls it.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -256,7 +256,7 @@ def explored(host: str, port: int, window: Path | None, *, browse: bool, most_by
     """
     opened = None
     if window is not None:
-        from learncast.learnability.learnability_window import LearnabilityWindow
+        from learncast.windows.learnability_window import LearnabilityWindow
 
         with allowing(most_bytes):
             opened = LearnabilityWindow.load(window)

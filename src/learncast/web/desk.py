@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from learncast.errors import OutOfTime
+from learncast._core.errors import OutOfTime
 from learncast.web.worker import Stopped, Worker
 
 #: Computations at once, and how many more may wait for their turn; beside these one that takes long, such as measuring

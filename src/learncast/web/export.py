@@ -6,9 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
-from learncast.errors import InvalidSpec
-from learncast.files import draft_folder
-from learncast.progress import Progress, silent
+from learncast._core.errors import InvalidSpec
+from learncast._core.files import draft_folder
+from learncast._core.progress import Progress, silent
 from learncast.web.app import PAGE, assets, described, rooms, shown, table
 from learncast.web.room import Room
 

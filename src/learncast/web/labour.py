@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 from typing import IO, Any
 
-from learncast.errors import LearncastError
+from learncast._core.errors import LearncastError
 from learncast.web.app import rooms, shown
 from learncast.web.uploads import UPLOADS
 from learncast.web.worker import READY, Stopped, read, write

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast.assumptions import Assumption, exact
-from learncast.errors import InvalidSpec
-from learncast.trajectory import FORECAST_CLASSES
+from learncast._core.errors import InvalidSpec
+from learncast.results import FORECAST_CLASSES
+from learncast.theory.assumptions import Assumption, exact
 
 #: How a trace is drawn; colours and widths are the page's.
 Kind = Literal["line", "steps", "points", "bars", "heat", "band", "contour"]
@@ -255,7 +255,7 @@ def validity_of(kind: str, assumptions: Iterable[Assumption] = ()) -> Validity:
     Parameters
     ----------
     kind : str
-        Class of the answer, a key of `learncast.trajectory.FORECAST_CLASSES`. A forecast is outside the theory as soon
+        Class of the answer, a key of `learncast.results.FORECAST_CLASSES`. A forecast is outside the theory as soon
         as a binding condition fails; what was measured stays measured.
     assumptions : iterable of Assumption
         As a solution, curriculum or plan carries them.

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from learncast.errors import InvalidSpec, suggestion
+from learncast._core.errors import InvalidSpec, suggestion
 from learncast.web.panel import View
 
 #: Characters of what was got that a sentence repeats.

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from learncast.errors import InvalidSpec, LearncastError
-from learncast.limits import allowing
+from learncast._core.errors import InvalidSpec, LearncastError
+from learncast._core.limits import allowing
 
 #: Bytes of a file, and what it may take in memory once it is read; how many are kept.
 MOST_BYTES, MOST_UNPACKED, MOST_FILES = 20 * 2**20, 256 * 2**20, 6

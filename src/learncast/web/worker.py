@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import IO
 
-from learncast.threads import one_thread_each
+from learncast._core.threads import one_thread_each
 
 #: What a worker says first, once it has loaded everything.
 READY = b"ready"

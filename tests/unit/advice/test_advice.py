@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 import learncast as lc
-from learncast import simulate, tasks
+from learncast import tasks
+from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast.advice.advice import CONDITIONS, DIRECT, Advice
 from learncast.advice.adviser import remaining
 from learncast.advice.race import run_race
 from learncast.advice.update_rule import UpdateRule
-from learncast.errors import InvalidSpec, UnsupportedModel
-from learncast.simulate.sources import Source
+from learncast.training.sources import Source
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ OPPOSITE = tasks.integration(6, 1.0, -0.3, name="opposite")
 
 
 def small(kind="gru", **keywords):
-    return simulate.gated_module(kind, hidden_size=6, seed=2, **keywords)
+    return lc.training.gated_module(kind, hidden_size=6, seed=2, **keywords)
 
 
 def advised(model=None, target=TARGET, candidates=(STRONGER, OPPOSITE), **options):
@@ -112,8 +112,8 @@ def test_advice_survives_its_file(advice, tmp_path):
 
 def test_stages_are_what_train_carries_out(advice):
     model = small()
-    training = simulate.Training(0.3, batch=32, dtype="float32", evaluation=200, most_steps=2000)
-    run = simulate.train(advice.stages(), model, training)
+    training = lc.training.Training(0.3, batch=32, dtype="float32", evaluation=200, most_steps=2000)
+    run = lc.training.train(advice.stages(), model, training)
     assert run.status.name == "ok"
     assert len(run.stage_steps) == 2
     with pytest.raises(InvalidSpec, match="only these were compared"):

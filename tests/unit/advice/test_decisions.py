@@ -11,13 +11,12 @@ import torch
 from torch import nn
 
 import learncast as lc
-from learncast import simulate
 from learncast.advice.advice import DIRECT
 from learncast.advice.decisions import HALFWAY, HELPED, NEAR, UNSURE, Outlook, decision_plans
 from learncast.advice.request import Request
-from learncast.simulate import DecisionAccuracy, LossBelow, Measured, Training, train
-from learncast.simulate.sources import Source
-from learncast.simulate.stopping import LOOKS, Ahead, GoalWatch, Learned, Stalled
+from learncast.training import DecisionAccuracy, LossBelow, Measured, Training, train
+from learncast.training.sources import Source
+from learncast.training.stopping import LOOKS, Ahead, GoalWatch, Learned, Stalled
 
 STEPS = 5
 GOAL = DecisionAccuracy(0.85, ignore=0)
@@ -68,7 +67,7 @@ def made(seed=0):
 def advice():
     candidates = {"same": same, "clear": clear}
     options = {"goal": GOAL, "loss": "cross_entropy", "learning_rate": 0.01, "batch": 32, "echo": lambda text: None}
-    return lc.advise(made(), simulate.trials(signs, name="noisy"), candidates, **options)
+    return lc.advise(made(), lc.training.trials(signs, name="noisy"), candidates, **options)
 
 
 def test_a_constant_answer_is_left_out_and_said(advice):
@@ -123,7 +122,7 @@ def test_it_is_carried_out_and_saved(advice, tmp_path):
 
 def test_an_optimiser_that_it_was_not_tuned_with_is_warned_of():
     options = {"goal": GOAL, "loss": "cross_entropy", "batch": 32, "echo": lambda text: None}
-    source = simulate.trials(signs, name="noisy")
+    source = lc.training.trials(signs, name="noisy")
     plain = lc.advise(made(), source, {"clear": clear}, optimizer="sgd", learning_rate=0.1, **options)
     adam = lc.advise(made(), source, {"clear": clear}, learning_rate=0.01, **options)
     assert any(text.startswith("not_adaptive:") for text in plain.warnings)
@@ -211,7 +210,7 @@ def test_a_loop_of_ones_own_looks_ahead_as_well():
     first, later = labelled(2, "first"), labelled(2, "later")
     rule = Learned(LossBelow(1e-6), ahead=Ahead(later, LossBelow(0.9, "cross_entropy", looks=2)))
     model = Constant()
-    loop = simulate.GoalLoop([(first, rule), (later, 3)], model, loss="cross_entropy", batch=4)
+    loop = lc.training.GoalLoop([(first, rule), (later, 3)], model, loss="cross_entropy", batch=4)
     adam = torch.optim.Adam(model.parameters(), 0.05)
     for x, y, _ in loop:
         adam.zero_grad()

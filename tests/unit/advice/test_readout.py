@@ -9,8 +9,8 @@ from scipy.linalg import expm
 from torch import nn
 
 from learncast.advice.readout import SLOPED, TIMES, Probe, ReadoutFlow, readout_time, slope_sizes
-from learncast.simulate import CrossEntropy, DecisionAccuracy, HalfSquaredError, MeanSquaredError, Measured
-from learncast.simulate.sources import Batch
+from learncast.training import CrossEntropy, DecisionAccuracy, HalfSquaredError, MeanSquaredError, Measured
+from learncast.training.sources import Batch
 
 STEPS, UNITS = 6, 9
 

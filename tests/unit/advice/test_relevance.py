@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from learncast.advice.relevance import RIDGE, answer_share
-from learncast.simulate import DecisionAccuracy, Measured
-from learncast.simulate.sources import Batch
+from learncast.training import DecisionAccuracy, Measured
+from learncast.training.sources import Batch
 
 GOAL = DecisionAccuracy(0.9, ignore=0)
 

@@ -10,13 +10,12 @@ import torch
 from torch import nn
 
 import learncast as lc
-from learncast import simulate
+from learncast._core.errors import InvalidSpec
 from learncast.advice.advice import DIRECT
 from learncast.advice.race import run_race
 from learncast.advice.request import Request
-from learncast.errors import InvalidSpec
-from learncast.simulate import DecisionAccuracy, Learned, LossBelow, Training, gated_module
-from learncast.simulate.sources import Source
+from learncast.training import DecisionAccuracy, Learned, LossBelow, Training, gated_module
+from learncast.training.sources import Source
 
 
 @pytest.fixture(autouse=True)
@@ -187,7 +186,7 @@ def loader(steps_first=False):
 def test_a_loader_that_repeats_its_trials_is_remarked_on():
     said = Request.of(small(), loader(), [EASY], learning_rate=0.1).remarks
     assert "held_out" in said[0]
-    aside = simulate.trials(loader(), held_out=choice(32, np.random.default_rng(1)))
+    aside = lc.training.trials(loader(), held_out=choice(32, np.random.default_rng(1)))
     assert not Request.of(small(), aside, [EASY], learning_rate=0.1).remarks
 
 

@@ -39,7 +39,6 @@ timescale = 1.0
 
 BUILD = """
 import numpy as np
-from learncast import simulate
 
 def choice(trials, rng, noise=0.3):
     x = np.zeros((trials, 4, 2))
@@ -52,8 +51,8 @@ def easy(trials, rng):
     return choice(trials, rng, 0.1)
 
 def build():
-    model = simulate.gated_module("rnn", inputs=2, hidden_size=6, outputs=2, seed=0)
-    goal = simulate.DecisionAccuracy(0.85)
+    model = lc.training.gated_module("rnn", inputs=2, hidden_size=6, outputs=2, seed=0)
+    goal = lc.training.DecisionAccuracy(0.85)
     return dict(model=model, target=choice, candidates={"easy": easy}, goal=goal, loss="cross_entropy",
                 optimizer="sgd", learning_rate=0.3, batch=32)
 
@@ -72,10 +71,10 @@ def broken():
 
 def recorded(targets, others=None, outputs=2):
     x = np.random.default_rng(0).standard_normal((20, 4, 2))
-    model = simulate.gated_module("rnn", inputs=2, hidden_size=6, outputs=outputs, seed=0)
+    model = lc.training.gated_module("rnn", inputs=2, hidden_size=6, outputs=outputs, seed=0)
     candidates = {"easy": (x + 1, targets if others is None else others)}
     return dict(model=model, target=(x, targets), candidates=candidates, learning_rate=0.3, loss="cross_entropy",
-                goal=simulate.DecisionAccuracy(0.8))
+                goal=lc.training.DecisionAccuracy(0.8))
 
 def hole():
     return recorded(np.ones((20, 2)), np.full((20, 2), np.nan))

@@ -12,16 +12,16 @@ import xarray as xr
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from learncast import learnability
+from learncast import windows
+from learncast._core.errors import InvalidSpec
 from learncast.answers.window import rehearsed_window
 from learncast.cli import app
-from learncast.errors import InvalidSpec
-from learncast.learnability.checkpoints import course, in_order
-from learncast.learnability.learnability_window import LearnabilityWindow
-from learncast.learnability.rehearsal import KINDS, build_model, build_optimizer, rehearsed
-from learncast.learnability.stored_model import optimizer_tensors
+from learncast.results import FORECAST_CLASSES
 from learncast.study import WindowStudy
-from learncast.trajectory import FORECAST_CLASSES
+from learncast.windows.checkpoints import course, in_order
+from learncast.windows.learnability_window import LearnabilityWindow
+from learncast.windows.rehearsal import KINDS, build_model, build_optimizer, rehearsed
+from learncast.windows.stored_model import optimizer_tensors
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "multi_lag_window.toml"
 STUDY = """
@@ -45,7 +45,7 @@ nulls = 19
 """
 BUILD = """
 import torch
-from learncast.learnability.rehearsal import build_model
+from learncast.windows.rehearsal import build_model
 
 def build():
     return build_model("gru", inputs=2, outputs=1, hidden_size=4, seed=0)
@@ -102,9 +102,7 @@ def own(tmp_path_factory):
     torch.save(model.state_dict(), folder / "net.pt")
     torch.save(optimizer.state_dict(), folder / "opt.pt")
     save_file(optimizer_tensors(optimizer, model), folder / "opt.safetensors")
-    found = learnability.window(
-        model, inputs, targets, optimizer=optimizer, measurement=learnability.Measurement(lags=[1, 2, 4])
-    )
+    found = windows.window(model, inputs, targets, optimizer=optimizer, measurement=windows.Measurement(lags=[1, 2, 4]))
     return folder, found
 
 
@@ -169,9 +167,9 @@ def test_a_study_asks_by_the_same_objects():
         {"window": {"lags": [1, 2], "nulls": 19, "chunk": 7, "threshold": 0.2}}, folder=Path(), source="study"
     )
     assert read.question() == {
-        "measurement": learnability.Measurement(lags=(1, 2)),
-        "rule": learnability.DetectionRule(nulls=19, threshold=0.2),
-        "batching": learnability.Batching(chunk=7),
+        "measurement": windows.Measurement(lags=(1, 2)),
+        "rule": windows.DetectionRule(nulls=19, threshold=0.2),
+        "batching": windows.Batching(chunk=7),
     }
 
 
@@ -433,7 +431,7 @@ def test_an_older_file_of_weights_is_read_too(own, tmp_path):
 
 
 def test_a_place_that_is_none():
-    from learncast.learnability.stored_model import built_model
+    from learncast.windows.stored_model import built_model
 
     for place in ("net.py", "net:build", "absent.py:build", "net.py:not a name"):
         with pytest.raises(InvalidSpec, match=r"--model must be file.py:function"):
@@ -467,9 +465,9 @@ def test_checkpoints_are_followed_in_the_order_of_their_steps(own, checkpoints, 
     assert found["steps"] == [2, 4, 10]
     assert found["files"] == [f"run1_step{k}.pt" for k in (2, 4, 10)]
     assert found["counted"] == "training step"
-    measurement = learnability.Measurement(lags=[1, 2, 4])
-    last = learnability.window(model, *data, optimizer=optimizer, measurement=measurement)
-    again = learnability.Evolution.load(tmp_path / "out" / "evolution.nc")
+    measurement = windows.Measurement(lags=[1, 2, 4])
+    last = windows.window(model, *data, optimizer=optimizer, measurement=measurement)
+    again = windows.Evolution.load(tmp_path / "out" / "evolution.nc")
     np.testing.assert_array_equal(again["envelope"].isel(step=-1), last["envelope"])
     np.testing.assert_array_equal(again["tail_index"].isel(step=-1), last["tail_index"])
     f = np.log(last["envelope"].isel(layer=0))
@@ -486,10 +484,8 @@ def test_an_evolution_leaves_the_model_as_it_was(checkpoints):
     folder, model, optimizer, data = checkpoints
     before = {name: value.clone() for name, value in model.state_dict().items()}
     steps = [state["step"].item() for state in optimizer.state.values()]
-    measurement = learnability.Measurement(lags=[1, 2, 4])
-    found = learnability.evolution(
-        model, sorted(folder.iterdir())[:2], *data, optimizer=optimizer, measurement=measurement
-    )
+    measurement = windows.Measurement(lags=[1, 2, 4])
+    found = windows.evolution(model, sorted(folder.iterdir())[:2], *data, optimizer=optimizer, measurement=measurement)
     assert found["step"].values.tolist() == [2, 10]
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert [state["step"].item() for state in optimizer.state.values()] == steps
@@ -542,7 +538,7 @@ def test_every_checkpoint_is_checked_before_the_first_is_diagnosed(checkpoints, 
     torch.save(other.state_dict(), tmp_path / "step_2.pt")
     shares = []
     with pytest.raises(InvalidSpec, match=r"step_2.pt must hold the weights of this model"):
-        learnability.evolution(model, tmp_path / "*.pt", *data, optimizer=optimizer, progress=shares.append)
+        windows.evolution(model, tmp_path / "*.pt", *data, optimizer=optimizer, progress=shares.append)
     assert max(shares, default=0.0) == 0.0
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 

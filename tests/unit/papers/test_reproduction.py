@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
+from learncast._core.errors import InvalidSpec, SchemaMismatch
 from learncast.cli import app
-from learncast.errors import InvalidSpec, SchemaMismatch
 from learncast.papers import PAPERS, PaperRun, open_paper, reproduce
 from learncast.papers.curriculum.pools import curriculum_job, pool_runs, scoreboard_runs
 from learncast.papers.learnability.preset import PRESETS

@@ -7,7 +7,7 @@ import pytest
 
 import learncast as lc
 from learncast.planning.agreement import agreement, convergence_order, rehearse
-from learncast.trajectory import Provenance, Trajectory
+from learncast.results import Provenance, Trajectory
 
 RATE = 1e-3
 

@@ -7,7 +7,7 @@ import pytest
 
 import learncast as lc
 from learncast import tasks
-from learncast.errors import InvalidSpec, UnsupportedModel
+from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast.tasks.task import Task
 
 RATE = 1e-3

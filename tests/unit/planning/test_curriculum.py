@@ -10,13 +10,13 @@ import xarray as xr
 
 import learncast as lc
 from learncast import Stage, Status, follow, phase_portrait, plan, solve, tasks, time_to_learn
-from learncast.dynamics.mode_equation import Problem
-from learncast.dynamics.modes import modes, modes_of
-from learncast.errors import AssumptionViolated, InvalidSpec, NotLearned, UnsupportedModel
+from learncast._core.errors import AssumptionViolated, InvalidSpec, NotLearned, UnsupportedModel
 from learncast.networks import LinearRNN
 from learncast.planning.schedules.stopping import best_stop
 from learncast.planning.wording import closeness, singular_accuracy, speedup_terms
 from learncast.tasks import Task
+from learncast.theory.dynamics.mode_equation import Problem
+from learncast.theory.dynamics.modes import modes, modes_of
 
 RATE = 1e-3
 #: Closed forms against closed forms: a few hundred operations of round-off.

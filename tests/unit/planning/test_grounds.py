@@ -7,9 +7,9 @@ import pytest
 import xarray as xr
 
 import learncast as lc
-from learncast.dynamics.steps.pooled_descent import PooledDescent
-from learncast.errors import InvalidSpec
-from learncast.planning.grounds.ground import by_mode
+from learncast._core.errors import InvalidSpec
+from learncast.planning.methods.ground import by_mode
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
 
 RATE = 0.01
 

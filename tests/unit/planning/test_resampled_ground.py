@@ -7,9 +7,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.dynamics.mode_equation import Problem
-from learncast.planning.grounds import linear
+from learncast.planning.methods import linear
 from learncast.tasks.recorded.resampling import resampled
+from learncast.theory.dynamics.mode_equation import Problem
 
 RATE, DECAY, SHOWN = 0.01, 0.6, 4
 

@@ -10,7 +10,7 @@ import pytest
 
 import learncast as lc
 from learncast import Terms
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
 from learncast.planning.terms import check_terms, checked_pool
 
 #: A value of every field that is not its default.

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import learncast as lc
-from learncast import practice, simulate
+from learncast import practice
 from learncast.planning.plans.recommendation import training_loop_of
 
 pl = pytest.importorskip("lightning.pytorch")
@@ -28,7 +28,7 @@ def test_lightning_is_led_through_the_plan_and_stopped():
     class Module(pl.LightningModule):
         def __init__(self):
             super().__init__()
-            self.net = simulate.as_module(network, learn=("input", "output"))
+            self.net = lc.training.as_module(network, learn=("input", "output"))
 
         def training_step(self, batch, index):
             x, y = batch
@@ -62,13 +62,13 @@ def choice(trials, rng):
 
 @pytest.mark.filterwarnings("ignore")
 def test_lightning_is_led_through_goals_and_its_optimiser_reset():
-    goal = simulate.DecisionAccuracy(0.9)
+    goal = lc.training.DecisionAccuracy(0.9)
     made = []
 
     class Module(pl.LightningModule):
         def __init__(self):
             super().__init__()
-            self.net = simulate.gated_module("gru", inputs=2, hidden_size=12, outputs=2)
+            self.net = lc.training.gated_module("gru", inputs=2, hidden_size=12, outputs=2)
 
         def forward(self, x):
             return self.net(x)
@@ -81,7 +81,7 @@ def test_lightning_is_led_through_goals_and_its_optimiser_reset():
             return made[-1]
 
     module, said = Module(), []
-    loop = simulate.GoalLoop([(choice, 20), (choice, goal)], module, batch=32, most_steps=1500, log=said.append)
+    loop = lc.training.GoalLoop([(choice, 20), (choice, goal)], module, batch=32, most_steps=1500, log=said.append)
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary"), False)
     trainer = pl.Trainer(max_epochs=-1, callbacks=[practice.CurriculumCallback(loop)], accelerator="cpu", **quiet)
     trainer.fit(module, loop)

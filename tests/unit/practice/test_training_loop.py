@@ -11,16 +11,16 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import learncast as lc
-from learncast import simulate, tasks
-from learncast.dynamics.modes import modes
-from learncast.errors import InvalidSpec, LearncastError, SchemaMismatch
+from learncast import tasks
+from learncast._core.errors import InvalidSpec, LearncastError, SchemaMismatch
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.plans.recommendation import training_loop_of
 from learncast.practice import CurriculumCallback
 from learncast.practice.measured_accuracy import LossMeasure, StrengthMeasure
+from learncast.results import Status
 from learncast.study.study import Study
-from learncast.trajectory import Status
+from learncast.theory.dynamics.modes import modes
 
 #: Small enough for a step to be a small part of a stage.
 RATE = 3e-3
@@ -43,7 +43,9 @@ def loss_range(curriculum, place):
 
 def trained(loop, loaders, network, rate, *, stop=None):
     """The loop of the docs, by hand; `stop` leaves it after so many steps in all."""
-    module = network if isinstance(network, torch.nn.Module) else simulate.as_module(network, learn=("input", "output"))
+    module = (
+        network if isinstance(network, torch.nn.Module) else lc.training.as_module(network, learn=("input", "output"))
+    )
     optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], rate)
     taken = 0
     for stage in loop.stages(loaders):
@@ -443,7 +445,7 @@ class Callback:
 
 def fit(callback, loader, network, rate, *, outputs=("loss", "output"), accumulate=1):
     """A trainer with Lightning's order of hooks, fetching one batch ahead as it does for loaders of unknown length."""
-    module = simulate.as_module(network, learn=("input", "output"))
+    module = lc.training.as_module(network, learn=("input", "output"))
     optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], rate)
     trainer = SimpleNamespace(should_stop=False, accumulate_grad_batches=accumulate)
     callback.on_train_start(trainer, module)
@@ -505,7 +507,7 @@ def test_a_trainer_that_cannot_follow_is_refused(recorded, lightning):
 
 
 def test_without_lightning_the_callback_is_refused_in_words(recorded, monkeypatch):
-    monkeypatch.setattr("learncast.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("learncast._core.packages.find_spec", lambda name: None)
     loop = training_loop_of(curriculum_of(recorded))
     assert "pip install lightning" in refused(lambda: CurriculumCallback(loop))
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from learncast._core.errors import InvalidSpec
 from learncast.cli import app
-from learncast.errors import InvalidSpec
 from learncast.study import Study, advice_study, sections
 from learncast.study.beginning import BEGINNINGS, begin
 from learncast.study.schema import KINDS, keys, schema

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import learncast as lc
+from learncast._core.errors import InvalidSpec
 from learncast.answers.plan import planned
-from learncast.errors import InvalidSpec
 from learncast.study import Study, to_toml
 from learncast.study.advice_study import AdviceStudySection
 from learncast.study.sections import StudySection, WindowStudySection

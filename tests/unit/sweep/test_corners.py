@@ -16,9 +16,9 @@ import xarray as xr
 from typer.testing import CliRunner
 
 from learncast import sweep
+from learncast._core.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
+from learncast._core.netcdf import packed, read
 from learncast.cli import app
-from learncast.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
-from learncast.netcdf import packed, read
 from learncast.sweep import ledger
 from learncast.sweep.executors import Cluster, Fate, InProcess, Outcome, as_dataset
 from learncast.sweep.grid import Grid

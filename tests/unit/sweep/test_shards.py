@@ -7,8 +7,8 @@ import xarray as xr
 from typer.testing import CliRunner
 
 from learncast import sweep
+from learncast._core.errors import InvalidSpec
 from learncast.cli import app
-from learncast.errors import InvalidSpec
 
 GRID = {"a": list(range(12)), "b": [1, 1.5]}
 

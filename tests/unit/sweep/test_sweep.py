@@ -16,10 +16,10 @@ import xarray as xr
 from typer.testing import CliRunner
 
 from learncast import sweep
+from learncast._core.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
+from learncast._core.limits import allowing
+from learncast._core.netcdf import packed, read
 from learncast.cli import app
-from learncast.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
-from learncast.limits import allowing
-from learncast.netcdf import packed, read
 from learncast.sweep.driver import MOST_DEATHS
 from learncast.sweep.executors import Fate, InProcess, Job, Outcome, Work, as_dataset, computed
 from learncast.sweep.grid import Grid

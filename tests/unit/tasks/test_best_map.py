@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.dynamics.pooled import PooledProblem
-from learncast.dynamics.steps.pooled_descent import PooledDescent
 from learncast.tasks.best_map import Correlations, best_map
+from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
 
 
 def trials(unit, *, seed=0):

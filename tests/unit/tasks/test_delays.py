@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from learncast import tasks
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
 
 LAGS, COEFFICIENTS, DIRECTION = (1, 4, 7), (0.6, -0.5, 0.3), np.array([0.6, 0.0, -0.8])
 SMALL = {

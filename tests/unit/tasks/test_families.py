@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.errors import InvalidSpec
-from learncast.limits import allowing
+from learncast._core.errors import InvalidSpec
+from learncast._core.limits import allowing
 from learncast.tasks.covariance import COPIES
 from learncast.tasks.families import Profile, integration_profile
 from learncast.tasks.geometry import pooling_kernel, recurrence_kernel

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from learncast import assumptions as conditions
 from learncast import tasks
-from learncast.assumptions import ASSUMPTIONS, Assumption, require, worst
-from learncast.errors import AssumptionViolated
+from learncast._core.errors import AssumptionViolated
 from learncast.networks.linear_rnn import Alignment, LinearRNN
 from learncast.tasks import Task
 from learncast.tasks.geometry import Frame, common_frame
+from learncast.theory import assumptions as conditions
+from learncast.theory.assumptions import ASSUMPTIONS, Assumption, require, worst
 
 #: Orthonormality of a few Householder and Gram-Schmidt steps.
 ORTHONORMAL = 1e-13

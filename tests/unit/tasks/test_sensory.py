@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from learncast import tasks
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
 from learncast.study import Study
 from learncast.tasks import Task, sensory
 

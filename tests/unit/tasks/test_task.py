@@ -8,7 +8,7 @@ import xarray as xr
 
 import learncast as lc
 from learncast import tasks
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
 from learncast.tasks import Kronecker, Task, similarity
 from learncast.tasks.covariance import MEMORY_LIMIT, Dense, Sampled
 

@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 
 import learncast
 from learncast import LinearRNN, cli, tasks
-from learncast.errors import OutOfTime
+from learncast._core.errors import OutOfTime
 from learncast.web import app as server_module
 from learncast.web import desk as desk_module
 from learncast.web import guard as guard_module

@@ -11,7 +11,7 @@ import pytest
 
 import learncast
 from learncast import LinearRNN, Task
-from learncast.errors import InvalidSpec, LearncastError
+from learncast._core.errors import InvalidSpec, LearncastError
 from learncast.web import uploads
 from learncast.web.app import rooms
 from learncast.web.uploads import MOST_BYTES, UPLOADS, Uploads

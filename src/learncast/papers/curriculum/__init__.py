@@ -15,12 +15,12 @@ import numpy as np
 import xarray as xr
 
 from learncast import figures
+from learncast._core.validation import one_of
 from learncast.papers.curriculum import alignment, pools, rotated
 from learncast.papers.curriculum.pools import ACCURACY, OPTIMA, READINGS, SAMPLES, sample_runs, sampled
 from learncast.papers.paper import Paper, PaperFigure
+from learncast.results import described
 from learncast.tasks.families import leaky_profile
-from learncast.trajectory import described
-from learncast.validation import one_of
 
 
 def _portrait(panel: str, values: tuple[float, float], resolution: int) -> xr.Dataset:

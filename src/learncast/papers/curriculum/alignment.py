@@ -9,14 +9,14 @@ import numpy as np
 import xarray as xr
 
 from learncast import figures
+from learncast._core.validation import FloatArray
 from learncast.figures.page import COLOURS, DIRECT, STAGED
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, SAMPLES, network, pools
 from learncast.papers.paper import short
 from learncast.planning.curriculum import follow
 from learncast.practice.stage import Stage
-from learncast.trajectory import STEPS, described
-from learncast.validation import FloatArray
+from learncast.results import STEPS, described
 
 
 def mode_updates(

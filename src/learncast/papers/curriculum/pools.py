@@ -14,18 +14,18 @@ import xarray as xr
 from scipy.stats import spearmanr
 
 from learncast import figures, tasks
-from learncast.dynamics.descent import descend
+from learncast._core.progress import Progress, silent
+from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.runs import PaperRun
 from learncast.planning.curriculum import Curriculum, follow, followed
-from learncast.planning.grounds.choice import ground_for
+from learncast.planning.methods.choice import ground_for
 from learncast.planning.phase import phase_portrait
 from learncast.planning.solving import solve
 from learncast.practice.stage import Stage
-from learncast.progress import Progress, silent
-from learncast.trajectory import STEPS, described
-from learncast.validation import FloatArray
+from learncast.results import STEPS, described
+from learncast.theory.dynamics.descent import descend
 
 #: Stops at which the theory's curve is drawn.
 FINE = np.linspace(0.05, 0.985, 60)
@@ -46,7 +46,7 @@ OPTIMA = ("response", "trained")
 #: Training runs of a sample.
 SEEDS = {"smoke": 1, "full": 3}
 
-#: What `simulate.train_all` takes: trials or stages, network, training, optima.
+#: What `training.train_all` takes: trials or stages, network, training, optima.
 Job = tuple[Any, Any, Any, Any]
 
 
@@ -121,9 +121,9 @@ def portrait_of(pool: Pool, activation: str, values: Any, accuracies: FloatArray
 
 def settings_of(seed: int, record: tuple[str, ...] = (), **options: Any) -> Any:
     """Of every training here."""
-    from learncast import simulate
+    from learncast.training import Training
 
-    settings = simulate.Training(LEARNING_RATE, batch=BATCH, learn=("input", "output"), record=record)
+    settings = Training(LEARNING_RATE, batch=BATCH, learn=("input", "output"), record=record)
     return settings.with_(seed=seed, **options)
 
 
@@ -227,7 +227,7 @@ def train_to_trained_optima(settings: Mapping[str, Any], progress: Progress = si
 
     Each task is first trained until it stays where it is; the strength it then has is the optimum of every stage on it.
     """
-    from learncast import simulate
+    from learncast.training import Plateau, train
 
     plan = planned(settings["pool"], settings["activation"], settings["preset"])
     seed, found = settings["seed"], dict[str, FloatArray]()
@@ -236,11 +236,11 @@ def train_to_trained_optima(settings: Mapping[str, Any], progress: Progress = si
         stages, net, training, _ = plan.job(k, seed)
         for stage in stages:
             if stage.task.name not in found:
-                long = settings_of(seed, record=("strength",), until=simulate.Plateau(), most_steps=training.most_steps)
-                tail = simulate.train(stage.task, net, long)["strength"].values[-AVERAGED:]
+                long = settings_of(seed, record=("strength",), until=Plateau(), most_steps=training.most_steps)
+                tail = train(stage.task, net, long)["strength"].values[-AVERAGED:]
                 found[stage.task.name] = tail.mean(axis=0)
         optima = [found[stage.task.name] for stage in stages]
-        run = simulate.train(stages, net, training, optima=optima)
+        run = train(stages, net, training, optima=optima)
         steps.append(float(run.steps))
         learned.append(run.status.name == "ok")
         progress((k + 1) / len(plan.forecasts))
@@ -292,10 +292,10 @@ def tanh_runs(preset: str) -> list[PaperRun]:
 
 def tanh_job(settings: Mapping[str, Any]) -> Job:
     """The job of one of `tanh_runs`."""
-    from learncast import simulate
+    from learncast.training import Accuracy
 
     goal = tanh_goal(settings["task"])
-    rule = simulate.Accuracy(0.99, optimum=goal.strength / 0.99)  # entered from below, at the goal
+    rule = Accuracy(0.99, optimum=goal.strength / 0.99)  # entered from below, at the goal
     training = settings_of(settings["seed"], until=rule, most_steps=3 * goal.steps)
     return goal.task, network("tanh"), training, None
 
@@ -306,10 +306,10 @@ def _job(settings: Mapping[str, Any]) -> Job:
 
 def train_once(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
     """Train one curriculum of a pool, or one tanh unit on one task, once."""
-    from learncast import simulate
+    from learncast.training import train
 
     source, net, training, optima = _job(settings)
-    return _steps(simulate.train(source, net, training, optima=optima, progress=progress))
+    return _steps(train(source, net, training, optima=optima, progress=progress))
 
 
 def _steps(run: Any) -> xr.Dataset:
@@ -617,10 +617,10 @@ def _schedule(curriculum: Curriculum, horizon: int) -> list[Stage]:
 
 def _trained(curriculum: Curriculum, net: Any, horizon: int, seeds: int) -> np.ndarray[Any, Any]:
     """Strength at every step of real training, (seeds, steps)."""
-    from learncast import simulate
+    from learncast.training import train
 
     stages = _schedule(curriculum, horizon)
-    runs = [simulate.train(stages, net, settings_of(seed, record=("strength",))) for seed in range(seeds)]
+    runs = [train(stages, net, settings_of(seed, record=("strength",))) for seed in range(seeds)]
     return np.stack([run["strength"].values[:, 0] for run in runs])
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import xarray as xr
 
 from learncast import figures, tasks
+from learncast._core.validation import FloatArray
 from learncast.figures.page import COLOURS, THEORY
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import short
 from learncast.planning.solving import solve
-from learncast.representation.alignment import AlignmentTime, time_to_align
+from learncast.results import STEPS, described
 from learncast.tasks.task import Task
-from learncast.trajectory import STEPS, described
-from learncast.validation import FloatArray
+from learncast.theory.representation.alignment import AlignmentTime, time_to_align
 
 #: Angles by which the second task is turned, and largest over smallest variance of the inputs.
 ANGLES, SPREADS = np.linspace(0.0, 1.5, 6), (1.0, 3.0, 10.0)

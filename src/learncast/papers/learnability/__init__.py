@@ -12,6 +12,7 @@ import xarray as xr
 from scipy.stats import pearsonr, spearmanr
 
 from learncast import figures
+from learncast._core.validation import FloatArray, one_of
 from learncast.papers.learnability import pictures
 from learncast.papers.learnability.pictures import LAWS, STATISTICS
 from learncast.papers.learnability.preset import CELLS, LEARNED_GATES, PRESETS, VALIDATED, Preset
@@ -25,8 +26,7 @@ from learncast.papers.learnability.runs import (
 )
 from learncast.papers.paper import Paper, PaperFigure
 from learncast.papers.runs import PaperRun
-from learncast.trajectory import described
-from learncast.validation import FloatArray, one_of
+from learncast.results import described
 
 #: What a GRU is called where its envelope has the auxiliary terms of eq. (58).
 AUXILIARY = "GRU, eq. 58"
@@ -140,7 +140,7 @@ def _figure(
 
 def diagnoses(optimizer: str, results: list[xr.Dataset], preset: Preset) -> xr.Dataset:
     """All cells under one optimiser, with both laws fitted to the mean envelope of each."""
-    from learncast.learnability.transport.decay import fit_decay
+    from learncast.windows.transport.decay import fit_decay
 
     found = stacked(results, preset.cells, preset)
     lags, means = found["lag"].values, found["envelope"].mean("seed")

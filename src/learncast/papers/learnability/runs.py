@@ -12,15 +12,15 @@ import numpy as np
 import xarray as xr
 
 from learncast import tasks
-from learncast.errors import UnsupportedModel
+from learncast._core.errors import UnsupportedModel
+from learncast._core.progress import Progress, silent
+from learncast._core.validation import FloatArray
 from learncast.papers.learnability.preset import CELLS, LEARNED_GATES, OPTIMIZERS, VALIDATED, Preset, Training
 from learncast.papers.runs import PaperRun, share_of
-from learncast.progress import Progress, silent
-from learncast.trajectory import STEPS, described
-from learncast.validation import FloatArray
+from learncast.results import STEPS, described
 
 if TYPE_CHECKING:
-    from learncast.learnability.rehearsal import CellReadout
+    from learncast.windows.rehearsal import CellReadout
 
 Pair = tuple[FloatArray, FloatArray]
 #: Share of a run's progress that is training.
@@ -80,7 +80,7 @@ class Run:
 
     def model(self) -> CellReadout:
         """The network before training, on its device."""
-        from learncast.learnability.rehearsal import build_model
+        from learncast.windows.rehearsal import build_model
 
         sizes: dict[str, Any] = {"inputs": self.training.inputs, "outputs": 1, "hidden_size": self.training.hidden_size}
         sizes |= {} if self.gate is None else {"gate": self.gate}
@@ -100,7 +100,7 @@ class Run:
 
     def trainer(self, data: Callable[[], Pair]) -> Trainer:
         """What trains the network."""
-        from learncast.learnability.rehearsal import build_optimizer
+        from learncast.windows.rehearsal import build_optimizer
 
         model, rng = self.model(), np.random.default_rng([self.seed, 2])
         return Trainer(self, model, build_optimizer(model=model, **self.optimizer), data(), rng)
@@ -124,7 +124,7 @@ class Trainer:
 
     def train(self, updates: int, progress: Progress = silent) -> FloatArray:
         """Take so many further steps; their losses."""
-        from learncast.learnability.rehearsal import rehearsed
+        from learncast.windows.rehearsal import rehearsed
 
         place = self.model.weights.device
         # The data stay in main memory whatever the device, and visit it in batches.
@@ -158,7 +158,7 @@ class DiagnosedRun(Run):
 
 def diagnose(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
     """What both methods say about a trained network, and what became of its time scales on the way."""
-    from learncast.learnability import Batching, DetectionRule, Measurement, window
+    from learncast.windows import Batching, DetectionRule, Measurement, window
 
     run = DiagnosedRun.from_described(settings)
     measurement, batching = Measurement(lags=run.training.lags), Batching(memory=run.memory)
@@ -198,7 +198,7 @@ def _watched(
     run: DiagnosedRun, trainer: Trainer, progress: Progress, options: Mapping[str, Any]
 ) -> tuple[xr.Dataset, FloatArray]:
     """Train, and look at the time scales, the envelope and the tail index at some moments of it; all losses."""
-    from learncast.learnability import Measurement, window
+    from learncast.windows import Measurement, window
 
     updates, losses, seen = run.training.updates, [], []
     moments = sorted({max(1, round(share * updates)) for share in WATCHED_AT}) if run.watched else [updates]
@@ -228,9 +228,9 @@ def _compared(
     trainer: Trainer, inputs: FloatArray, lags: list[int], times: int | None = None
 ) -> tuple[FloatArray, FloatArray, Any, Any]:
     """First-order envelope without and with the auxiliary terms of a GRU, with what was replayed and its rates."""
-    from learncast.learnability.replay.capture import capture
-    from learncast.learnability.transport.base_rate import base_rates, parameter_rates
-    from learncast.learnability.transport.gathering import mean_transport
+    from learncast.windows.replay.capture import capture
+    from learncast.windows.transport.base_rate import base_rates, parameter_rates
+    from learncast.windows.transport.gathering import mean_transport
 
     seen = capture(trainer.model, trainer.model.weights.new_tensor(inputs))
     replay = seen.replay()
@@ -346,7 +346,7 @@ def harmonic_trials(
 
 def compare_envelopes(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
     """First-order and exact envelope of a trained network on some of the sequences it was trained on."""
-    from learncast.learnability.transport.exact import exact_transport
+    from learncast.windows.transport.exact import exact_transport
 
     run = ValidatedRun.from_described(settings)
     training, lags = run.training, list(run.training.lags)
@@ -374,7 +374,7 @@ def estimated_seconds(settings: Mapping[str, Any]) -> float:
 
     The exact transport of appendix C is counted by its multiplications.
     """
-    from learncast.learnability import Batching, DetectionRule, Measurement, window
+    from learncast.windows import Batching, DetectionRule, Measurement, window
 
     kind = DiagnosedRun if "diagnosed" in settings else ValidatedRun
     run = kind.from_described(settings)

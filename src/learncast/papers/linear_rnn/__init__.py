@@ -12,10 +12,10 @@ from typing import Any
 
 import xarray as xr
 
+from learncast._core.progress import Progress, silent
 from learncast.papers.linear_rnn import networks, pictures
 from learncast.papers.paper import Paper, PaperFigure
 from learncast.papers.runs import PaperRun, only
-from learncast.progress import Progress, silent
 
 _OURS = "the whole experiment; the paper states the claim in words"
 CAPTIONS = {

@@ -10,17 +10,17 @@ from typing import Any, cast
 import numpy as np
 import xarray as xr
 
-from learncast.dynamics.descent import Descent, descend
-from learncast.dynamics.learning_problem import lag_statistics
-from learncast.dynamics.recurrent_mode import mode_trajectory
+from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.recurrence import stability, tradeoff
-from learncast.recurrence.feature_learning import feature_learning, kernel_change
-from learncast.recurrence.order import descent_half_loss_time, half_loss_time, order_reversal
+from learncast.results import described
 from learncast.tasks import sensory
 from learncast.tasks.task import Task
-from learncast.trajectory import described
-from learncast.validation import FloatArray
+from learncast.theory.dynamics.descent import Descent, descend
+from learncast.theory.dynamics.learning_problem import lag_statistics
+from learncast.theory.dynamics.recurrent_mode import mode_trajectory
+from learncast.theory.recurrence import stability, tradeoff
+from learncast.theory.recurrence.feature_learning import feature_learning, kernel_change
+from learncast.theory.recurrence.order import descent_half_loss_time, half_loss_time, order_reversal
 
 HIDDEN = 64
 STEPS = 10

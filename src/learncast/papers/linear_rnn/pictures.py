@@ -12,7 +12,7 @@ from learncast.figures import Figure, basin_map, key, networks_on_lines, network
 from learncast.figures.page import COLOURS, THEORY, axis_label, label, name_line, name_moment
 from learncast.papers.linear_rnn.networks import STEPS
 from learncast.papers.paper import short
-from learncast.trajectory import described
+from learncast.results import described
 
 #: Range of recurrences drawn in S2a, beyond which a few random sequences lie.
 SHOWN = (0.55, 1.6)

@@ -12,6 +12,8 @@ import numpy as np
 import xarray as xr
 
 from learncast import figures, tasks
+from learncast._core.progress import Progress, silent, within
+from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import short
@@ -19,9 +21,7 @@ from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.learning import NETWORKS
 from learncast.papers.runs import PaperRun, parts_of
 from learncast.planning.forgetting import in_sequence
-from learncast.progress import Progress, silent, within
-from learncast.trajectory import described
-from learncast.validation import FloatArray
+from learncast.results import described
 
 #: Hidden units of the networks, in the order of the paper, and how they are written.
 KINDS = {"linear": "linear", "tanh": "tanh", "relu": "ReLU"}
@@ -79,7 +79,7 @@ def trained_in_turn(
     sequences: Sequence[Sequence[descent.Pairs]], starts: Sequence[TwoLayer], progress: Progress
 ) -> list[Trained]:
     """Networks of every kind from every start, at the start and after each task of its sequence."""
-    from learncast.simulate.ensembles import train_ensemble
+    from learncast.training.ensembles import train_ensemble
 
     n, number = len(starts), len(sequences[0])
     networks: Sequence[TwoLayer | Activated] = [of_kind(kind, start) for kind in KINDS for start in starts]

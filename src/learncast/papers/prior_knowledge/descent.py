@@ -11,14 +11,14 @@ import numpy as np
 import xarray as xr
 
 from learncast import figures, tasks
-from learncast.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
-from learncast.dynamics.descent import descend
+from learncast._core.progress import Progress, silent, within
+from learncast._core.validation import FloatArray
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import short
 from learncast.planning.solving import solve
-from learncast.progress import Progress, silent, within
-from learncast.trajectory import STEPS, described
-from learncast.validation import FloatArray
+from learncast.results import STEPS, described
+from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
+from learncast.theory.dynamics.descent import descend
 
 #: The order along the ``source`` dimension of everything that is both trained and predicted.
 SOURCES = ("descent", "theory")
@@ -118,7 +118,7 @@ class Trainer:
 
     def __call__(self, stage: int, network: TwoLayer) -> list[TwoLayer]:
         """Networks along the way; the start of every stage is kept in `starts`."""
-        from learncast.simulate.ensembles import train_ensemble
+        from learncast.training.ensembles import train_ensemble
 
         self.starts.append(network)
         part = within(self.progress, stage, len(self.pairs))

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from learncast import tasks
-from learncast.trajectory import described
+from learncast.results import described
 
 ITEMS = ("salmon", "trout", "robin", "canary", "oak", "pine", "rose", "daisy")
 #: Which leaf of the tree each item sits on when the items are sorted by colour.

@@ -10,17 +10,17 @@ import numpy as np
 import xarray as xr
 
 from learncast import figures, tasks
-from learncast.dynamics.balanced.two_layer import TwoLayerSolution
-from learncast.dynamics.descent import descend
+from learncast._core.progress import Progress, silent
+from learncast._core.validation import FloatArray
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom
 from learncast.papers.runs import PaperRun, joined, parts_of, share_of
-from learncast.progress import Progress, silent
-from learncast.representation.similarity import kernel_of_grams, peak_time, two_mode_coupling
-from learncast.trajectory import STEPS, described
-from learncast.validation import FloatArray
+from learncast.results import STEPS, described
+from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
+from learncast.theory.dynamics.descent import descend
+from learncast.theory.representation.similarity import kernel_of_grams, peak_time, two_mode_coupling
 
 STARTS = {"3C": "small random", "3D": "large random", "3E": "large zero-balanced"}
 SCALES = {"small": 0.02, "intermediate": 0.3, "large": 1.5}
@@ -77,7 +77,7 @@ def _finer(finest: int) -> FloatArray:
 
 def train_architectures(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
     """Losses of some of the random architectures at every learning rate."""
-    from learncast.simulate.ensembles import train_ensemble
+    from learncast.training.ensembles import train_ensemble
 
     pairs, cases = _cases(settings["networks"])
     here, finer, losses = slice(settings["first"], settings["end"]), _finer(settings["finest"]), []

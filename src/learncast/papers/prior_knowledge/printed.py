@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from learncast._core.validation import FloatArray
 from learncast.networks.two_layer import TwoLayer
-from learncast.validation import FloatArray
 
 
 def printed_overlaps(cross_covariance: FloatArray, network: TwoLayer) -> tuple[FloatArray, FloatArray]:

@@ -10,18 +10,18 @@ import numpy as np
 import xarray as xr
 
 from learncast import figures, tasks
-from learncast.dynamics.balanced.two_layer import TwoLayerSolution, shallow
-from learncast.dynamics.gradient_flow import gradient_flow
-from learncast.dynamics.pooled import PooledProblem
+from learncast._core.progress import Progress, silent
 from learncast.figures.page import COLOURS
 from learncast.networks.two_layer import TwoLayer
 from learncast.papers.paper import short
 from learncast.papers.prior_knowledge import descent
 from learncast.papers.prior_knowledge.kingdom import ITEMS, living_kingdom, revisions
 from learncast.papers.runs import PaperRun, share_of
-from learncast.progress import Progress, silent
-from learncast.representation.similarity import scaled_to_plane
-from learncast.trajectory import STEPS, Status, described
+from learncast.results import STEPS, Status, described
+from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, shallow
+from learncast.theory.dynamics.gradient_flow import gradient_flow
+from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory.representation.similarity import scaled_to_plane
 
 #: Noise on every weight when the task is switched: it decides when training leaves the saddle.
 KICK = 1e-6
@@ -63,7 +63,7 @@ def _escapes(
     progress: Progress,
 ) -> xr.Dataset:
     """Steps from the switch until half of the saddle's loss is left, after noise on the weights that were learned."""
-    from learncast.simulate.ensembles import train_ensemble
+    from learncast.training.ensembles import train_ensemble
 
     sizes, draws = np.geomspace(1e-2, 1e-8, settings["sizes"]), settings["draws"]
     first, second = (rng.standard_normal((draws, *w.shape)) for w in (start.first, start.second))

@@ -11,21 +11,21 @@ from typing import Any, Protocol
 import numpy as np
 import scipy
 
-from learncast.assumptions import require
-from learncast.dynamics.solution import LearningTime
-from learncast.errors import InvalidSpec, OutOfTime
+from learncast._core.errors import InvalidSpec, OutOfTime
+from learncast._core.progress import Progress, deadline, noticed, now, silent, time_is_up, time_limit, until
+from learncast._core.validation import FloatArray
 from learncast.planning.curriculum import Curriculum, followed
-from learncast.planning.grounds.choice import ground_for
-from learncast.planning.grounds.ground import Ground, State
+from learncast.planning.methods.choice import ground_for
+from learncast.planning.methods.ground import Ground, State
 from learncast.planning.plans.recommendation import Plan
 from learncast.planning.plans.route import PRECISION, UNTRIED, Candidate, Route, Walker, last_if_unknown
 from learncast.planning.schedules.certified import Searched, certified
 from learncast.planning.terms import PoolTerms, Terms, check_terms, checked_pool
 from learncast.practice.stage import Stage
-from learncast.progress import Progress, deadline, noticed, now, silent, time_is_up, time_limit, until
-from learncast.responses.trials import seed_of
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray
+from learncast.theory.assumptions import require
+from learncast.theory.dynamics.solution import LearningTime
+from learncast.theory.responses.trials import seed_of
 
 #: Candidates whose stops are refined in whole steps; of larger pools the best by the flow.
 REFINED = 24

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast.assumptions import Assumption, Trust
 from learncast.card import Card, Picture, Shown
-from learncast.dynamics.solution import LearningTime
 from learncast.planning import wording
 from learncast.planning.curriculum import Curriculum, Interval, difference, followed, hardly_pays, ratio
-from learncast.planning.grounds.ground import Ground
+from learncast.planning.methods.ground import Ground
 from learncast.planning.plans.route import Candidate, Route, Walker
 from learncast.planning.plans.tables import ranking_table, stages_table
 from learncast.planning.schedules.certified import Searched
@@ -25,8 +23,10 @@ from learncast.planning.schedules.pareto import Front, forgetting_front
 from learncast.planning.terms import PoolTerms
 from learncast.practice.stage import Stage
 from learncast.practice.training_loop import PlannedStage, TrainingLoop
+from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset
 from learncast.tasks.task import Task
-from learncast.trajectory import STEPS, Provenance, described, load_dataset, save_dataset
+from learncast.theory.assumptions import Assumption, Trust
+from learncast.theory.dynamics.solution import LearningTime
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -236,7 +236,7 @@ class Plan(Shown):
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The recommended stages, for `follow` or `learncast.simulate.train`."""
+        """The recommended stages, for `follow` or `learncast.training.train`."""
         return tuple(o.stage for o in self.best.outcomes)
 
     def stage_steps(self, curriculum: Curriculum | None = None) -> list[float]:

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from learncast.assumptions import Assumption, exact
-from learncast.dynamics.solution import LearningTime, status_of
 from learncast.planning.curriculum import Curriculum, Interval, difference, ratio
-from learncast.planning.grounds.ground import Ground, State
+from learncast.planning.methods.ground import Ground, State
 from learncast.planning.terms import PoolTerms
 from learncast.practice.stage import Stage
+from learncast.results import Status
 from learncast.tasks.task import Task
-from learncast.trajectory import Status
+from learncast.theory.assumptions import Assumption, exact
+from learncast.theory.dynamics.solution import LearningTime, status_of
 
 #: Relative precision with which a limit must be met.
 PRECISION = 1e-6

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from learncast._core.validation import FloatArray
 from learncast.planning.plans.recommendation import Plan
-from learncast.trajectory import STEPS, described
-from learncast.validation import FloatArray
+from learncast.results import STEPS, described
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from learncast.dynamics import mode_equation
-from learncast.dynamics.mode_equation import band_scale
+from learncast._core.progress import Progress, silent, time_is_up
+from learncast._core.validation import FloatArray
 from learncast.planning.plans.route import Route
 from learncast.planning.schedules.course import Course, Flags, Indices
 from learncast.planning.schedules.optimal import CheapestPath, cheapest_path
 from learncast.planning.schedules.stopping import TIE
-from learncast.progress import Progress, silent, time_is_up
-from learncast.validation import FloatArray
+from learncast.theory.dynamics import mode_equation
+from learncast.theory.dynamics.mode_equation import band_scale
 
 #: Boxes bounded at a time: enough to fill arrays, few enough that the best are opened first.
 _BATCH = 512

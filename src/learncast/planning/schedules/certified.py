@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learncast.dynamics.mode_equation import Problem
-from learncast.errors import InvalidSpec
-from learncast.planning.grounds.modal import ModeGround
+from learncast._core.errors import InvalidSpec
+from learncast._core.progress import Progress, silent
+from learncast.planning.methods.modal import ModeGround
 from learncast.planning.plans.route import Route
 from learncast.planning.schedules.schedule import Schedule
 from learncast.planning.schedules.search import Setting, solved, taking_part
 from learncast.planning.schedules.stopping import best_stop
 from learncast.planning.terms import PoolTerms
-from learncast.progress import Progress, silent
+from learncast.theory.dynamics.mode_equation import Problem
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.dynamics import mode_equation
-from learncast.dynamics.mode_equation import Problem
-from learncast.validation import FloatArray
+from learncast._core.validation import FloatArray
+from learncast.theory.dynamics import mode_equation
+from learncast.theory.dynamics.mode_equation import Problem
 
 #: Steps towards the time at which the loss meets its goal; ten reach the last digit.
 _SECANTS = 30

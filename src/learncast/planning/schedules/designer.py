@@ -10,26 +10,26 @@ from typing import Any
 import numpy as np
 import scipy
 
-from learncast.assumptions import require
-from learncast.dynamics import mode_equation
-from learncast.dynamics.mode_equation import Problem
-from learncast.dynamics.modes import Modes
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.progress import Progress, noticed, silent, time_is_up, time_limit
+from learncast._core.validation import FloatArray, count, one_of, positive, real_array
+from learncast._core.validation import between as within
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.curriculum import Curriculum, followed
-from learncast.planning.grounds.choice import ground_for
-from learncast.planning.grounds.ground import Ground
+from learncast.planning.methods.choice import ground_for
+from learncast.planning.methods.ground import Ground
 from learncast.planning.schedules.schedule import Saved
 from learncast.planning.schedules.stopping import TIE, best_stop
 from learncast.planning.variants import variant_of, weighted_variants
 from learncast.practice.stage import Stage
-from learncast.progress import Progress, noticed, silent, time_is_up, time_limit
-from learncast.responses.trials import seed_of
+from learncast.results import Status
 from learncast.tasks.task import Task
-from learncast.trajectory import Status
-from learncast.validation import FloatArray, count, one_of, positive, real_array
-from learncast.validation import between as within
+from learncast.theory.assumptions import require
+from learncast.theory.dynamics import mode_equation
+from learncast.theory.dynamics.mode_equation import Problem
+from learncast.theory.dynamics.modes import Modes
+from learncast.theory.responses.trials import seed_of
 
 #: What a gradient step may cost: the same on every task, or as much as its trial is long.
 COSTS = ("steps", "trial_steps")

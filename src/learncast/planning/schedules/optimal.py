@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.dynamics import mode_equation
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, between, count, positive, real_array
 from learncast.planning.schedules.switches import Pool, Route, best_route
 from learncast.planning.terms import checked_costs, checked_switch_cost, stop_band
-from learncast.trajectory import Status
-from learncast.validation import FloatArray, between, count, positive, real_array
+from learncast.results import Status
+from learncast.theory.dynamics import mode_equation
 
 #: Tasks that may compete under rules, once those that another beats everywhere are set aside: memory grows as the
 #: square.

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.progress import Progress, noticed, silent
+from learncast._core.validation import FloatArray, count
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.schedules.branching import lattice_of, orders_of
 from learncast.planning.schedules.schedule import Schedule
 from learncast.planning.schedules.search import MOST_BOXES, Setting, setting_of, solved
 from learncast.planning.terms import Terms
-from learncast.progress import Progress, noticed, silent
+from learncast.results import described
 from learncast.tasks.task import Task
-from learncast.trajectory import described
-from learncast.validation import FloatArray, count
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from learncast._core.validation import FloatArray
 from learncast.planning.curriculum import Curriculum, difference, followed, ratio
-from learncast.planning.grounds.modal import ModeGround
+from learncast.planning.methods.modal import ModeGround
 from learncast.planning.terms import PoolTerms
 from learncast.practice.stage import Stage
+from learncast.results import STEPS, Provenance, Status, described, load_dataset, save_dataset
 from learncast.tasks.task import Task
-from learncast.trajectory import STEPS, Provenance, Status, described, load_dataset, save_dataset
-from learncast.validation import FloatArray
 
 if TYPE_CHECKING:
     import xarray as xr

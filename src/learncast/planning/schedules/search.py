@@ -9,19 +9,19 @@ from typing import cast
 
 import numpy as np
 
-from learncast.assumptions import Trust, require
+from learncast._core.progress import Progress, noticed, silent
+from learncast._core.validation import count, positive
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.grounds.choice import ground_for
-from learncast.planning.grounds.modal import ModeGround
+from learncast.planning.methods.choice import ground_for
+from learncast.planning.methods.modal import ModeGround
 from learncast.planning.schedules.branching import Found, explored, mode_path, settled
 from learncast.planning.schedules.course import Course
 from learncast.planning.schedules.schedule import Schedule, ScheduledStage
 from learncast.planning.terms import PoolTerms, Terms, checked_pool
-from learncast.progress import Progress, noticed, silent
+from learncast.results import Status
 from learncast.tasks.task import Task
-from learncast.trajectory import Status
-from learncast.validation import count, positive
+from learncast.theory.assumptions import Trust, require
 
 #: Gap between a schedule and its lower bound at which a search is content, and boxes after which it gives up.
 GAP = 1e-6

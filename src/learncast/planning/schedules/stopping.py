@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.dynamics import mode_equation
-from learncast.dynamics.mode_equation import Problem
-from learncast.validation import FloatArray
+from learncast._core.validation import FloatArray
+from learncast.theory.dynamics import mode_equation
+from learncast.theory.dynamics.mode_equation import Problem
 
 #: Relative gain of a curriculum that is rounding.
 TIE = 1e-12

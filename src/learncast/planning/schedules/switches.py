@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.dynamics import mode_equation
-from learncast.validation import FloatArray
+from learncast._core.validation import FloatArray
+from learncast.theory.dynamics import mode_equation
 
 #: Relative rounding of a strength that was computed to lie on an edge.
 _ROUNDING = 8 * np.finfo(float).eps

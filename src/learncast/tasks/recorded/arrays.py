@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec, suggestion
-from learncast.limits import allowed, allowing, check_bytes, file_size, listed, readable
-from learncast.netcdf import own_items
-from learncast.packages import package
+from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.limits import allowed, allowing, check_bytes, file_size, listed, readable
+from learncast._core.netcdf import own_items
+from learncast._core.packages import package
 
 #: Bytes of one number of MATLAB's classes of more than one.
 MATLAB = {"double": 8, "single": 4, "int64": 8, "uint64": 8, "int32": 4, "uint32": 4, "int16": 2, "uint16": 2}

@@ -8,8 +8,8 @@ from itertools import accumulate, combinations_with_replacement
 
 import numpy as np
 
+from learncast._core.validation import FloatArray
 from learncast.tasks.covariance import Dense
-from learncast.validation import FloatArray
 
 #: Most blocks that are kept; fewer are merged to halves of it as trials go on arriving.
 MOST_BLOCKS = 64

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec, UnsupportedModel, suggestion
-from learncast.packages import install
+from learncast._core.errors import InvalidSpec, UnsupportedModel, suggestion
+from learncast._core.packages import install
+from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray, count, one_of, real_array
 
 
 def from_environment(
@@ -35,7 +35,7 @@ def from_environment(
     share its random stream. What an environment draws when it is made no seed reaches. Ground truth that numbers
     classes (a discrete action space) becomes one-hot targets.
 
-    The statistics are of trials that were drawn once; a network that is trained on the task (`simulate.train`) is
+    The statistics are of trials that were drawn once; a network that is trained on the task (`training.train`) is
     trained on further trials of the environment itself, and not on Gaussian ones with the same statistics.
 
     Trials of unequal length are aligned at their end, where answers are asked for: shorter ones begin with steps

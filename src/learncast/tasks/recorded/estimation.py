@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from learncast._core.validation import FloatArray, count, one_of
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Sampled, check_room
 from learncast.tasks.recorded.blocks import BlockSums, blocks_that_fit, channel_scales, rows_at_a_time
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.trials import Trials
-from learncast.validation import FloatArray, count, one_of
 
 #: Bytes of masked trials that are kept to be drawn again.
 MASKED_MEMORY = 2**28

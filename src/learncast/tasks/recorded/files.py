@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
-from learncast.limits import listed
+from learncast._core.errors import InvalidSpec
+from learncast._core.limits import listed
 from learncast.tasks.recorded.arrays import ArrayFile, arrays_from
 from learncast.tasks.recorded.tables import SUFFIXES, from_table
 from learncast.tasks.task import Task

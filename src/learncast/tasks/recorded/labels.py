@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
-from learncast.validation import FloatArray, count
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, count
 
 #: Most classes that labels may have before they are taken for something else.
 MOST_CLASSES = 10_000

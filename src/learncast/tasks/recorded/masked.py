@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from learncast._core.validation import FloatArray
 from learncast.tasks.covariance import Dense
 from learncast.tasks.recorded.blocks import CHUNK_SIZE, add_products, channel_scales
-from learncast.validation import FloatArray
 
 Mask = NDArray[np.bool_]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from learncast._core.validation import FloatArray
 from learncast.tasks.recorded.blocks import Blocks
 from learncast.tasks.recorded.masked import MaskedTrials
-from learncast.validation import FloatArray
 
 #: Most classes that are named one by one.
 NAMED_CLASSES = 12
@@ -41,7 +41,7 @@ class Recording:
     masked : MaskedTrials or None
         The trials, where some of their steps do not count.
     origin : EnvironmentTrials, loader, data set or function, or None
-        What gives further trials, as `learncast.simulate` reads them; None where there is no such thing, or where the
+        What gives further trials, as `learncast.training` reads them; None where there is no such thing, or where the
         statistics are of trials that were changed.
 
     See Also

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray
 from learncast.tasks.covariance import Covariance, Sampled
 from learncast.tasks.geometry import recurrence_kernel
 from learncast.tasks.recorded.blocks import BLOCK_MEMORY, Blocks
 from learncast.tasks.recorded.estimation import sampled
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray
 
 
 class StandardErrors(NamedTuple):

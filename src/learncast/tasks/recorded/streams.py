@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
-from learncast.progress import Progress, silent
+from learncast._core.errors import InvalidSpec
+from learncast._core.progress import Progress, silent
+from learncast._core.validation import FloatArray, count, real_array
 from learncast.tasks.covariance import MEMORY_LIMIT
 from learncast.tasks.recorded.blocks import BlockSums
 from learncast.tasks.recorded.estimation import is_scaled, kept_as_trials, sampled, summed
 from learncast.tasks.recorded.labels import one_hot
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray, count, real_array
 
 #: Items of a data set that are put together to one batch.
 ITEMS = 256

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, count
 from learncast.tasks.best_map import SILENT, Correlations, best_map
 from learncast.tasks.covariance import Sampled
 from learncast.tasks.geometry import pooled_statistics, pooling_kernel, recurrence_kernel
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray, count
 
 #: Times that one channel may be as large as another before its unit decides what is learned when.
 UNEVEN = 30.0

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.errors import InvalidSpec, brief, suggestion
-from learncast.limits import allowed, check_bytes, file_size, listed, readable
-from learncast.packages import package
+from learncast._core.errors import InvalidSpec, brief, suggestion
+from learncast._core.limits import allowed, check_bytes, file_size, listed, readable
+from learncast._core.packages import package
+from learncast._core.validation import FloatArray, one_of
 from learncast.tasks.task import Task
-from learncast.validation import FloatArray, one_of
 
 #: Kinds of table that can be read.
 SUFFIXES = (".csv", ".parquet")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, real_array
 from learncast.tasks.recorded.labels import are_labels, one_hot
 from learncast.tasks.recorded.masked import Mask
-from learncast.validation import FloatArray, real_array
 
 #: What the axes of a bad entry's index stand for.
 AXES = ("trial", "step", "channel")

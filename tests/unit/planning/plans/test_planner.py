@@ -14,11 +14,11 @@ import learncast as lc
 from learncast import tasks
 from learncast.answers.plan import draw_plan, planned
 from learncast.cli import app
-from learncast.dynamics.gradient_flow import gradient_flow
-from learncast.dynamics.modes import modes
 from learncast.planning.plans.stop_portrait import stop_portrait
 from learncast.planning.wording import fraction, percent, steps
 from learncast.study import Study
+from learncast.theory.dynamics.gradient_flow import gradient_flow
+from learncast.theory.dynamics.modes import modes
 
 RATE = 1e-3
 EXAMPLES = Path(__file__).parents[4] / "examples"

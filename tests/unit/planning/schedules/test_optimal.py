@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
 from learncast.planning.schedules.designer import design
 from learncast.planning.schedules.optimal import cheapest_path, fastest_path
 from learncast.planning.schedules.pareto import forgetting_front
 from learncast.planning.schedules.schedule import PROOFS
 from learncast.planning.schedules.search import best_schedule
-from learncast.trajectory import Status
+from learncast.results import Status
 
 RATE = 1e-3
 WHITE = lc.tasks.integration(steps=50)

@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from learncast.errors import InvalidSpec, LearncastError
+from learncast._core.errors import InvalidSpec, LearncastError
 from learncast.tasks import Task, from_environment
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.recorded import environments

@@ -14,7 +14,7 @@ import scipy.io
 
 import learncast as lc
 from learncast import tasks
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
 from learncast.study import Study
 from learncast.tasks import Task, from_batches, from_file, from_pairs, from_table
 

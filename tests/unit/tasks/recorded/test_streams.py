@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from learncast import simulate, tasks
-from learncast.errors import InvalidSpec
+import learncast as lc
+from learncast import tasks
+from learncast._core.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.tasks import Task, from_batches, resampled, standard_errors
 from learncast.tasks.covariance import Dense, Sampled
@@ -306,11 +307,11 @@ def as_dataset(task, number, rng):
 
 def test_a_loader_of_all_trials_trains_like_the_arrays(network):
     data = as_dataset(tasks.integration(6), 40, np.random.default_rng(0))
-    settings = simulate.Training(1e-2, batch=None, steps=20)
-    arrays = simulate.train(tuple(part.numpy() for part in data.tensors), network, settings)
+    settings = lc.training.Training(1e-2, batch=None, steps=20)
+    arrays = lc.training.train(tuple(part.numpy() for part in data.tensors), network, settings)
     for source in (DataLoader(data, batch_size=40), data, lambda: [data.tensors]):
         # the same sums in the same order
-        np.testing.assert_allclose(simulate.train(source, network, settings).dataset.loss, arrays.dataset.loss)
+        np.testing.assert_allclose(lc.training.train(source, network, settings).dataset.loss, arrays.dataset.loss)
 
 
 def test_a_loader_is_passed_through_again_and_judged_on_its_first_batches():
@@ -321,7 +322,7 @@ def test_a_loader_is_passed_through_again_and_judged_on_its_first_batches():
             given.append(k)
             yield np.full((5, 2), float(k)), np.zeros((5, 1))
 
-    source = simulate.sources.Source.of(passes)
+    source = lc.training.sources.Source.of(passes)
     held, *_ = source.held_out(7, (0, 0), torch.float64)
     assert held[:, 0].tolist() == [0.0] * 5 + [1.0] * 2
     batches = [float(source.batch(1000, (0, 0), step, torch.float64)[0][0, 0]) for step in range(5)]
@@ -331,15 +332,15 @@ def test_a_loader_is_passed_through_again_and_judged_on_its_first_batches():
 
 def test_a_loader_cannot_be_taken_up_again(network, tmp_path):
     loader = DataLoader(as_dataset(tasks.integration(6), 40, np.random.default_rng(0)), batch_size=8)
-    settings = simulate.Training(1e-2, steps=3)
-    words = refused(lambda: simulate.train(loader, network, settings, checkpoint=tmp_path / "run.safetensors"))
+    settings = lc.training.Training(1e-2, steps=3)
+    words = refused(lambda: lc.training.train(loader, network, settings, checkpoint=tmp_path / "run.safetensors"))
     assert "a run with a checkpoint must draw its batches from" in words
     assert not list(tmp_path.iterdir())
-    assert simulate.train(loader, network, settings).steps == 3
+    assert lc.training.train(loader, network, settings).steps == 3
 
 
 def test_sources_that_run_dry_are_refused(network):
-    settings = simulate.Training(1e-2, steps=30)
+    settings = lc.training.Training(1e-2, steps=30)
     batches = cut(*tasks.integration(6).sample(20, np.random.default_rng(0)), (10,))
-    assert "none in pass 2" in refused(lambda: simulate.train(lambda: batches, network, settings))
-    assert "trials must come from a Task" in refused(lambda: simulate.train(3, network, settings))
+    assert "none in pass 2" in refused(lambda: lc.training.train(lambda: batches, network, settings))
+    assert "trials must come from a Task" in refused(lambda: lc.training.train(3, network, settings))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from learncast.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec
 from learncast.study.study import Study
 from learncast.tasks import Task, from_table
 

@@ -1,0 +1,1 @@
+"""Errors, validation, files and progress: what every package uses."""

@@ -1,0 +1,28 @@
+"""Names of a package that load on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def exported(package: str, names: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__all__`, `__getattr__` and `__dir__` of a package.
+
+    Parameters
+    ----------
+    package : str
+        Its `__name__`.
+    names : mapping
+        Module of the package, relative to it, and the names that it offers, separated by spaces.
+    """
+    home = {name: module for module, offered in names.items() for name in offered.split()}
+    every = sorted(home)
+
+    def get(name: str) -> Any:
+        if name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{home[name]}"), name)
+
+    return every, get, lambda: every

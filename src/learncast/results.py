@@ -1,0 +1,564 @@
+"""The labelled result every forecast and every training run returns."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from learncast._core.errors import SchemaMismatch, suggestion
+from learncast._core.files import write_file
+from learncast._core.limits import file_size, readable
+from learncast._core.netcdf import packed, read
+from learncast.card import Card, Picture, Shown, facts
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+FORMAT = "learncast-1"
+STEPS = "gradient steps"
+
+
+class Status(enum.Enum):
+    """How one number came out; the value is the sentence a reader needs.
+
+    See Also
+    --------
+    time_to_learn, Curriculum
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> lc.Status.not_learned.value
+    'never reaches the tolerance band, so its time is infinite'
+    """
+
+    ok = "reached within the theory"
+    not_learned = "never reaches the tolerance band, so its time is infinite"
+    diverged = "gradient descent diverges at this learning rate"
+    outside_theory = "a condition of the theory does not hold, so the number is not exact"
+    too_few_samples = "too few samples to estimate the number"
+
+
+#: Where a forecast stands: what may be promised for it (printed with every answer).
+FORECAST_CLASSES = {
+    "exact": "linear network on which every condition of the theory holds: steps are right to round-off",
+    "integrated": "linear network, flow integrated numerically: steps are right to the solver's tolerance",
+    "response": "fixed recurrence, nonlinear units seen through their measured responses: steps with a confidence "
+    "interval",
+    "surrogate": "everything is trained: a ranking and a shortlist of three by the linear surrogate, no step counts",
+    "measured": "a trained model as it is, diagnosed on a sample of sequences: numbers with sampling error",
+    "outside": "a condition of the theory fails: read the numbers as an approximation",
+}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where numbers come from: theory or training, whose equations, which input, which versions.
+
+    See Also
+    --------
+    Result, save_dataset
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> course = solution.at([0, 200, 400])
+    >>> course.provenance.kind, course.provenance.citations
+    ('theory', ('curriculum2025', 'proca2025', 'saxe2014'))
+    """
+
+    kind: str
+    citations: tuple[str, ...] = ()
+    spec_hash: str = ""
+    seed: int | None = None
+    versions: Mapping[str, str] = field(default_factory=lambda: package_versions())
+
+    def as_attributes(self) -> dict[str, str]:
+        """Flatten to NetCDF attributes."""
+        return {
+            "provenance_kind": self.kind,
+            "provenance_citations": " ".join(self.citations),
+            "provenance_spec_hash": self.spec_hash,
+            "provenance_seed": "" if self.seed is None else str(self.seed),
+            "provenance_versions": json.dumps(dict(self.versions), sort_keys=True),
+        }
+
+    @classmethod
+    def from_attributes(cls, attributes: Mapping[str, Any]) -> Provenance:
+        """Read back what `as_attributes` wrote."""
+        kind, citations, digest, seed, versions = (
+            str(attributes[f"provenance_{key}"]) for key in ("kind", "citations", "spec_hash", "seed", "versions")
+        )
+        return cls(kind, tuple(citations.split()), digest, int(seed) if seed else None, json.loads(versions))
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of Python and of the packages that make the numbers.
+
+    Returns
+    -------
+    dict of str to str
+
+    See Also
+    --------
+    Provenance
+
+    Examples
+    --------
+    >>> from learncast.results import package_versions
+    >>> sorted(package_versions())
+    ['learncast', 'numpy', 'python', 'scipy']
+    """
+    return dict(_versions())
+
+
+@functools.cache  # reading a package's metadata takes milliseconds, more than a closed form
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("learncast", "numpy", "scipy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # running from a source tree that was never installed
+            found[name] = "unknown"
+    return found
+
+
+def spec_hash(*parts: Any) -> str:
+    """Short hash of arrays, numbers and words: the same input gives the same hash.
+
+    Parameters
+    ----------
+    *parts
+        Arrays, numbers and words.
+
+    Returns
+    -------
+    str
+        Sixteen letters.
+
+    See Also
+    --------
+    Provenance
+
+    Examples
+    --------
+    >>> from learncast.results import spec_hash
+    >>> spec_hash("integration", 50) == spec_hash("integration", 50)
+    True
+    >>> spec_hash("integration", 50) == spec_hash("integration", 51)
+    False
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        array = np.asarray(part)
+        digest.update(str(array.shape).encode())
+        digest.update(
+            np.ascontiguousarray(array).view(np.uint8).ravel().data if array.dtype != object else repr(part).encode()
+        )
+    return digest.hexdigest()[:16]
+
+
+def described(long_name: str, units: str) -> dict[str, str]:
+    """Attributes that every variable carries.
+
+    Parameters
+    ----------
+    long_name : str
+        What it is.
+    units : str
+        ``"1"`` for a plain number.
+
+    Returns
+    -------
+    dict of str to str
+
+    See Also
+    --------
+    labelled
+
+    Examples
+    --------
+    >>> from learncast.results import described
+    >>> described("training time", "gradient steps")
+    {'long_name': 'training time', 'units': 'gradient steps'}
+    """
+    return {"long_name": long_name, "units": units}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """Labelled numbers and where they come from, in one file when saved.
+
+    Attributes
+    ----------
+    dataset : xarray.Dataset
+        One variable per quantity, each with ``units`` and ``long_name``.
+    provenance : Provenance
+        Where the numbers come from.
+
+    See Also
+    --------
+    learncast.Trajectory, save_dataset, load_dataset
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> solution = lc.solve(task, network, learning_rate=1e-3)
+    >>> course = solution.at([0, 200, 400])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = lc.Trajectory.load(course.save(f"{folder}/course.nc"))
+    >>> again["loss"].equals(course["loss"])
+    True
+    """
+
+    #: What a file of it is called.
+    kind: ClassVar[str]
+
+    dataset: xr.Dataset
+    provenance: Provenance
+
+    def __getitem__(self, name: str) -> xr.DataArray:
+        return self.dataset[name]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to NetCDF; the file appears whole or not at all."""
+        return save_dataset(self.dataset, path, kind=self.kind, provenance=self.provenance)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Self:
+        """Read a file that `save` wrote, refusing any other, and one whose numbers take more than `most_bytes`."""
+        return cls(*load_dataset(path, kind=cls.kind, most_bytes=most_bytes))
+
+
+#: What a trajectory may hold: dimensions, meaning and units of every variable. A two-layer network's first and second
+#: weights are its input and output weights. Losses are of the task in training, target losses of a curriculum's last.
+SCHEMA: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "strength": (("time", "mode"), "strength of each mode", "1"),
+    "loss": (("time",), "half mean squared error", "target^2"),
+    "excess_loss": (("time",), "loss above the least", "target^2"),
+    "target_loss": (("time",), "loss of the target task", "target^2"),
+    "target_excess_loss": (("time",), "loss of the target task above its least", "target^2"),
+    "goal": (("time",), "measure of the last stage's goal", "1"),
+    "batch_loss": (("time",), "half mean squared error of the batch trained on", "target^2"),
+    "input_weight": (("time", "mode"), "input weight a of each mode", "1"),
+    "output_weight": (("time", "mode"), "output weight c of each mode", "1"),
+    "input_weights": (("time", "unit", "column"), "input weights", "1"),
+    "recurrent_weights": (("time", "unit", "unit_other"), "recurrent weights", "1"),
+    "output_weights": (("time", "row", "unit"), "output weights", "1"),
+    "network_function": (("time", "row", "column"), "network function W2 W1", "1"),
+    "input_gram": (("time", "column", "column_other"), "W1^T W1", "1"),
+    "output_gram": (("time", "row", "row_other"), "W2 W2^T", "1"),
+    "optimum": (("stage_index", "mode"), "strength each mode should reach", "1"),
+}
+#: Variables that no trajectory lacks; nan where a quantity is unknown or was not recorded.
+ALWAYS = ("strength", "loss", "excess_loss")
+#: Coordinates with a meaning, and their dimension.
+COORDINATES = {"time": "time", "mode": "mode", "stage": "time", "status": "time"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trajectory(Result, Shown):
+    """What happens while a network learns, over time in gradient steps.
+
+    Attributes
+    ----------
+    dataset : xarray.Dataset
+        Variables of the `SCHEMA` over ``time`` (in gradient steps) and their own dimensions: always ``strength``,
+        ``loss`` and ``excess_loss``. Theory, flow, descent and training share it, so comparing two trajectories is
+        subtraction.
+    provenance : Provenance
+        Where the numbers come from.
+
+    See Also
+    --------
+    solve, descend, agreement
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> flow = lc.solve(task, network, learning_rate=1e-3).at(range(0, 401, 100))
+    >>> flow["strength"].values[:, 0].round(3)
+    array([0.   , 0.008, 0.446, 1.672, 1.734])
+    >>> descent = lc.descend(task, network, learning_rate=1e-3, steps=400, learn=("input", "output"))
+    >>> float(abs(descent.at(range(0, 401, 100)) - flow)["strength"].max()) < 0.02
+    False
+    """
+
+    kind = "trajectory"
+
+    def __post_init__(self) -> None:
+        _check_schema(self.dataset)
+
+    @classmethod
+    def of(
+        cls,
+        times: Any,
+        values: Mapping[str, Any],
+        provenance: Provenance,
+        *,
+        coords: Mapping[str, Any] | None = None,
+        **attributes: Any,
+    ) -> Self:
+        """Label values by the schema; `coords` beyond time and mode run over time, or say otherwise."""
+        return cls(labelled(times, values, coords, attributes), provenance)
+
+    @property
+    def time(self) -> xr.DataArray:
+        """Time in gradient steps."""
+        return self.dataset["time"]
+
+    def at(self, times: Any) -> Trajectory:
+        """The trajectory itself: it knows no times but its own."""
+        return self
+
+    def __sub__(self, other: Trajectory) -> xr.Dataset:
+        """Differences of the quantities that both have, at the times and modes that both have.
+
+        Weights of networks of different sizes are left out.
+        """
+        import xarray as xr
+
+        if not isinstance(other, Trajectory):
+            return NotImplemented
+        mine, theirs = (
+            one.dataset.drop_vars([c for c in one.dataset.coords if c not in one.dataset.dims]) for one in (self, other)
+        )
+        shared = [
+            name
+            for name, (dims, _, _) in SCHEMA.items()
+            if name in mine and name in theirs and "time" in dims
+            if all(mine.sizes[d] == theirs.sizes[d] for d in dims if d not in ("time", "mode"))
+        ]
+        try:
+            mine, theirs = xr.align(mine[shared], theirs[shared], join="inner")
+        except ValueError as error:
+            raise _incomparable("trajectories of which one has a time twice") from error
+        for dim in ("time", "mode"):
+            if not mine.sizes[dim]:
+                raise _incomparable(f"trajectories without a common {dim}")
+        found = mine - theirs
+        for name in shared:
+            found[name].attrs = described(f"{SCHEMA[name][1]}, difference", SCHEMA[name][2])
+        return found
+
+    def _card(self) -> Card:
+        rows = [(str(name), " × ".join(map(str, v.dims))) for name, v in self.dataset.data_vars.items()]
+        return Card.of(self, facts(rows))
+
+    def _picture(self) -> Picture:
+        """Strengths; the loss where modes have none."""
+        known = bool(self.dataset.sizes["mode"]) and bool(np.isfinite(self.dataset["strength"].values).any())
+        return Picture.of("mode_strengths" if known else "loss_curve", self.dataset)
+
+    def __repr__(self) -> str:
+        times = np.asarray(self.time.values, dtype=float)
+        span = f"{times.min():g} to {times.max():g} {STEPS}" if times.size else "no times"
+        sizes = ", ".join(f"{name} {size}" for name, size in self.dataset.sizes.items())
+        finite = all(np.isfinite(v.values).all() for v in self.dataset.data_vars.values() if v.dtype.kind == "f")
+        health = "all values finite" if finite else "some values not finite"
+        return (
+            f"<Trajectory by {self.provenance.kind}: {span}; {sizes}; "
+            f"{', '.join(map(str, self.dataset.data_vars))}; {health}>"
+        )
+
+
+def labelled(
+    times: Any, values: Mapping[str, Any], coords: Mapping[str, Any] | None, attributes: Mapping[str, Any]
+) -> xr.Dataset:
+    """Values under the names of the schema as its dataset.
+
+    Parameters
+    ----------
+    times : (times,)
+        In gradient steps.
+    values : mapping
+        Arrays under names of `SCHEMA`, ``strength`` among them.
+    coords : mapping or None
+        Further coordinates.
+    attributes : mapping
+        Of the dataset.
+
+    Returns
+    -------
+    Dataset
+
+    See Also
+    --------
+    described, learncast.Trajectory
+
+    Examples
+    --------
+    >>> from learncast.results import labelled
+    >>> course = labelled([0, 10], {"strength": [[0.1], [0.9]], "loss": [0.4, 0.1]}, None, {"task": "mine"})
+    >>> dict(course.sizes), course["loss"].attrs["units"]
+    ({'time': 2, 'mode': 1}, 'target^2')
+    """
+    import xarray as xr
+
+    modes = np.shape(values["strength"])[1]
+    return xr.Dataset(
+        {name: (SCHEMA[name][0], value, described(*SCHEMA[name][1:])) for name, value in values.items()},
+        coords={
+            "time": ("time", times, described("training time", STEPS)),
+            "mode": ("mode", np.arange(modes)),
+            **(coords or {}),
+        },
+        attrs=attributes,
+    )
+
+
+def _check_schema(dataset: xr.Dataset) -> None:
+    for name in (*ALWAYS, "time", "mode"):
+        if name not in dataset.variables:
+            raise _not_a_trajectory(f"{name!r} in it", f"only {', '.join(map(str, dataset.variables))}")
+    for key in dataset.data_vars:
+        name, variable = str(key), dataset.variables[key]
+        if name not in SCHEMA:
+            raise _not_a_trajectory(
+                f"no variables but {', '.join(SCHEMA)}", f"{name!r} {suggestion(name, tuple(SCHEMA))}".strip()
+            )
+        if variable.dims != SCHEMA[name][0]:
+            raise _not_a_trajectory(f"{name!r} over {SCHEMA[name][0]}", f"{variable.dims}")
+    for name, dim in COORDINATES.items():
+        if name in dataset.coords and dataset.variables[name].dims != (dim,):
+            raise _not_a_trajectory(f"the coordinate {name!r} over {dim!r}", f"{dataset.variables[name].dims}")
+
+
+def _not_a_trajectory(required: str, got: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        required=f"a trajectory must have {required}",
+        got=got,
+        why="trajectories are compared by the names and dimensions of learncast.results.SCHEMA",
+        remedy="rename it, transpose it, or fill with nan what is unknown",
+    )
+
+
+def _incomparable(got: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        required="trajectories must share times and modes to be subtracted",
+        got=got,
+        why="each difference is of one mode at one time",
+        remedy="evaluate both solutions of the task at the same times",
+    )
+
+
+def save_dataset(dataset: xr.Dataset, path: str | os.PathLike[str], *, kind: str, provenance: Provenance) -> Path:
+    """Write a Dataset with its provenance to NetCDF through a temporary file and a rename.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    path : path
+        File to write.
+    kind : str
+        What it is called; `load_dataset` asks for it again.
+    provenance : Provenance
+
+    Returns
+    -------
+    Path
+        The file.
+
+    See Also
+    --------
+    load_dataset
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import xarray as xr
+    >>> from learncast.results import Provenance, save_dataset
+    >>> numbers = xr.Dataset({"loss": ("time", [0.5, 0.1])})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = save_dataset(numbers, f"{folder}/mine.nc", kind="figure", provenance=Provenance("training"))
+    ...     print(path.name, path.is_file())
+    mine.nc True
+    """
+    stamps = {"learncast_format": FORMAT, "learncast_object": kind, **provenance.as_attributes()}
+    return write_file(path, packed(dataset.assign_attrs(stamps)))
+
+
+def load_dataset(
+    path: str | os.PathLike[str], *, kind: str, most_bytes: int | None = None
+) -> tuple[xr.Dataset, Provenance]:
+    """Read a Dataset that `save_dataset` wrote, refusing anything else.
+
+    Parameters
+    ----------
+    path : path
+        File to read.
+    kind : str
+        What it was called when it was saved.
+    most_bytes : int, optional
+        Refuse numbers that take more.
+
+    Returns
+    -------
+    dataset : Dataset
+    provenance : Provenance
+
+    Raises
+    ------
+    SchemaMismatch
+        Where there is no such file, or it is none that `save_dataset` wrote under this kind.
+
+    See Also
+    --------
+    save_dataset
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import xarray as xr
+    >>> from learncast.results import Provenance, load_dataset, save_dataset
+    >>> numbers = xr.Dataset({"loss": ("time", [0.5, 0.1])})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = save_dataset(numbers, f"{folder}/mine.nc", kind="figure", provenance=Provenance("training", seed=3))
+    ...     dataset, provenance = load_dataset(path, kind="figure")
+    >>> dataset["loss"].values, provenance.seed
+    (array([0.5, 0.1]), 3)
+    """
+    source = Path(path)
+    file_size(source, f"a saved {kind}", why="there is nothing to load", error=SchemaMismatch)
+    remedy = f"load a file written by the save method of a {kind}"
+    with readable(source, remedy, kind="a NetCDF file", error=SchemaMismatch):
+        dataset = read(source, most_bytes=most_bytes)
+    attributes = dict(dataset.attrs)
+    found = attributes.pop("learncast_object", None)
+    if attributes.pop("learncast_format", None) != FORMAT or found != kind:
+        raise SchemaMismatch(
+            required=f"{source} must hold a learncast {kind}",
+            got=f"a NetCDF file that holds {found or 'something else'}",
+            why="its variables would be read with the wrong meaning",
+            remedy="load it with the class that saved it, or with xarray",
+        )
+    try:
+        provenance = Provenance.from_attributes(attributes)
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise SchemaMismatch(
+            required=f"{source} must say where its numbers come from",
+            got=f"no readable provenance ({error})",
+            why="a result without it cannot be trusted or repeated",
+            remedy="save it again from the object that made it",
+        ) from error
+    dataset.attrs = {k: v for k, v in attributes.items() if k not in provenance.as_attributes()}
+    return dataset, provenance

@@ -1,0 +1,453 @@
+"""Gradient descent of a linear network on a task's statistics: what training on endless data would do."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.progress import Progress, check_time, noticed, silent
+from learncast._core.validation import FloatArray, between, count, positive
+from learncast.card import Picture, so_many
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
+from learncast.results import Provenance, Status, Trajectory, spec_hash
+from learncast.tasks.covariance import check_room
+from learncast.tasks.task import Task
+from learncast.theory.assumptions import Assumption
+from learncast.theory.dynamics.learning_problem import LearningProblem, Weights
+from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
+from learncast.theory.dynamics.statistics import LagStatistics
+from learncast.theory.dynamics.steps.optimizer import Optimizer
+
+__all__ = ["Descent", "descend"]
+
+#: Steps after which a descent that should end by itself is given up.
+MOST_STEPS = 1_000_000
+#: Flow steps up to which the steps of descent are counted one by one.
+MOST_COUNTED = 50_000
+#: Snapshots of weights kept along a descent; any step is found again from the one before it.
+SNAPSHOTS = 64
+
+
+@dataclass(eq=False)
+class _Walk:
+    """A descent at one step, and all it needs to go on."""
+
+    problem: LearningProblem
+    batches: BatchStatistics | None
+    weights: Weights
+    optimizer: Optimizer
+    rng: np.random.Generator | None
+    step: int = 0
+
+    def advance(self, slopes: Weights | None = None) -> None:
+        """Take a step; slopes on the task itself may be given when they are known."""
+        if self.batches is not None:
+            assert self.rng is not None
+            _, slopes = self.problem.loss_and_slopes(self.weights, self.batches.draw(self.rng))
+        elif slopes is None:
+            _, slopes = self.problem.loss_and_slopes(self.weights)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.weights = {**self.weights, **self.optimizer.update(self.weights, slopes)}
+        self.step += 1
+
+    def copy(self) -> _Walk:
+        """The same, to go on from by itself."""
+        return replace(self, optimizer=self.optimizer.copy(), rng=copy.deepcopy(self.rng))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Descent(Solution):
+    """A finished descent: every step's strengths and loss, and the weights at any step.
+
+    Attributes
+    ----------
+    problem : LearningProblem
+    strength : (steps + 1, modes)
+    loss : (steps + 1,)
+        On the task itself, also when batches drive the descent.
+    status : Status
+        ``diverged`` when weights stopped being finite, ``not_learned`` when the accuracy asked for was not reached.
+
+    See Also
+    --------
+    learncast.descend, learncast.solve
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> run = lc.descend(task, network, learning_rate=1e-3, steps=400, learn=("input", "output"))
+    >>> run.steps, run.status.name
+    (400, 'ok')
+    >>> run.loss[[0, 200, 400]].round(2)
+    array([25.  , 16.99,  6.13])
+    """
+
+    problem: LearningProblem
+    learning_rate: float
+    strength: FloatArray
+    loss: FloatArray
+    status: Status
+    optimizer: str
+    _snapshots: tuple[_Walk, ...] = field(default=(), repr=False)
+
+    @property
+    def steps(self) -> int:
+        """Steps taken."""
+        return len(self.loss) - 1
+
+    def at(self, times: Any) -> Trajectory:
+        """Strengths and loss after whole numbers of steps; nan beyond the last step taken.
+
+        Infinity is the last step of a descent that reached its accuracy or its number of steps.
+        """
+        steps = checked_times(times)
+        finite = np.where(np.isinf(steps), self.steps, steps)
+        if (finite != np.floor(finite)).any():
+            raise InvalidSpec(
+                required="a descent is defined at whole steps",
+                got=f"{float(finite[finite != np.floor(finite)][0]):g}",
+                why="nothing happens between two updates",
+                remedy="ask for whole numbers, or use gradient_flow",
+            )
+        index = np.minimum(finite.astype(int), self.steps)
+        known = finite <= self.steps
+        loss = np.where(known, self.loss[index], np.nan)
+        strength = np.where(known[:, None], self.strength[index], np.nan)
+        return Trajectory.of(
+            steps,
+            {"strength": strength, "loss": loss, "excess_loss": loss - self.problem.least_loss},
+            self.provenance,
+            task=self.problem.task.name,
+            learning_rate=self.learning_rate,
+            optimizer=self.optimizer,
+        )
+
+    def network_at(self, time: float) -> LinearRNN | TwoLayer:
+        """The network after a whole number of steps (infinity: the last)."""
+        return self.networks_at([time])[0]
+
+    def networks_at(self, times: Iterable[float]) -> list[LinearRNN | TwoLayer]:
+        """The networks after whole numbers of steps; where these rise, each is found from the one before."""
+        found, last = [], self._snapshots[0]
+        for step in (self._checked_step(time) for time in times):
+            near = max((s for s in self._snapshots if s.step <= step), key=lambda s: s.step)
+            last = (last if near.step <= last.step <= step else near).copy()
+            while last.step < step:
+                last.advance()
+            found.append(self.problem.built(last.weights))
+        return found
+
+    def _checked_step(self, time: float) -> int:
+        step = checked_time(time)
+        step = self.steps if np.isinf(step) else step
+        if step != int(step) or step > self.steps:
+            raise InvalidSpec(
+                required=f"the step must be a whole number of at most {self.steps}",
+                got=f"{step:g}",
+                why="the descent has no other states",
+                remedy="descend further, or ask for a whole step",
+            )
+        return int(step)
+
+    def time_to(self, accuracy: float) -> LearningTime:
+        """First step at which the excess loss is down to (1 - accuracy)^2 of that of a network without an answer.
+
+        The learned map is then within 1 - accuracy of the best one, in the task's own measure.
+        """
+        accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+        with np.errstate(invalid="ignore"):
+            inside = self.loss - self.problem.least_loss <= self.problem.target_excess(accuracy)
+        step = float(np.argmax(inside)) if inside.any() else math.inf
+        status = (
+            Status.ok if inside.any() else Status.diverged if self.status is Status.diverged else Status.not_learned
+        )
+        return LearningTime(accuracy, np.array([math.nan]), np.array([step]), (status,))
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """A descent assumes nothing."""
+        return ()
+
+    @property
+    def provenance(self) -> Provenance:
+        """Where the numbers come from."""
+        p, drawn = self.problem, self._snapshots[0].batches
+        batch = None if drawn is None else drawn.batch
+        digest = spec_hash("descent", p.task.hash, p.network.hash, p.learn, self.learning_rate, self.optimizer, batch)
+        return Provenance("descent", (), digest)
+
+    @property
+    def forecast_class(self) -> str:
+        """A descent is computed step by step."""
+        return "integrated"
+
+    def _picture(self) -> Picture:
+        """Every step that was taken, or some of many."""
+        steps = np.unique(np.linspace(0, self.steps, POINTS).round())
+        return Picture.of("mode_strengths", self.at(steps).dataset, title="Strength of every mode")
+
+    def __repr__(self) -> str:
+        return (
+            f"<Descent of {self.problem.task.name!r} by {self.optimizer}, learning {', '.join(self.problem.learn)}: "
+            f"{so_many(self.steps, 'step')}, loss {self.loss[0]:.6g} to {self.loss[-1]:.6g}, {self.status.name}>"
+        )
+
+
+@noticed("descending")
+def descend(
+    task: Task,
+    network: LinearRNN | TwoLayer,
+    *,
+    learning_rate: float,
+    steps: int | None = None,
+    until: float | None = None,
+    excess_loss: float | None = None,
+    learn: tuple[str, ...] | None = None,
+    optimizer: str = "gd",
+    momentum: float = 0.9,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float | None = None,
+    batch: int | None = None,
+    rng: np.random.Generator | None = None,
+    most_steps: int = MOST_STEPS,
+    progress: Progress = silent,
+) -> Descent:
+    """Train a linear network by descent on the task's exact statistics.
+
+    On a task made by `Task.from_samples` this is full-batch training on those data, step for step.
+
+    Parameters
+    ----------
+    task : Task
+    network : LinearRNN or TwoLayer
+    learning_rate : float
+    steps : int, optional
+        Number of steps.
+    until : float, optional
+        Or an accuracy: stop at the first step whose map is within 1 - until of the best linear one.
+    excess_loss : float, optional
+        Or a loss above the best linear map's: stop at the first step that has come so near.
+    learn : tuple of str, optional
+        Weights that learn; all by default.
+    optimizer : {"gd", "momentum", "adam", "adamw"}
+        Update rule, as in `torch.optim`.
+    momentum, betas, eps, weight_decay
+        Its settings.
+    batch : int, optional
+        Draw the statistics of this many fresh Gaussian trials at each step instead of the task's own; needs `rng`.
+    rng : numpy Generator, optional
+        Source of the batches.
+    most_steps : int
+        Where a descent that should stop `until` an accuracy is given up.
+    progress : callable
+        Called with the share of steps done.
+
+    Returns
+    -------
+    Descent
+        Every step's strengths and loss, the weights at any step, and how it ended: a `Solution`.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    solve, training.train
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> lc.descend(task, network, learning_rate=1e-3, until=0.99, learn=("input", "output"))
+    <Descent of 'integration' by gd, learning input, output: 331 steps, loss 24.9978 to 6.13453, ok>
+    """
+    problem = LearningProblem.of(task, network, learn)
+    rule = Optimizer(optimizer, learning_rate, momentum, betas, eps, weight_decay)
+    limit = _limit(steps, until, excess_loss, most_steps)
+    goal = None if steps is not None else _goal(problem, until, excess_loss)
+    walk = _Walk(problem, _batches(problem, batch, rng), problem.start, rule, rng)
+    strengths, losses, snapshots = [], [], [walk.copy()]
+    every = 1
+    status = Status.ok if goal is None else Status.not_learned
+    for n in range(limit + 1):
+        with np.errstate(over="ignore", invalid="ignore"):
+            loss, slopes = problem.loss_and_slopes(walk.weights)
+            strengths.append(problem.strengths(walk.weights))
+        losses.append(loss)
+        if not all(np.isfinite(slope).all() for slope in slopes.values()):
+            status = Status.diverged
+            break
+        if goal is not None and loss <= goal:
+            status = Status.ok
+            break
+        if n == limit:
+            break
+        walk.advance(slopes)
+        if walk.step % every == 0:
+            snapshots.append(walk.copy())
+            if len(snapshots) > SNAPSHOTS:  # thin out: every second one, from now on half as often
+                snapshots, every = snapshots[::2], 2 * every
+        if n % 256 == 0:
+            check_time()
+            progress(n / limit)
+    known = np.array(strengths), np.array(losses)
+    return Descent(problem, rule.learning_rate, *known, status, optimizer, tuple(snapshots))
+
+
+def counted_steps(problem: LearningProblem, learning_rate: float, excess_loss: float, expected: float) -> float:
+    """Steps of gradient descent until the loss is so little above the best linear map's, without keeping the way.
+
+    Infinite where descent runs away; unknown (nan) where `expected`, the flow's steps, are too many to take one by one.
+    """
+    if not math.isfinite(expected):
+        return expected
+    if problem.pooled_recurrence is not None and len(problem.learn) == 2:
+        return PooledProblem.of(problem.task, problem.network).counted(excess_loss, learning_rate)
+    if expected > MOST_COUNTED:
+        return math.nan
+    goal, weights = problem.least_loss + excess_loss, problem.start
+    for step in range(int(2 * expected + 1000)):
+        check_time()
+        with np.errstate(over="ignore", invalid="ignore"):
+            loss, slopes = problem.loss_and_slopes(weights)
+            if loss <= goal:
+                return float(step)
+            if not math.isfinite(loss):
+                return math.inf
+            weights = {**weights, **{name: weights[name] - learning_rate * slope for name, slope in slopes.items()}}
+    return math.nan
+
+
+def _limit(steps: int | None, until: float | None, excess_loss: float | None, most_steps: int) -> int:
+    if sum(rule is not None for rule in (steps, until, excess_loss)) != 1:
+        raise InvalidSpec(
+            required="either steps, until or excess_loss must be given",
+            got=f"steps={steps}, until={until}, excess_loss={excess_loss}",
+            why="a descent needs exactly one rule to stop",
+            remedy="give a number of steps, an accuracy to reach, or a loss to come down to",
+        )
+    if steps is not None:
+        return count("steps", steps, least=0, why="it counts updates")
+    if until is not None:
+        between("until", until, 0.0, 1.0, why="it is an accuracy, one minus the tolerance")
+    else:
+        positive("excess_loss", excess_loss, why="the optimum itself is never reached")
+    return count("most_steps", most_steps, why="it bounds the descent")
+
+
+def _goal(problem: LearningProblem, until: float | None, excess_loss: float | None) -> float:
+    left = problem.target_excess(until) if until is not None else excess_loss
+    assert left is not None
+    goal = problem.least_loss + left
+    if math.isnan(goal):
+        raise InvalidSpec(
+            required="the task must know its target covariance to descend until an accuracy or a loss",
+            got=f"task {problem.task.name!r} without one",
+            why="the distance from the best loss is unknown",
+            remedy="give target_covariance, or a number of steps",
+        )
+    return goal
+
+
+def _batches(problem: LearningProblem, batch: int | None, rng: np.random.Generator | None) -> BatchStatistics | None:
+    if batch is None:
+        return None
+    if rng is None:
+        raise InvalidSpec(
+            required="batches need an rng",
+            got="none",
+            why="randomness is an argument here, never hidden",
+            remedy="pass rng=np.random.default_rng(seed)",
+        )
+    return BatchStatistics.of(problem, batch)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchStatistics:
+    """Draws the second moments of Gaussian batches.
+
+    The second moment of `batch` Gaussian trials with covariance L L^T is L W L^T / batch with W a standard Wishart
+    matrix, drawn by its triangular (Bartlett) factor: the cost depends on the variables and not on the batch.
+
+    Attributes
+    ----------
+    root : (variables, rank)
+        L: inputs first, then targets.
+    inputs, targets : tuple of int
+        How the variables are cut: (steps, inputs) and (readouts, outputs).
+    """
+
+    root: FloatArray
+    inputs: tuple[int, int]
+    targets: tuple[int, int]
+    batch: int
+
+    @classmethod
+    def of(cls, problem: LearningProblem, batch: int) -> BatchStatistics:
+        """Prepare batches of a task, of its pooled input where the recurrence is a fixed number."""
+        size = count("batch", batch, why="it counts trials")
+        task = problem.task
+        if task.target_covariance is None:
+            raise InvalidSpec(
+                required="the task must know its target covariance to be drawn in batches",
+                got=f"task {task.name!r} without one",
+                why="a batch shows the targets' own variation too",
+                remedy="give target_covariance, or descend without batch",
+            )
+        if problem.pooled_recurrence is not None and task.targets == "end":
+            p = PooledProblem.of(task, problem.network)
+            target = task.target_covariance.dense()[0, :, 0, :]
+            joint = np.block([[p.power, p.cross.T], [p.cross, target]])
+            return cls(_root(joint), (1, task.inputs), (1, task.outputs), size)
+        n, m = task.steps * task.inputs, task.cross_covariance.shape[2] * task.outputs
+        remedy = "use shorter trials, or descend without batch"
+        check_room((n + m) ** 2, "the joint covariance of a trial", f"{n + m} variables", remedy)
+        cross = task.cross_covariance.dense().reshape(n, m)
+        inputs, targets = (c.dense() for c in (task.input_covariance, task.target_covariance))
+        joint = np.block([[inputs.reshape(n, n), cross], [cross.T, targets.reshape(m, m)]])
+        return cls(_root(joint), (task.steps, task.inputs), (task.cross_covariance.shape[2], task.outputs), size)
+
+    def draw(self, rng: np.random.Generator) -> LagStatistics:
+        """Statistics of one fresh batch."""
+        half = self.root @ wishart_roots(self.root.shape[1], self.batch, 1, rng)[0]
+        moment = half @ half.T / self.batch
+        n = self.inputs[0] * self.inputs[1]
+        cross = moment[:n, n:].reshape(*self.inputs, *self.targets)
+        power = np.diagonal(moment)[n:].reshape(self.targets).sum(axis=1)
+        end = self.targets[0] == 1
+        return LagStatistics.from_covariances(
+            moment[:n, :n].reshape(self.inputs * 2),
+            cross[:, :, 0, :] if end else cross,
+            target_power=float(power[0]) if end else power,
+        )
+
+
+def _root(joint: FloatArray) -> FloatArray:
+    """L with L L^T the covariance, one column per direction that varies."""
+    values, vectors = np.linalg.eigh(joint)
+    live = values > 1e-13 * values.max(initial=0.0)
+    return np.asarray(vectors[:, live] * np.sqrt(values[live]))
+
+
+def wishart_roots(size: int, freedom: int, number: int, rng: np.random.Generator) -> FloatArray:
+    """So many A with A A^T Wishart distributed: triangular with chi on the diagonal, or Gaussian for small batches."""
+    if freedom < size:
+        return rng.standard_normal((number, size, freedom))
+    factors = np.tril(rng.standard_normal((number, size, size)), -1)
+    place = np.arange(size)
+    factors[:, place, place] = np.sqrt(rng.chisquare(freedom - place, size=(number, size)))
+    return factors

@@ -1,0 +1,112 @@
+"""The pooled problem: a linear network whose inputs all reach the output through one map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from learncast._core.validation import FloatArray
+from learncast.networks.linear_rnn import LinearRNN, check_fit
+from learncast.networks.two_layer import TwoLayer
+from learncast.tasks.geometry import pooled_statistics, share
+from learncast.tasks.task import Task
+from learncast.theory.assumptions import Assumption
+from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
+
+
+@dataclass(frozen=True, eq=False)
+class PooledProblem:
+    """A two-layer linear network learning to map z to y.
+
+    A linear RNN with W_h = b is such a network on the pooled input z = sum_t b^(T-t) x_t. With a target at every step r
+    it sums the problems z_r = sum_{t<=r} b^(r-t) x_t over r. A two-layer network is the case of one step.
+
+    Attributes
+    ----------
+    cross : (outputs, inputs)
+        E[y z^T].
+    power : (inputs, inputs)
+        E[z z^T].
+    target_power : float
+        E|y|^2; nan when unknown.
+    recurrence : float
+        b.
+    first, second
+        The network's two maps.
+    recurrence_residual : float
+        Share of the recurrent weights that is not a multiple of the identity.
+
+    See Also
+    --------
+    learncast.solve, learncast.theory.dynamics.balanced.two_layer.TwoLayerSolution
+
+    Examples
+    --------
+    An integrating network sees 50 inputs as one number. The best weight for it, and the loss that no weight takes away:
+
+    >>> import learncast as lc
+    >>> from learncast.theory.dynamics.pooled import PooledProblem
+    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
+    >>> problem = PooledProblem.of(lc.tasks.integration(steps=50), network)
+    >>> best = problem.cross / problem.power
+    >>> best.round(3), float(problem.loss(best).round(3)), round(problem.least_loss, 3)
+    (array([[1.735]]), 6.133, 6.133)
+    """
+
+    task: Task
+    cross: FloatArray
+    power: FloatArray
+    target_power: float
+    recurrence: float
+    first: FloatArray
+    second: FloatArray
+    recurrence_residual: float
+
+    @classmethod
+    def of(cls, task: Task, network: LinearRNN | TwoLayer) -> PooledProblem:
+        """Pool a task's inputs as the network does."""
+        check_fit(task, network, why="only linear networks pool their inputs")
+        if isinstance(network, TwoLayer):
+            b, residual = 0.0, 0.0
+        else:
+            W_h = network.recurrent_weights
+            b = float(np.trace(W_h)) / len(W_h)
+            residual = share(float(np.linalg.norm(W_h - b * np.eye(len(W_h)))), float(np.linalg.norm(W_h)))
+        cross, power = pooled_statistics(task, b)
+        return cls(task, cross.T, power, task.target_power, b, *network.maps, residual)
+
+    @property
+    def variance(self) -> float:
+        """Mean variance of the pooled input over its directions, sigma^2."""
+        return float(np.trace(self.power)) / len(self.power)
+
+    @property
+    def scalar_recurrence(self) -> Assumption:
+        """How nearly the recurrence is a number."""
+        return Assumption("scalar_recurrence", self.recurrence_residual)
+
+    @property
+    def whitened_input(self) -> Assumption:
+        """How nearly the pooled input has one variance in all directions."""
+        gap = self.power - self.variance * np.eye(len(self.power))
+        return Assumption("whitened_input", share(float(np.linalg.norm(gap)), float(np.linalg.norm(self.power))))
+
+    @property
+    def least_loss(self) -> float:
+        """Loss of the best linear map, E|y|^2 / 2 - tr(S P^+ S^T) / 2; nan when E|y|^2 is unknown."""
+        return self.target_power / 2 - float(PooledDescent(self.power, self.cross).whole)
+
+    def counted(self, excess: float, learning_rate: float) -> float:
+        """Steps of gradient descent until the excess loss is down to so much."""
+        basis = hidden_basis(self.first, self.second)
+        state = np.concatenate([self.first.T, self.second]) @ basis
+        return float(PooledDescent(self.power, self.cross).counted(state[None], excess, learning_rate)[0][0])
+
+    def loss(self, function: FloatArray) -> FloatArray:
+        """Half mean squared error of input-output maps (..., outputs, inputs); nan when E|y|^2 is unknown.
+
+        Implements: braun2022 Eq. (2), from second-order statistics
+        """
+        quadratic = np.einsum("...mn,nk,...mk->...", function, self.power, function, optimize=True) / 2
+        return np.asarray(self.target_power / 2 + quadratic - np.einsum("...mn,mn->...", function, self.cross))

@@ -1,0 +1,139 @@
+"""The long run of one mode: its flow over powers of ten of its own time scale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from learncast._core.validation import FloatArray
+from learncast.theory.dynamics.recurrent_mode import ModeTrajectory, mode_trajectory, polynomial_values, polynomials_of
+
+#: Powers of ten of its own time scale over which a mode is followed before it counts as stuck.
+DECADES = 16
+#: Relative change of every weight over the last of them below which it is.
+SETTLED = 1e-9
+
+
+class ModeStart(NamedTuple):
+    """Weights a, b and c of a mode before training.
+
+    See Also
+    --------
+    long_run, learncast.theory.recurrence.order.effective_start
+
+    Examples
+    --------
+    >>> from learncast.theory.recurrence.long_run import ModeStart
+    >>> ModeStart(input_weight=0.2, recurrence=0.5, output_weight=0.3).strength
+    0.06
+    """
+
+    input_weight: float
+    recurrence: float
+    output_weight: float
+
+    @property
+    def strength(self) -> float:
+        """Their u = a c."""
+        return self.input_weight * self.output_weight
+
+
+class Decade(NamedTuple):
+    """A stretch of the flow: when it began, its course, and whether any weight moved in it.
+
+    See Also
+    --------
+    long_run
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learncast.theory.recurrence.long_run import ModeStart, long_run
+    >>> first = next(long_run(ModeStart(0.2, 0.5, 0.2), np.array([1.0, 0.8, 0.64]), None))
+    >>> first.begun, first.moved
+    (0.0, True)
+    """
+
+    begun: float
+    path: ModeTrajectory
+    moved: bool
+
+
+def long_run(start: ModeStart, sig: FloatArray, S: FloatArray | None) -> Iterator[Decade]:
+    """Follow a mode with finite loss decade by decade; one in which the solver failed is the last.
+
+    That of a mode at rest is left out: the solver fails on steps of 1e12 that lead nowhere.
+
+    Parameters
+    ----------
+    start : ModeStart
+        Weights before training.
+    sig : (lags,)
+        Cross strengths, lag 0 first.
+    S : (lags, lags) or None
+        Input strengths; None for white inputs of variance 1.
+
+    Returns
+    -------
+    iterator of Decade
+        One after another, each to ten times the time at which it begins.
+
+    See Also
+    --------
+    weights_at, learncast.theory.recurrence.tradeoff.end_of_training
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learncast.theory.recurrence.long_run import ModeStart, long_run, weights_at
+    >>> decades = list(long_run(ModeStart(0.2, 0.5, 0.2), np.array([1.0, 0.8, 0.64]), None))
+    >>> decades[-1].moved
+    False
+    >>> end = weights_at(decades[-1].path, -1)
+    >>> round(end.recurrence, 6), round(end.strength, 6)
+    (0.8, 1.0)
+    """
+    P, dP, _, Q, _, _ = (abs(float(v)) for v in polynomial_values(polynomials_of(sig, S), np.asarray(start.recurrence)))
+    begun, span, moved = 0.0, 1.0 / (max(P, dP, abs(start.strength) * Q) or 1.0), True
+    for _ in range(DECADES):
+        path = mode_trajectory(span * np.linspace(0.0, 1.0, 65), *start, sig, S)
+        if path.status != "ok" and not moved:
+            return
+        end = weights_at(path, -1)
+        moved = any(abs(x - y) > SETTLED * abs(y) for x, y in zip(end, start, strict=True))
+        yield Decade(begun, path, moved)
+        if path.status != "ok":
+            return
+        begun, start = begun + span, end
+        span = 9 * begun
+
+
+def weights_at(path: ModeTrajectory, n: int) -> ModeStart:
+    """Weights of the one mode of a trajectory at its nth time.
+
+    Parameters
+    ----------
+    path : ModeTrajectory
+        Of one mode.
+    n : int
+        Which of its times.
+
+    Returns
+    -------
+    ModeStart
+
+    See Also
+    --------
+    long_run
+
+    Examples
+    --------
+    >>> from learncast.theory.recurrence.long_run import weights_at
+    >>> from learncast.theory.dynamics.recurrent_mode import mode_trajectory
+    >>> path = mode_trajectory([0.0, 1.0], 0.2, 0.5, 0.2, [1.0, 0.8, 0.64])
+    >>> weights_at(path, 0)
+    ModeStart(input_weight=0.2, recurrence=0.5, output_weight=0.2)
+    """
+    return ModeStart(float(path.input[n]), float(path.recurrence[n]), float(path.output[n]))

@@ -1,0 +1,862 @@
+"""The recurrence a task asks for: where it settles, whether it is stable, and how it fares on longer trials."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.polynomial import chebyshev
+from numpy.polynomial.polynomial import polyder
+from numpy.typing import ArrayLike
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, count, one_of, positive, real_array
+from learncast.networks.linear_rnn import LinearRNN, check_fit
+from learncast.results import Status
+from learncast.tasks.task import Task
+from learncast.theory.dynamics.descent import descend
+from learncast.theory.dynamics.learning_problem import lag_statistics
+from learncast.theory.dynamics.recurrent_mode import checked_strengths, loss_constant, polynomials_of
+from learncast.theory.dynamics.statistics import WEIGHTS, LagStatistics, loss, powers
+from learncast.theory.representation.lag_kernel import network_kernel
+
+ANCHORS = ("end", "start")
+#: Distance of |b| from 1 within which a recurrence neither decays nor grows: rounding of a root.
+MARGINAL = 1e-9
+#: Share of the loss of answering 0 by which one optimum must beat another, beyond the rounding of the two.
+TIE = 1e-13
+#: Relative distance from an optimum at which a mode has arrived: close enough not to leave again.
+ARRIVED = 1e-4
+#: Residual, in units of the target's strengths, below which the tangent kernel is the whole curvature.
+RESIDUAL = 1e-6
+#: Degree of the Chebyshev pieces in which roots are isolated; longer profiles are cut into more pieces.
+PIECE = 24
+_EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """A recurrence that no small change improves, with the best strength for it.
+
+    Attributes
+    ----------
+    recurrence : float
+        b. Infinite where the loss keeps falling as b grows without bound.
+    strength : float
+        u* = P(b) / Q(b).
+    loss : float
+        constant - P²/2Q; rounding is relative to the constant.
+    unexplained : float
+        The loss as a share of that of answering 0.
+    stability : str
+        "stable" (|b| < 1), "marginal" (|b| = 1), "unstable" (|b| > 1) or "runaway" (no finite b).
+
+    See Also
+    --------
+    best_recurrence, best_mode
+
+    Examples
+    --------
+    >>> from learncast.theory.recurrence.stability import best_recurrence
+    >>> best = best_recurrence([1.0, 0.5, 0.25]).best
+    >>> round(best.recurrence, 6), round(best.strength, 6), best.stability
+    (0.5, 1.0, 'stable')
+    """
+
+    recurrence: float
+    strength: float
+    loss: float
+    unexplained: float
+    stability: str
+
+
+@dataclass(frozen=True)
+class RecurrenceFit:
+    """All locally optimal recurrences of one mode.
+
+    Attributes
+    ----------
+    optima : tuple of Optimum
+        By rising recurrence.
+    best : Optimum
+        The global one; of equals the finite, then the smallest, then the positive.
+    flat : bool
+        Whether every recurrence does equally well, of which one is given.
+
+    See Also
+    --------
+    best_recurrence
+
+    Examples
+    --------
+    >>> from learncast.theory.recurrence.stability import best_recurrence
+    >>> fit = best_recurrence([1.0, 0.0, 0.0, 1.2, 0.0, 0.0])
+    >>> [round(one.recurrence, 3) for one in fit.optima]
+    [-1.443, 0.0, 0.699]
+    >>> fit.status.name, fit.flat
+    ('ok', False)
+    """
+
+    optima: tuple[Optimum, ...]
+    best: Optimum
+    flat: bool = False
+
+    @property
+    def status(self) -> Status:
+        """Not learned if the best recurrence is infinite: training approaches its loss and never attains it."""
+        return Status.ok if math.isfinite(self.best.recurrence) else Status.not_learned
+
+    def near(self, recurrence: float, strength: float) -> Optimum | None:
+        """The optimum at which a mode with this b and u = a c has arrived, or None."""
+        for o in self.optima:
+            close = abs(recurrence - o.recurrence) <= ARRIVED * max(1.0, abs(recurrence))
+            if close and abs(strength - o.strength) <= ARRIVED * abs(o.strength):
+                return o
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Extrapolation:
+    """Losses on trials of other lengths than the one trained on.
+
+    Attributes
+    ----------
+    horizons : (horizons,)
+        Steps in a trial.
+    loss, unexplained : (horizons,)
+        Half mean squared error, and its share of that of answering 0; infinite where the response overflows.
+
+    See Also
+    --------
+    extrapolation, family_extrapolation
+
+    Examples
+    --------
+    >>> from learncast.theory.recurrence.stability import best_recurrence, extrapolation
+    >>> best = best_recurrence([1.0, 0.5, 0.2]).best
+    >>> found = extrapolation(best, lambda lag: 0.5**lag, [3, 10], anchor="end")
+    >>> found.horizons, found.unexplained.round(4)
+    (array([ 3., 10.]), array([0.0009, 0.0013]))
+    """
+
+    horizons: FloatArray
+    loss: FloatArray
+    unexplained: FloatArray
+
+    @classmethod
+    def of(cls, horizons: list[int], losses: FloatArray, wholes: FloatArray) -> Extrapolation:
+        """From the losses of a network, and of answering 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return cls(np.array(horizons, dtype=np.float64), losses, losses / wholes)
+
+
+@dataclass(frozen=True)
+class StableRate:
+    """The learning rate beyond which gradient descent leaves a solution.
+
+    Attributes
+    ----------
+    learning_rate : float
+        2 / sharpness; infinite if nothing the weights do reaches the output.
+    sharpness : float
+        Largest eigenvalue of the tangent kernel under the task's inputs.
+    status : Status
+        Outside the theory if the network does not solve the task: its curvature has a second part there.
+
+    See Also
+    --------
+    largest_stable_rate
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.theory.recurrence.stability import largest_stable_rate
+    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=1.0, hidden_size=2)
+    >>> found = largest_stable_rate(network, steps=3)
+    >>> round(found.learning_rate, 3), round(found.learning_rate * found.sharpness, 6), found.status.name
+    (0.585, 2.0, 'ok')
+    """
+
+    learning_rate: float
+    sharpness: float
+    status: Status
+
+
+def best_recurrence(
+    cross_strengths: ArrayLike, input_strengths: ArrayLike | None = None, *, constant: float | None = None
+) -> RecurrenceFit:
+    """Find every locally optimal recurrence of one mode, and mark the best.
+
+    At the best strength u = P/Q the loss is constant - G/2 with G = P²/Q, so optima are where 2P'Q - PQ' falls
+    through 0 (times the sign of P): where the mean lag of the target equals that of the model. The roots are isolated
+    on the whole real line, in b inside [-1, 1] and in 1/b outside, by Chebyshev pieces and signs between them, then
+    bracketed and polished by Newton steps.
+
+    As b grows, G tends to the square of the first input's strength. If it does so from below, the flow runs away to
+    that end: an optimum with infinite recurrence and strength 0. With white inputs a task and its time reversal have
+    the same best loss, at b and 1/b.
+
+    Parameters
+    ----------
+    cross_strengths : (lags,)
+        sig_k = E[y x_{T-k}], lag 0 (the last input) first.
+    input_strengths : (lags, lags), optional
+        S_jk = E[x_{T-j} x_{T-k}]; white inputs of variance 1 unless told.
+    constant : float, optional
+        Half the mean square of the target; unless told, of a target the inputs determine.
+
+    Returns
+    -------
+    RecurrenceFit
+        The optima, and which is best.
+
+    Raises
+    ------
+    InvalidSpec
+        Where the strengths mean nothing, or no inputs can have them.
+
+    See Also
+    --------
+    best_mode, learncast.theory.recurrence.tradeoff.transition
+
+    Examples
+    --------
+    >>> from learncast.theory.recurrence.stability import best_recurrence
+    >>> fit = best_recurrence([1.0, 0.0, 0.0, 1.2, 0.0, 0.0])
+    >>> [(round(one.recurrence, 3), round(one.unexplained, 3)) for one in fit.optima]
+    [(-1.443, 0.963), (0.0, 0.59), (0.699, 0.578)]
+    >>> round(fit.best.recurrence, 3), fit.best.stability
+    (0.699, 'stable')
+    """
+    sig, S = checked_strengths(cross_strengths, input_strengths, ndim=1)
+    if S is not None:
+        _require_possible(sig, S)
+    level = float(loss_constant(sig, S, constant))
+    p, q, shift = _polynomial_pair(sig, S)
+    found, flat = _peaks(p, q)
+    optima = tuple(_described(b, p, q, shift, level) for b in sorted(found))
+    least = min(o.loss for o in optima)
+    equals = [o for o in optima if o.loss <= least + TIE * level]
+    return RecurrenceFit(optima, min(equals, key=lambda o: (abs(o.recurrence), o.recurrence < 0)), flat)
+
+
+def best_mode(task: Task) -> Optimum:
+    """Find the best single mode for a task with one input and one output.
+
+    Parameters
+    ----------
+    task : Task
+        With one input and one output.
+
+    Returns
+    -------
+    Optimum
+
+    Raises
+    ------
+    InvalidSpec
+        Where the task has more inputs or outputs.
+
+    See Also
+    --------
+    best_recurrence
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.theory.recurrence.stability import best_mode
+    >>> best = best_mode(lc.tasks.integration(steps=10))
+    >>> round(best.recurrence, 6), round(best.strength, 6), best.stability
+    (1.0, 1.0, 'marginal')
+    """
+    if (task.inputs, task.outputs) != (1, 1):
+        raise InvalidSpec(
+            required="one mode needs a task with one input and one output",
+            got=f"{task.inputs} and {task.outputs}",
+            why="a mode has one strength and one recurrence",
+            remedy="take one channel of each, or use best_recurrence on the statistics of one of its modes",
+        )
+    statistics = lag_statistics(task)
+    return best_recurrence(statistics.cross[:, 0, 0], input_matrix(statistics), constant=0.5 * task.target_power).best
+
+
+def least_hidden_size(
+    cross_strengths: ArrayLike, input_strengths: ArrayLike | None = None, *, tolerance: float = 1e-9
+) -> int:
+    """Count the hidden units with which a linear RNN fits a task exactly.
+
+    The filter K_k = W_y W_h^k W_x of T lags needs as many units as the minimal partial realisation of K has states,
+    sum_i rank H(i, T+1-i) - sum_i rank H(i, T-i), with H(i, j) the Hankel matrix of i by j blocks K_0, K_1, ...
+
+    Parameters
+    ----------
+    cross_strengths : (lags,) or (lags, outputs, inputs)
+        sig_k, lag 0 first.
+    input_strengths : (lags, lags), optional
+        For one mode of inputs that are not white; the filter is then S^-1 sig.
+    tolerance : float
+        Singular values below this share of the largest count as 0: a task within about this share of one that needs
+        fewer units counts as that one.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    InvalidSpec
+        Where the strengths or the tolerance mean nothing.
+
+    See Also
+    --------
+    best_recurrence
+
+    Examples
+    --------
+    >>> from learncast.theory.recurrence.stability import least_hidden_size
+    >>> least_hidden_size([1.0, 0.5, 0.25, 0.125])
+    1
+    >>> least_hidden_size([1.0, 0.0, 0.0, 1.0])
+    3
+    """
+    K = real_array("cross_strengths", cross_strengths, ndim=(1, 3))
+    share = positive("tolerance", tolerance, why="ranks are decided by it")
+    if input_strengths is not None:
+        K = _filter(K, input_strengths)
+    K = K[:, None, None] if K.ndim == 1 else K
+    if 0 in K.shape:
+        raise InvalidSpec(
+            required="cross_strengths must have at least one lag, output and input",
+            got=f"shape {K.shape}",
+            why="there is nothing to fit",
+            remedy="put the lags first",
+        )
+    values = [[_hankel_values(K[:lags], i) for i in range(1, lags + 1)] for lags in (len(K), len(K) - 1)]
+    scale = max(float(v[0]) for v in values[0])
+    more, fewer = (sum(int((v > share * scale).sum()) for v in ranks) for ranks in values)
+    return more - fewer
+
+
+def extrapolation(
+    model: LinearRNN | Optimum,
+    strengths: ArrayLike | Callable[[FloatArray], ArrayLike],
+    horizons: Iterable[int],
+    *,
+    anchor: str,
+) -> Extrapolation:
+    """Return the exact loss on longer trials of white inputs, 1/2 sum_k |B_k - W_y W_h^k W_x|².
+
+    Longer trials can be meant in two ways. With the anchor at the ``"end"`` the target weighs an input by its lag,
+    whatever the length, and every exact geometric fit stays exact. With the anchor at the ``"start"`` it weighs an
+    input by its step; then only a constant target extrapolates.
+
+    Parameters
+    ----------
+    model : LinearRNN or Optimum
+        A network, or a mode of `best_recurrence`, whose response is u b^k.
+    strengths : (lags or steps, outputs, inputs), or a function of an array of lags or steps
+        For ``"end"``: B_k of lags 0, 1, ...; for ``"start"``: those of steps 1, 2, ... One-dimensional for one input
+        and one output.
+    horizons : iterable of int
+        Steps in a trial.
+    anchor : {"end", "start"}
+
+    Returns
+    -------
+    Extrapolation
+        Of every horizon.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    family_extrapolation, best_recurrence
+
+    Examples
+    --------
+    >>> from learncast.theory.recurrence.stability import best_recurrence, extrapolation
+    >>> best = best_recurrence([1.0, 0.5, 0.25]).best
+    >>> extrapolation(best, lambda lag: 0.5**lag, [3, 10], anchor="end").unexplained.round(4)
+    array([0., 0.])
+    >>> extrapolation(best, lambda step: 0.5 ** (3 - step), [3, 10], anchor="start").unexplained.round(4)
+    array([0.    , 0.9844])
+    """
+    one_of("anchor", anchor, ANCHORS, why="it says whether targets weigh inputs by lag or by step")
+    if isinstance(model, Optimum):
+        one = np.ones((1, 1))
+        model = LinearRNN(one, model.recurrence * one, model.strength * one)
+    clock = _horizons(horizons)
+    losses, wholes = np.empty(len(clock)), np.empty(len(clock))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        K = model.output_weights @ reach(model, max(clock))
+        for n, horizon in enumerate(clock):
+            B = _targets(strengths, horizon, anchor, K.shape[1:])
+            losses[n] = 0.5 * np.sum((B - K[:horizon]) ** 2)
+            wholes[n] = 0.5 * np.sum(B**2)
+    losses[np.isnan(losses)] = np.inf  # 0 times an overflow
+    return Extrapolation.of(clock, losses, wholes)
+
+
+def family_extrapolation(
+    network: LinearRNN, family: Task | Callable[[int], Task], horizons: Iterable[int]
+) -> Extrapolation:
+    """Return the exact loss of any linear RNN on the tasks of a family with other numbers of steps.
+
+    Parameters
+    ----------
+    network : LinearRNN
+    family : Task or callable
+        A task made by a family, of which `steps` is varied, or a function from steps to a task.
+    horizons : iterable of int
+        Steps in a trial.
+
+    Returns
+    -------
+    Extrapolation
+        Of every horizon.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    extrapolation
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.theory.recurrence.stability import family_extrapolation
+    >>> task = lc.tasks.integration(steps=10)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.95, initial=1.0, hidden_size=1)
+    >>> family_extrapolation(network, task, [10, 50]).unexplained.round(3)
+    array([0.053, 0.465])
+    """
+    clock = _horizons(horizons)
+    tasks = [family.varied(steps=h) if isinstance(family, Task) else family(h) for h in clock]
+    weights = network.input_weights, network.recurrent_weights, network.output_weights
+    losses = np.array([loss(lag_statistics(task), *weights) for task in tasks])
+    known = np.array([np.isfinite(task.target_power) for task in tasks])
+    losses[np.isnan(losses) & known] = np.inf
+    return Extrapolation.of(clock, losses, np.array([task.target_power / 2 for task in tasks]))
+
+
+def largest_stable_rate(
+    network: LinearRNN, task: Task | None = None, *, steps: int | None = None, learn: tuple[str, ...] = WEIGHTS
+) -> StableRate:
+    """Find the learning rate below which gradient descent stays at a solution: 2 / sharpness.
+
+    At zero residual the curvature of the loss is that of the tangent kernel Theta under the task's inputs, whose
+    largest eigenvalue is that of A^(1/2) Theta A^(1/2) on lags (A the input covariance by lag, 1 for white inputs).
+
+    Parameters
+    ----------
+    network : LinearRNN
+        With the weights at which to ask, such as those training ends with.
+    task : Task, optional
+        Whose inputs to use; white inputs unless told.
+    steps : int, optional
+        Steps in a trial, when no task is given.
+    learn : tuple of {"input", "recurrent", "output"}
+        Weights that learn.
+
+    Returns
+    -------
+    StableRate
+        With a status that says whether the network solves the task.
+
+    Raises
+    ------
+    InvalidSpec
+        Where neither or both of task and steps are given, or the task has other channels than the network.
+
+    See Also
+    --------
+    largest_kept_rate
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.theory.recurrence.stability import largest_stable_rate
+    >>> task = lc.tasks.integration(steps=5)
+    >>> solved = lc.LinearRNN.aligned(recurrence=1.0, initial=1.0, hidden_size=1)
+    >>> found = largest_stable_rate(solved, task)
+    >>> round(found.learning_rate, 4), found.status.name
+    (0.0536, 'ok')
+    """
+    if task is not None:
+        check_fit(task, network)
+    if (task is None) == (steps is None):
+        raise InvalidSpec(
+            required="either a task or a number of steps must be given",
+            got="both" if task is not None else "neither",
+            why="the kernel has one lag per step of a trial",
+            remedy="pass a task, or steps for white inputs",
+        )
+    statistics = None if task is None else lag_statistics(task)
+    lags = statistics.lags if statistics is not None else count("steps", steps, why="the kernel has one lag per step")
+    theta = network_kernel(network, steps=lags).dense(learn)
+    if not np.isfinite(theta).all():
+        return StableRate(0.0, math.inf, Status.diverged)
+    status, size = Status.ok, lags * network.inputs
+    matrix = theta.reshape(network.outputs * size, -1)
+    if statistics is not None:
+        A = input_matrix(statistics)
+        values, vectors = np.linalg.eigh(A)
+        root = np.kron(np.eye(network.outputs), vectors * np.sqrt(np.clip(values, 0.0, None)))
+        matrix = root.T @ matrix @ root
+        # K A - B multiplies the part of the curvature that the kernel lacks.
+        K, B = (_side_by_side(by_lag) for by_lag in (network.output_weights @ reach(network, lags), statistics.cross))
+        residual = np.linalg.norm(K @ A - B) / (np.linalg.norm(B) or 1.0)
+        status = Status.ok if residual <= RESIDUAL else Status.outside_theory
+    last = len(matrix) - 1
+    sharpness = max(0.0, float(scipy.linalg.eigh(matrix, eigvals_only=True, subset_by_index=[last, last])[0]))
+    return StableRate(2.0 / sharpness if sharpness > 0 else math.inf, sharpness, status)
+
+
+def input_matrix(statistics: LagStatistics) -> FloatArray:
+    """Covariance of all inputs of a trial, by lag and then by channel: (lags inputs, lags inputs).
+
+    Parameters
+    ----------
+    statistics : LagStatistics
+        Of a task.
+
+    Returns
+    -------
+    (lags inputs, lags inputs)
+
+    See Also
+    --------
+    learncast.theory.dynamics.learning_problem.lag_statistics
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.theory.recurrence.stability import input_matrix
+    >>> from learncast.theory.dynamics.learning_problem import lag_statistics
+    >>> input_matrix(lag_statistics(lc.tasks.integration(steps=3)))
+    array([[1., 0., 0.],
+           [0., 1., 0.],
+           [0., 0., 1.]])
+    """
+    size = statistics.lags * statistics.inputs
+    return statistics.input.reshape(size, size)
+
+
+def reach(network: LinearRNN, lags: int) -> FloatArray:
+    """W_h^k W_x of each lag, (lags, units, inputs): what an input leaves in the hidden state.
+
+    Parameters
+    ----------
+    network : LinearRNN
+    lags : int
+
+    Returns
+    -------
+    (lags, units, inputs)
+
+    See Also
+    --------
+    extrapolation
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.theory.recurrence.stability import reach
+    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=1.0, hidden_size=1)
+    >>> reach(network, 3).ravel()
+    array([1.  , 0.5 , 0.25])
+    """
+    return powers(network.input_weights.T, network.recurrent_weights.T, lags).transpose(0, 2, 1)
+
+
+def _side_by_side(by_lag: FloatArray) -> FloatArray:
+    """From (lags, outputs, inputs) to (outputs, lags inputs)."""
+    return by_lag.transpose(1, 0, 2).reshape(by_lag.shape[1], -1)
+
+
+def largest_kept_rate(network: LinearRNN, task: Task, rng: np.random.Generator, *, halvings: int = 9) -> float:
+    """Find the learning rate up to which descent stays at a solution that was nudged by 1e-6, by bisection.
+
+    It is what `largest_stable_rate` predicts. A rate is too large if the loss, instead of falling, grows tenfold within
+    300 steps.
+
+    Parameters
+    ----------
+    network : LinearRNN
+        At the solution.
+    task : Task
+    rng : numpy Generator
+        For the nudge.
+    halvings : int
+        Of the bracket, a factor of 4.4 on a logarithmic scale.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InvalidSpec
+        Where the task has other channels than the network.
+
+    See Also
+    --------
+    largest_stable_rate
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import learncast as lc
+    >>> from learncast.theory.recurrence.stability import largest_kept_rate, largest_stable_rate
+    >>> task = lc.tasks.integration(steps=5)
+    >>> solved = lc.LinearRNN.aligned(recurrence=1.0, initial=1.0, hidden_size=1)
+    >>> kept = largest_kept_rate(solved, task, np.random.default_rng(0), halvings=5)
+    >>> round(kept / largest_stable_rate(solved, task).learning_rate, 1)
+    1.0
+    """
+    weights = network.input_weights, network.recurrent_weights, network.output_weights
+    nudged = LinearRNN(*(W + 1e-6 * rng.standard_normal(W.shape) for W in weights))
+    middle = largest_stable_rate(network, task).learning_rate
+    low, high = 0.5 * middle, 2.2 * middle  # not centred on the prediction, which bisection must not meet by chance
+    for _ in range(halvings):
+        rate = math.sqrt(low * high)
+        losses = descend(task, nudged, learning_rate=rate, steps=300).loss
+        grown = not np.isfinite(losses).all() or losses.max() > 10 * losses[0]
+        low, high = (low, rate) if grown else (rate, high)
+    return math.sqrt(low * high)
+
+
+def outlier(network: LinearRNN) -> float:
+    """Return the real part of the eigenvalue of W_h that is farthest from 0.
+
+    Parameters
+    ----------
+    network : LinearRNN
+
+    Returns
+    -------
+    float
+
+    See Also
+    --------
+    reach
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.theory.recurrence.stability import outlier
+    >>> outlier(lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=2))
+    0.9
+    """
+    values = np.linalg.eigvals(network.recurrent_weights)
+    return float(values[np.argmax(np.abs(values))].real)
+
+
+def _polynomial_pair(sig: FloatArray, S: FloatArray | None) -> tuple[FloatArray, FloatArray, int]:
+    """Return coefficients of P and Q without silent lags, and how many of these came last in time."""
+    rows = polynomials_of(sig, S)
+    p, q = rows[0, : len(sig)], rows[3]
+    # G = P²/Q stays the same when silent first inputs are left out and b^shift is cancelled for silent last ones.
+    sounding = np.arange(len(sig)) if S is None else np.flatnonzero(np.diag(S) > 0)
+    if not len(sounding):
+        return np.zeros(1), np.ones(1), 0
+    shift, lags = int(sounding[0]), int(sounding[-1] - sounding[0]) + 1
+    return p[shift : shift + lags], q[2 * shift : 2 * shift + 2 * lags - 1], shift
+
+
+def _peaks(p: FloatArray, q: FloatArray) -> tuple[list[float], bool]:
+    """Recurrences at which G = P²/Q has a local maximum, infinite ones included, and whether G is constant."""
+    slope = _slope(p, q)
+    if not slope.any() or not p.any():
+        return [0.0], True
+    sides = [_half_line(p, slope)]
+    turned = (-1.0) ** np.arange(len(q))
+    mirrored = p * turned[: len(p)], q * turned
+    sides.append(_half_line(mirrored[0], _slope(*mirrored)))
+    (right, right_ends), (left, left_ends) = sides
+    found = [*right, *(-b for b in left)]
+    if right_ends[0] < 0 and left_ends[0] < 0:  # G falls from b = 0 on either side
+        found.append(0.0)
+    if right_ends[1] > 0:
+        found.append(math.inf)
+    if left_ends[1] > 0:
+        found.append(-math.inf)
+    return found, False
+
+
+def _slope(p: FloatArray, q: FloatArray) -> FloatArray:
+    """Coefficients of 2P'Q - PQ', with what is rounding set to 0."""
+    dp, dq = polyder(p), polyder(q)
+    if len(p) == 1:
+        return np.zeros(1)
+    one, two = 2 * np.convolve(dp, q), np.convolve(p, dq)
+    size = 2 * np.convolve(np.abs(dp), np.abs(q)) + np.convolve(np.abs(p), np.abs(dq))
+    n = one - two
+    n[np.abs(n) <= 2 * len(p) * _EPS * size] = 0.0
+    return n[:-1]  # the leading terms cancel
+
+
+def _polynomial_at(z: Any, coefficients: FloatArray) -> Any:
+    """Value of a polynomial; by powers, since a loop over a few hundred coefficients would take most of the time."""
+    return np.asarray(z)[..., None] ** np.arange(len(coefficients)) @ coefficients
+
+
+def _half_line(p: FloatArray, slope: FloatArray) -> tuple[list[float], tuple[float, float]]:
+    """Maxima of G at 0 < b < inf, and the sign of dG/db next to 0 and to infinity (0 where P vanishes there)."""
+    live = np.flatnonzero(slope)
+    inner = slope[live[0] : live[-1] + 1]  # powers of b say nothing about 0 < b < inf
+    outer = inner[::-1]
+
+    def value(t: Any, one: FloatArray = inner, two: FloatArray = outer) -> Any:
+        # The half line as 0 <= t <= 2: b = t inside, 1/b = 2 - t outside.
+        return _polynomial_at(t, one) if t <= 1 else _polynomial_at(2 - t, two)
+
+    inside, outside = np.array(_breakpoints(inner)), np.array(_breakpoints(outer))
+    cuts = np.unique(np.concatenate([[0.0, 2.0], inside, 2 - outside]))
+    samples = [0.0, *((cuts[1:] + cuts[:-1]) / 2).tolist(), 2.0]
+    heights = [float(value(t)) for t in samples]
+    noise = [4 * _EPS * float(value(t, np.abs(inner), np.abs(outer))) for t in samples]
+    known = [(t, y) for t, y, e in zip(samples, heights, noise, strict=True) if abs(y) > e]
+    found = []
+    for (left, before), (right, after) in pairwise(known):
+        if before * after < 0:
+            b = _polished(scipy.optimize.brentq(value, left, right, xtol=1e-300, rtol=4 * _EPS), inner, outer)
+            P = _polynomial_at(b, p) if b <= 1 else _polynomial_at(1 / b, p[::-1])
+            if before * P > 0:
+                found.append(b)
+    return found, (float(np.sign(inner[0] * p[0])), float(np.sign(inner[-1] * p[-1])))
+
+
+def _breakpoints(coefficients: FloatArray, low: float = 0.0, high: float = 1.0) -> list[float]:
+    """Real parts of the roots of a polynomial with low <= real part <= high, by Chebyshev pieces within [0, 1]."""
+    degree = min(len(coefficients) - 1, PIECE)
+    if degree == 0:
+        return []
+    centre, half = (low + high) / 2, (high - low) / 2
+    points, to_series = _chebyshev(degree)
+    series = to_series @ _polynomial_at(centre + half * points, coefficients)
+    size = np.abs(series).max()
+    rounding = 8 * _EPS * float(_polynomial_at(high, np.abs(coefficients)))
+    if size <= rounding:
+        return []
+    resolved = np.abs(series[-3:]).max() <= max(1e-13 * size, rounding)
+    if degree < len(coefficients) - 1 and not resolved and half > 1e-9:
+        return [*_breakpoints(coefficients, low, centre), centre, *_breakpoints(coefficients, centre, high)]
+    if abs(series[0]) > np.abs(series[1:]).sum():  # no Chebyshev polynomial exceeds 1
+        return []
+    kept = chebyshev.chebtrim(series, tol=1e-15 * size)
+    roots = chebyshev.chebroots(kept).real if len(kept) > 1 else np.zeros(0)
+    return (centre + half * roots[np.abs(roots) <= 1]).tolist()
+
+
+@cache
+def _chebyshev(degree: int) -> tuple[FloatArray, FloatArray]:
+    """Interpolation points in [-1, 1], and the matrix from values there to Chebyshev coefficients."""
+    points = chebyshev.chebpts1(degree + 1)
+    weight = np.where(np.arange(degree + 1) == 0, 1.0, 2.0)[:, None] / (degree + 1)
+    return points, weight * chebyshev.chebvander(points, degree).T
+
+
+def _polished(t: float, inner: FloatArray, outer: FloatArray) -> float:
+    """The recurrence at a bracketed root; Newton steps in 1/b restore the digits that 2 - t lost."""
+    z, polynomial = (t, inner) if t <= 1 else (2 - t, outer)
+    slope = np.asarray(polyder(polynomial), dtype=np.float64)
+    for _ in range(2):
+        step = _polynomial_at(z, polynomial) / (_polynomial_at(z, slope) or math.inf)
+        if abs(step) < 1e-6 * z:
+            z -= step
+    return float(z if t <= 1 else 1 / z)
+
+
+def _described(b: float, p: FloatArray, q: FloatArray, shift: int, constant: float) -> Optimum:
+    if abs(b) <= 1:
+        P, Q = _polynomial_at(b, p), _polynomial_at(b, q)
+        u = P / Q / b**shift if b or not shift else math.copysign(math.inf, P)
+    else:
+        P, Q = _polynomial_at(1 / b, p[::-1]), _polynomial_at(1 / b, q[::-1])
+        u = P / Q * (1 / b) ** (len(p) - 1 + shift)
+    E = max(0.0, constant - 0.5 * float(P * P / Q))
+    gap = abs(b) - 1
+    verdict = (
+        "runaway" if math.isinf(b) else "marginal" if abs(gap) <= MARGINAL else "stable" if gap < 0 else "unstable"
+    )
+    return Optimum(float(b), float(u), E, E / constant if constant > 0 else math.nan, verdict)
+
+
+def _require_possible(sig: FloatArray, S: FloatArray) -> None:
+    values, vectors = np.linalg.eigh(S)
+    scale = float(np.abs(values).max())
+    silent = vectors[:, values <= 1e-10 * scale]
+    missed = float(np.linalg.norm(silent.T @ sig))
+    if values[0] < -1e-10 * scale or missed > 1e-7 * float(np.linalg.norm(sig)):
+        raise InvalidSpec(
+            required="input_strengths must be a covariance, and the target may co-vary only with inputs that vary",
+            got=f"a least eigenvalue of {values[0]:.3g} and a covariance of {missed:.3g} with silent inputs",
+            why="the loss would have no minimum",
+            remedy="check the sign and the axes of the two, or estimate both from the same data",
+        )
+
+
+def _filter(sig: FloatArray, input_strengths: ArrayLike) -> FloatArray:
+    sig, S = checked_strengths(sig, input_strengths, ndim=1)
+    assert S is not None
+    _require_possible(sig, S)
+    if np.linalg.cond(S) > 1e10:
+        raise InvalidSpec(
+            required="input_strengths must be invertible",
+            got=f"a condition number of {np.linalg.cond(S):.3g}",
+            why="inputs that repeat each other are fitted by many filters, of which the simplest is not known",
+            remedy="leave out silent steps, or add the noise the inputs have",
+        )
+    return np.asarray(np.linalg.solve(S, sig))
+
+
+def _hankel_values(K: FloatArray, rows: int) -> FloatArray:
+    """Singular values of the Hankel matrix with `rows` block rows that uses every lag of K once per path."""
+    columns = len(K) + 1 - rows
+    blocks = K[np.add.outer(np.arange(rows), np.arange(columns))]  # (rows, columns, outputs, inputs)
+    matrix = blocks.transpose(0, 2, 1, 3).reshape(rows * K.shape[1], columns * K.shape[2])
+    return np.asarray(np.linalg.svd(matrix, compute_uv=False))
+
+
+def _horizons(horizons: Iterable[int]) -> list[int]:
+    clock = [count("horizon", h, why="a trial has at least one step") for h in horizons]
+    if not clock:
+        raise InvalidSpec(
+            required="horizons must name at least one number of steps",
+            got="none",
+            why="there is nothing to answer",
+            remedy="pass a list such as [10, 20, 40]",
+        )
+    return clock
+
+
+def _targets(
+    strengths: ArrayLike | Callable[[FloatArray], ArrayLike], horizon: int, anchor: str, channels: tuple[int, ...]
+) -> FloatArray:
+    """Strengths by lag in a trial of `horizon` steps."""
+    step = np.arange(horizon, dtype=np.float64) if anchor == "end" else np.arange(horizon, 0, -1, dtype=np.float64)
+    found = real_array("strengths", strengths(step) if callable(strengths) else strengths, ndim=(1, 3))
+    if not callable(strengths):
+        found = found[:horizon] if anchor == "end" else found[:horizon][::-1]
+    found = found[:, None, None] if found.ndim == 1 else found
+    if found.shape != (horizon, *channels):
+        raise InvalidSpec(
+            required=f"strengths must reach as far as the horizon, with shape {(horizon, *channels)}",
+            got=f"shape {found.shape}",
+            why="the task must be known at every step of the longer trial",
+            remedy="give more of them, or a function of the lag (end) or the step (start)",
+        )
+    return found

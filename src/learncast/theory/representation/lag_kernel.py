@@ -1,0 +1,195 @@
+"""The neural tangent kernel of a linear RNN, written on input lags instead of on trials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, count, one_of, real_array
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
+from learncast.theory.dynamics.statistics import WEIGHTS, powers
+
+#: Bytes an array made here may take unless told.
+MEMORY_LIMIT = 2 * 2**30
+
+
+@dataclass(frozen=True, eq=False)
+class LagKernel:
+    """The tangent kernel as a quadratic form on inputs by lag, one block for each kind of weights.
+
+    The kernel of outputs o, p on two trials is K_op(x, x') = sum_jk x_{T-j}' Theta_{oj,pk} x'_{T-k}, where
+    Theta is the sum of the blocks of the weights that learn. It holds for all trials, and its size depends on
+    the number of lags alone. Two of the blocks are kept in short form.
+
+    Attributes
+    ----------
+    output : array (lags, inputs, lags, inputs)
+        Gram matrix F_j' F_k of the hidden responses F_k = W_h^k W_x; its block is this times the identity
+        over outputs.
+    input : array (lags, outputs, lags, outputs)
+        Gram matrix J_j J_k' of the readouts J_k = W_y W_h^k; its block is this times the identity over
+        inputs.
+    recurrent : array (outputs, lags, inputs, outputs, lags, inputs)
+        The two-dimensional convolution over lags of the two Gram matrices, one lag later.
+    """
+
+    output: FloatArray
+    input: FloatArray
+    recurrent: FloatArray
+    memory_limit: float = MEMORY_LIMIT
+
+    def dense(self, learn: tuple[str, ...] = WEIGHTS) -> FloatArray:
+        """Return the kernel of the weights in `learn`, (outputs, lags, inputs, outputs, lags, inputs).
+
+        Its eigenvalues as a matrix are those of the kernel under white inputs: at zero loss the largest is
+        the sharpness, and gradient descent needs a learning rate below 2 over it.
+        """
+        for name in learn:
+            one_of("learn", name, WEIGHTS, why="these are the weights a linear RNN has")
+        outputs, _, inputs = self.recurrent.shape[:3]
+        _require_room(self.recurrent.size, "the dense kernel", self.memory_limit)
+        theta = self.recurrent.copy() if "recurrent" in learn else np.zeros_like(self.recurrent)
+        if "output" in learn:
+            for o in range(outputs):
+                theta[o, :, :, o] += self.output
+        if "input" in learn:
+            for i in range(inputs):
+                theta[:, :, i, :, :, i] += self.input.transpose(1, 0, 3, 2)
+        return theta
+
+
+@dataclass(frozen=True, eq=False)
+class TrialKernel:
+    """The tangent kernel between trials, one block for each kind of weights.
+
+    Attributes
+    ----------
+    output, input, recurrent : array (trials, other trials, outputs, outputs)
+        Without the trial axes if single trials were given.
+    """
+
+    output: FloatArray
+    input: FloatArray
+    recurrent: FloatArray
+
+    @cached_property
+    def total(self) -> FloatArray:
+        """The kernel when all weights learn."""
+        return self.output + self.input + self.recurrent
+
+
+def network_kernel(network: LinearRNN | TwoLayer, *, steps: int = 1, memory_limit: float = MEMORY_LIMIT) -> LagKernel:
+    """Return the tangent kernel of the last output of a network after `steps` inputs.
+
+    With F_k = W_h^k W_x and J_k = W_y W_h^k, the derivatives of the output by W_y, W_x and W_h at lag k are
+    F_k, J_k and Phi_k = sum_{p+q=k-1} J_p (x) F_q; the blocks are the Gram matrices of these over lags.
+
+    Parameters
+    ----------
+    network : LinearRNN or TwoLayer
+        A two-layer one is a recurrent network of one step.
+    steps : int
+        Inputs before the readout, as many as the kernel has lags.
+    memory_limit : float
+        Bytes beyond which a kernel is refused.
+    """
+    lags, (W_x, W_y) = count("steps", steps, why="the kernel has one lag per step"), network.maps
+    W_h = np.zeros((network.hidden_size,) * 2) if isinstance(network, TwoLayer) else network.recurrent_weights
+    (hidden, inputs), outputs = W_x.shape, len(W_y)
+    features = lags * inputs * outputs * min(hidden, lags * inputs) * min(hidden, lags * outputs)
+    needed = (lags * inputs * outputs) ** 2 + features + lags * hidden * (inputs + outputs)
+    _require_room(needed, f"the kernel of {lags} lags, {inputs} inputs and {outputs} outputs", memory_limit)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        F = powers(W_x.T, W_h.T, lags)  # (lags, inputs, hidden)
+        J = powers(W_y, W_h, lags)  # (lags, outputs, hidden)
+        return LagKernel(_gram(F), _gram(J), _recurrent_block(J, F), memory_limit)
+
+
+def trial_kernel(
+    lag_kernel: LagKernel,
+    inputs: ArrayLike,
+    other_inputs: ArrayLike | None = None,
+) -> TrialKernel:
+    """Return the tangent kernel between trials.
+
+    Parameters
+    ----------
+    lag_kernel : LagKernel
+    inputs, other_inputs : array (trials, steps, inputs) or (steps, inputs)
+        In time order. The kernel of `inputs` with themselves unless `other_inputs` are given.
+    """
+    X, single = _trials(lag_kernel, "inputs", inputs)
+    Y, other_single = (X, single) if other_inputs is None else _trials(lag_kernel, "other_inputs", other_inputs)
+    outputs = lag_kernel.input.shape[1]
+    pairs = len(X) * len(Y) * outputs**2
+    _require_room(4 * pairs, f"the kernel of {len(X)} by {len(Y)} trials", lag_kernel.memory_limit)
+    size = X[0].size
+    flat, other = X.reshape(-1, size), Y.reshape(-1, size)
+    hidden = flat @ lag_kernel.output.reshape(size, size) @ other.T
+    block = {
+        "output": hidden[:, :, None, None] * np.eye(outputs),
+        "input": np.einsum("aji,jokp,bki->abop", X, lag_kernel.input, Y, optimize=True),
+        "recurrent": np.empty((len(X), len(Y), outputs, outputs)),
+    }
+    theta = lag_kernel.recurrent.reshape(outputs, size, outputs, size)
+    for o, p in np.ndindex(outputs, outputs):
+        block["recurrent"][:, :, o, p] = flat @ theta[o, :, p] @ other.T
+    trial_axes = (slice(None) if not single else 0, slice(None) if not other_single else 0)
+    return TrialKernel(**{name: array[trial_axes] for name, array in block.items()})
+
+
+def _recurrent_block(J: FloatArray, F: FloatArray) -> FloatArray:
+    """Return the Gram matrix of Phi_k = sum_{p+q=k-1} J_p (x) F_q over lags."""
+    J, F = _shortened(J), _shortened(F)
+    lags, outputs, inputs = len(J), J.shape[1], F.shape[1]
+    features = np.zeros((outputs, lags, inputs, J.shape[2], F.shape[2]))
+    for p in range(lags - 1):
+        features[:, p + 1 :] += J[p][:, None, None, :, None] * F[: lags - 1 - p, :, None, :]
+    flat = features.reshape(outputs * lags * inputs, -1)
+    return (flat @ flat.T).reshape(outputs, lags, inputs, outputs, lags, inputs)
+
+
+def _shortened(rows: FloatArray) -> FloatArray:
+    """Write vectors in as few coordinates as there are vectors, with the same inner products."""
+    lags, channels, hidden = rows.shape
+    if hidden <= lags * channels:
+        return rows
+    # QR keeps each column's own relative precision, which matters as lags differ by orders of magnitude.
+    triangle: FloatArray = np.asarray(np.linalg.qr(rows.reshape(-1, hidden).T, mode="r"))
+    return triangle.T.reshape(lags, channels, -1)
+
+
+def _gram(rows: FloatArray) -> FloatArray:
+    lags, channels, hidden = rows.shape
+    flat = rows.reshape(-1, hidden)
+    return (flat @ flat.T).reshape(lags, channels, lags, channels)
+
+
+def _trials(lag_kernel: LagKernel, name: str, inputs: ArrayLike) -> tuple[FloatArray, bool]:
+    """Return trials by lag, and whether a single one was given."""
+    trials = real_array(name, inputs, ndim=(2, 3))
+    wanted = lag_kernel.output.shape[:2]
+    if trials.shape[-2:] != wanted:
+        raise InvalidSpec(
+            required=f"{name} must be trials of {wanted[0]} steps and {wanted[1]} inputs",
+            got=f"shape {trials.shape}",
+            why="the kernel was made for that many lags",
+            remedy="make the kernel with as many steps as the trials have",
+        )
+    by_lag = trials[..., ::-1, :]
+    return by_lag.reshape(-1, *wanted), trials.ndim == 2
+
+
+def _require_room(numbers: int, what: str, limit: float) -> None:
+    if 8 * numbers > limit:
+        raise InvalidSpec(
+            required=f"{what} must fit into {limit / 2**20:,.0f} MB",
+            got=f"a need of {8 * numbers / 2**20:,.0f} MB",
+            why="it would exhaust the memory before it is of use",
+            remedy="use fewer steps, channels or trials at a time, or raise memory_limit in network_kernel",
+        )

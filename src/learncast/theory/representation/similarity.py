@@ -1,0 +1,508 @@
+"""What a two-layer linear network represents while it learns: similarities, tangent kernel, modes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.spatial.distance import cdist
+
+from learncast._core.errors import InvalidSpec, UnsupportedModel
+from learncast._core.validation import FloatArray, count, positive, real_array
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
+from learncast.results import described
+from learncast.tasks.covariance import MEMORY_LIMIT, check_room
+from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
+from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, checked_learn
+from learncast.theory.dynamics.solution import Solution, checked_time, checked_times
+from learncast.theory.representation.lag_kernel import network_kernel, trial_kernel
+
+
+def hidden_similarity(solution: Solution, times: Any, inputs: Any, targets: Any) -> xr.Dataset:
+    """Similarity of samples in the hidden layer, seen from the inputs and from the targets.
+
+    Implements: braun2022 Eq. (8)
+
+    Parameters
+    ----------
+    solution : Solution
+        Of a two-layer network.
+    times : array_like
+        Gradient steps.
+    inputs : (samples, inputs)
+    targets : (samples, outputs)
+
+    Returns
+    -------
+    xarray.Dataset
+        ``hidden_similarity_input`` X^T W1^T W1 X and ``hidden_similarity_output`` Y^T (W2 W2^T)^+ Y over (time, sample,
+        sample_other). The two agree only once the task is learned.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    representation_distance, tangent_kernel
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> seen = lc.theory.hidden_similarity(solution, [500, 1500], np.eye(2), np.diag([3.0, 1.0]))
+    >>> seen["hidden_similarity_input"].values.diagonal(axis1=1, axis2=2).round(2)
+    array([[3.  , 0.04],
+           [3.  , 1.  ]])
+    >>> seen["hidden_similarity_output"].values.diagonal(axis1=1, axis2=2).round(1)
+    array([[ 3. , 28.5],
+           [ 3. ,  1. ]])
+    """
+    exact = checked_two_layer(solution)
+    X, Y = _samples(exact, inputs), real_array("targets", targets, ndim=2)
+    if Y.shape != (len(X), exact.problem.second.shape[0]):
+        raise InvalidSpec(
+            required=f"targets must be ({len(X)} samples, {exact.problem.second.shape[0]} outputs)",
+            got=f"shape {Y.shape}",
+            why="each sample has its target",
+            remedy="match targets to inputs, samples first",
+        )
+    _require_room(len(checked_times(times)) * len(X) ** 2 * 2, "the similarities")
+    trajectory = exact.at(times)
+    seen_from_input = np.einsum("pn,tnm,qm->tpq", X, trajectory["input_gram"].values, X, optimize=True)
+    inverse = np.linalg.pinv(trajectory["output_gram"].values, hermitian=True)
+    seen_from_target = np.einsum("pn,tnm,qm->tpq", Y, inverse, Y, optimize=True)
+    over = ("time", "sample", "sample_other")
+    return xr.Dataset(
+        {
+            "hidden_similarity_input": (over, seen_from_input, described("hidden similarity from the inputs", "1")),
+            "hidden_similarity_output": (over, seen_from_target, described("hidden similarity from the targets", "1")),
+        },
+        coords={"time": trajectory.time},
+    )
+
+
+def tangent_kernel(
+    learner: Solution | LinearRNN | TwoLayer, time: float, inputs: Any, *, learn: tuple[str, ...] | None = None
+) -> FloatArray:
+    """Neural tangent kernel at one time, (outputs * samples, outputs * samples), outputs slow and samples fast.
+
+    For two layers K = I (x) X^T W1^T W1 X + W2 W2^T (x) X^T X, with samples as the columns of X; for a recurrent
+    network, of its last output, see `learncast.theory.representation.lag_kernel`.
+
+    Implements: braun2022 Eq. (9)
+
+    Parameters
+    ----------
+    learner : Solution, LinearRNN or TwoLayer
+        A network is as it is at time 0.
+    time : float
+        Gradient steps.
+    inputs : (samples, inputs), or (samples, steps, inputs) of a recurrent network
+    learn : tuple of str, optional
+        Weights that learn; by default those of the solution, and all of a network.
+
+    Returns
+    -------
+    array
+        (outputs * samples, outputs * samples).
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tangent_kernel_summary
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> lc.theory.tangent_kernel(solution, 1500, np.eye(2)).round(2) + 0.0
+    array([[6., 0., 0., 0.],
+           [0., 4., 0., 0.],
+           [0., 0., 4., 0.],
+           [0., 0., 0., 2.]])
+    """
+    if not isinstance(learner, TwoLayerSolution) or learn is not None or np.ndim(inputs) == 3:
+        return _kernel_between(*_network_of(learner, time, learn), inputs)
+    exact, X = learner, _samples(learner, inputs)
+    size = exact.problem.second.shape[0] * len(X)
+    _require_room(size**2, "the kernel", remedy="use tangent_kernel_summary, which does not form it")
+    trajectory = exact.at([time])
+    return kernel_of_grams(trajectory["input_gram"].values[0], trajectory["output_gram"].values[0], X)
+
+
+def kernel_of_grams(input_gram: FloatArray, output_gram: FloatArray, inputs: FloatArray) -> FloatArray:
+    """Tangent kernel of a two-layer network, ordered as in `tangent_kernel`, from W1^T W1 and W2 W2^T."""
+    from_first = np.kron(np.eye(len(output_gram)), inputs @ input_gram @ inputs.T)
+    return np.asarray(from_first + np.kron(output_gram, inputs @ inputs.T))
+
+
+def _network_of(
+    learner: Solution | LinearRNN | TwoLayer, time: float, learn: tuple[str, ...] | None
+) -> tuple[LinearRNN | TwoLayer, tuple[str, ...]]:
+    """The network at a time, and the names of the weights that learn."""
+    if isinstance(learner, LinearRNN | TwoLayer):
+        network: Any = learner
+        if checked_time(time) != 0:
+            raise InvalidSpec(
+                required="a network by itself is known at time 0 alone",
+                got=f"{time:g}",
+                why="it takes a task to learn",
+                remedy="pass a solution, or time 0",
+            )
+    else:
+        network = learner.network_at(time)
+        if learn is None:
+            problem = getattr(learner, "problem", None)
+            learn = problem.learn if isinstance(problem, LearningProblem) else ("first", "second")
+    if not isinstance(network, LinearRNN | TwoLayer):
+        raise UnsupportedModel(
+            required="the tangent kernel is of linear networks",
+            got=type(network).__name__,
+            why="it is computed from the weights alone",
+            remedy="pass a LinearRNN, a TwoLayer, or a solution of one",
+        )
+    if isinstance(network, LinearRNN) and learn == ("first", "second"):
+        learn = ("input", "output")  # closed forms, which keep the recurrence fixed
+    return network, checked_learn(network, learn)
+
+
+def _kernel_between(network: LinearRNN | TwoLayer, learn: tuple[str, ...], inputs: Any) -> FloatArray:
+    """The kernel between trials; two layers are a recurrent network of one step."""
+    layered = isinstance(network, TwoLayer)
+    X = real_array("inputs", inputs, ndim=2 if layered else 3)
+    X = X[:, None] if layered else X
+    blocks = trial_kernel(network_kernel(network, steps=X.shape[1]), X)
+    found = sum(getattr(blocks, AS_RECURRENT.get(name, name)) for name in learn)
+    size = network.outputs * len(X)
+    return np.asarray(found).transpose(2, 0, 3, 1).reshape(size, size)
+
+
+def tangent_kernel_summary(solution: Solution, times: Any, inputs: Any, *, eigenvalues: int = 3) -> xr.Dataset:
+    """Trace, largest eigenvalues, movement and alignment of the tangent kernel, without forming it.
+
+    Parameters
+    ----------
+    solution : Solution
+    times : array_like
+        Gradient steps.
+    inputs : (samples, inputs)
+    eigenvalues : int
+        How many of the largest; 0 for none.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``trace``, ``largest`` (time, rank), ``movement`` |K_t - K_0| / |K_0| and ``misalignment`` 1 - cos(K_t, K_0),
+        in the Frobenius product.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    tangent_kernel
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> kernel = lc.theory.tangent_kernel_summary(solution, [0, 500, 1500], np.eye(2))
+    >>> kernel["trace"].values.round(1), kernel["misalignment"].values.round(2)
+    (array([ 0. , 12.1, 16. ]), array([0.  , 0.21, 0.13]))
+    """
+    exact = checked_two_layer(solution)
+    X = _samples(exact, inputs)
+    number = count("eigenvalues", eigenvalues, least=0, why="it counts eigenvalues")
+    steps = checked_times(times)
+    if not len(X):
+        raise InvalidSpec(
+            required="at least one sample must be given",
+            got="none",
+            why="the kernel is between samples",
+            remedy="pass inputs as (samples, inputs)",
+        )
+    _require_room(2 * len(steps) * len(X) ** 2, "the kernel's factors")
+    A, B, overlap = _factors(exact, steps, X)
+    A0, B0, _ = _factors(exact, [0.0], X)
+    outputs = B.shape[-1]
+    product = _product(A, B, A0, B0, overlap)
+    size, start = _product(A, B, A, B, overlap), _product(A0, B0, A0, B0, overlap)[0]
+    moved = A - A0, B - B0
+    whole = start if start > 0 else 1.0  # silent samples have no kernel to move
+    movement = np.sqrt(np.maximum(_product(*moved, *moved, overlap), 0.0) / whole)
+    turned = np.where(size * start > 0, 1 - product / np.sqrt(np.where(size * start > 0, size * start, 1.0)), 0.0)
+    trace = outputs * np.trace(A, axis1=1, axis2=2) + np.trace(B, axis1=1, axis2=2) * np.trace(overlap)
+    variables: dict[str, Any] = {
+        "trace": ("time", trace, described("trace of the tangent kernel", "1")),
+        "movement": ("time", movement, described("relative change of the tangent kernel", "1")),
+        "misalignment": ("time", turned, described("turn of the tangent kernel", "1")),
+    }
+    number = min(number, outputs * len(X))
+    if number:
+        largest = np.stack([_largest(a, b, overlap, number) for a, b in zip(A, B, strict=True)])
+        variables["largest"] = (("time", "rank"), largest, described("largest eigenvalues", "1"))
+    return xr.Dataset(variables, coords={"time": exact.at(steps).time})
+
+
+def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.Dataset:
+    """How far the weights' similarities are from the task's own: 0 is rich, large is lazy.
+
+    A rich network ends with W1^T W1 = V S V^T and W2 W2^T = U S U^T, the task's singular structure; a lazy one keeps
+    that of its start. Distances are relative to the task's.
+
+    Implements: braun2022 Eq. (10), the task's singular vectors
+
+    Parameters
+    ----------
+    solution : Solution
+        Of a two-layer network.
+    time : float
+        Gradient steps; the end of learning by default.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``input_distance`` and ``output_distance``.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    richness
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> float(lc.theory.representation_distance(solution)["input_distance"].round(3))
+    0.0
+    """
+    exact = checked_two_layer(solution)
+    end = exact.at([time])
+    U, V = exact.mode_vectors
+    S = exact.optimum
+    distances = {}
+    for name, vectors, gram in (("input", V, end["input_gram"]), ("output", U, end["output_gram"])):
+        own = (vectors * S) @ vectors.T
+        gap = float(np.linalg.norm(gram.values[0] - own) / (np.linalg.norm(own) or 1.0))
+        distances[f"{name}_distance"] = ((), gap, described(f"distance of the {name} similarity from the task's", "1"))
+    return xr.Dataset(distances)
+
+
+def off_diagonal_strength(solution: Solution, times: Any) -> xr.Dataset:
+    """Strength within and between the task's singular modes over training.
+
+    Parameters
+    ----------
+    solution : Solution
+        Of a two-layer network.
+    times : array_like
+        Gradient steps.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``mode_map`` U^T W2 W1 V over (time, mode, mode_other); ``diagonal`` and ``off_diagonal``, the root-mean-square
+        of its entries within and between modes.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a value means nothing here.
+
+    See Also
+    --------
+    hidden_similarity
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
+    >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
+    >>> solution = lc.solve(task, network, learning_rate=1e-2)
+    >>> found = lc.theory.off_diagonal_strength(solution, [200, 400, 1500])
+    >>> found["diagonal"].values.round(3), found["off_diagonal"].values.round(3)
+    (array([0.236, 2.121, 2.236]), array([0.005, 0.001, 0.   ]))
+    """
+    exact = checked_two_layer(solution)
+    trajectory = exact.at(times)
+    U, V = exact.mode_vectors
+    mode_map = np.einsum("mk,tmn,nl->tkl", U, trajectory["network_function"].values, V, optimize=True)
+    k = mode_map.shape[-1]
+    within = np.diagonal(mode_map, axis1=1, axis2=2)
+    # Masking before squaring keeps a small coupling exact beside a large strength.
+    between = np.where(np.eye(k, dtype=bool), 0.0, mode_map)
+    return xr.Dataset(
+        {
+            "mode_map": (("time", "mode", "mode_other"), mode_map, described("map between singular modes", "1")),
+            "diagonal": ("time", np.sqrt((within**2).mean(axis=1)), described("strength within modes", "1")),
+            "off_diagonal": (
+                "time",
+                np.sqrt((between**2).sum(axis=(1, 2)) / max(k * (k - 1), 1)),
+                described("strength between modes", "1"),
+            ),
+        },
+        coords={"time": trajectory.time},
+    )
+
+
+def two_mode_coupling(
+    time: Any, first: Any, second: Any, coupling: Any, strengths: tuple[Any, Any]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Exact course of two modes that start coupled: a_1, a_2 and b of A^T A = [[a_1, b], [b, a_2]].
+
+    With x_i = exp(-2 s_i t), y_i = (1 - x_i) / s_i, d = a_1 a_2 - b^2 and
+    D = x_1 x_2 + x_1 a_2 y_2 + x_2 a_1 y_1 + d y_1 y_2:
+    a_1(t) = (x_2 a_1 + d y_2) / D, a_2(t) = (x_1 a_2 + d y_1) / D, b(t) = sqrt(x_1 x_2) b / D.
+
+    Implements: braun2022 Eq. (14), solved for all times
+    Implements: braun2022 Eq. (15), exactly; the print tends to s a_1 / (a_1 + a_2), which is right only for d = 0
+
+    Parameters
+    ----------
+    time : array_like
+        Flow time, steps x learning rate.
+    first, second, coupling : array_like
+        a_1, a_2 and b at time 0.
+    strengths : (s_1, s_2)
+        Singular values of the task.
+    """
+    t, a1, a2, b = (np.asarray(v, dtype=float) for v in (time, first, second, coupling))
+    s1, s2 = (np.asarray(s, dtype=float) for s in strengths)
+    x1, x2 = np.exp(-2 * s1 * t), np.exp(-2 * s2 * t)
+    y1, y2 = (np.where(s == 0, 2 * t, -np.expm1(-2 * s * t) / np.where(s == 0, 1.0, s)) for s in (s1, s2))
+    d = a1 * a2 - b**2
+    D = x1 * x2 + x1 * a2 * y2 + x2 * a1 * y1 + d * y1 * y2
+    return (x2 * a1 + d * y2) / D, (x1 * a2 + d * y1) / D, np.sqrt(x1 * x2) * b / D
+
+
+def peak_time(first: float, second: float, coupling: float, strength: float) -> float:
+    """Flow time at which the coupling of two modes of equal singular value is largest; nan when it only falls.
+
+    t = 1/(4 s) ln[1 + s (s - a_1 - a_2) / (a_1 a_2 - b^2)], which exists for a_1 + a_2 < s. The printed time lacks
+    the 1: it is the limit of small weights.
+    """
+    s = positive("strength", strength, why="a task's singular value is positive")
+    d = first * second - coupling**2
+    if d <= 0:
+        raise InvalidSpec(
+            required="the start must be positive definite, a_1 a_2 > b^2",
+            got=f"a_1 a_2 - b^2 = {d:.3g}",
+            why="A^T A is a Gram matrix",
+            remedy="check the three numbers",
+        )
+    if first + second >= s:
+        return float("nan")
+    return float(np.log1p(s * (s - first - second) / d) / (4 * s))
+
+
+def _samples(exact: TwoLayerSolution, inputs: Any) -> FloatArray:
+    X = real_array("inputs", inputs, ndim=2)
+    if X.shape[1] != exact.problem.first.shape[1]:
+        raise InvalidSpec(
+            required=f"inputs must be (samples, {exact.problem.first.shape[1]})",
+            got=f"shape {X.shape}",
+            why="each row is one sample for the network",
+            remedy="transpose them: samples come first here",
+        )
+    return X
+
+
+def _factors(exact: TwoLayerSolution, times: Any, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """X^T W1^T W1 X and W2 W2^T over time, and X^T X."""
+    trajectory = exact.at(times)
+    first = np.einsum("pn,tnm,qm->tpq", X, trajectory["input_gram"].values, X, optimize=True)
+    return first, trajectory["output_gram"].values, X @ X.T
+
+
+def _product(A: FloatArray, B: FloatArray, C: FloatArray, D: FloatArray, overlap: FloatArray) -> FloatArray:
+    """Frobenius product of I (x) A + B (x) overlap with I (x) C + D (x) overlap, over time."""
+    m = B.shape[-1]
+
+    def inner(x: FloatArray, y: FloatArray) -> FloatArray:
+        return np.asarray((x * y).sum(axis=(-2, -1)))
+
+    def trace(x: FloatArray) -> FloatArray:
+        return np.trace(x, axis1=-2, axis2=-1)
+
+    cross = trace(D) * inner(A, overlap) + trace(B) * inner(C, overlap)
+    return m * inner(A, C) + cross + inner(B, D) * float((overlap**2).sum())
+
+
+def _largest(A: FloatArray, B: FloatArray, overlap: FloatArray, number: int) -> FloatArray:
+    m, p = len(B), len(A)
+
+    def times(vector: FloatArray) -> FloatArray:
+        grid = vector.reshape(m, p)
+        return np.asarray(grid @ A + B @ grid @ overlap).ravel()
+
+    if m * p <= max(64, number + 1):
+        return np.linalg.eigvalsh(np.kron(np.eye(m), A) + np.kron(B, overlap))[::-1][:number]
+    operator = LinearOperator((m * p, m * p), matvec=times, dtype=float)
+    # A fixed start: the answer must not depend on a hidden random state.
+    found = eigsh(operator, k=number, which="LA", return_eigenvectors=False, v0=np.ones(m * p))
+    return np.sort(np.asarray(found))[::-1]
+
+
+def _require_room(numbers: int, what: str, *, remedy: str = "use fewer samples or times") -> None:
+    check_room(numbers, what, f"{numbers} numbers", remedy, limit=MEMORY_LIMIT)
+
+
+def scaled_to_plane(
+    points: FloatArray, rng: np.random.Generator, *, iterations: int = 200, nearness: float = 1.0
+) -> tuple[FloatArray, float]:
+    """Multidimensional scaling to the plane, and the share of squared distances that it misses.
+
+    Majorisation of Sammon's stress, sum (d_ij - |z_i - z_j|)^2 / d_ij^nearness, from classical scaling. The weights
+    keep near points near, so that no path is torn. Classical scaling alone keeps two of all axes, and the leaves of a
+    tree are on neither.
+
+    Parameters
+    ----------
+    points : (points, dimensions)
+    rng : numpy Generator
+        For the start of the iteration.
+    iterations : int
+    nearness : float
+        How much more near points count than far ones; Sammon's is 1. Many long paths in one map need more.
+    """
+    z = real_array("points", points, ndim=2)
+    centred = z - z.mean(axis=0)
+    # A tree's singular values are tied: a little of every axis lets the iteration choose among them.
+    axes = np.linalg.svd(centred, full_matrices=False)[2][:2].T + 0.01 * rng.standard_normal((z.shape[1], 2))
+    plane, distance, mean = centred @ axes, cdist(centred, centred), np.full((len(z), len(z)), 1 / len(z))
+    # Points that coincide would weigh infinitely much.
+    weight = 1 / np.maximum(distance, 0.05 * distance.mean()) ** nearness
+    np.fill_diagonal(weight, 0.0)
+    inverse = np.linalg.inv(np.diag(weight.sum(axis=1)) - weight + mean) - mean
+    for _ in range(iterations):
+        pull = weight * distance / np.maximum(cdist(plane, plane), 1e-9)
+        plane = inverse @ (pull.sum(axis=1)[:, None] * plane - pull @ plane)
+    return plane, float(((distance - cdist(plane, plane)) ** 2).sum() / (distance**2).sum())

@@ -1,0 +1,441 @@
+"""Recurrent cells that torch has not: each says one step, from a state and an input to the next state."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import between, count, one_of, positive, real_array
+from learncast.training.borrowed import own_randomness
+
+#: Rates as functions of currents.
+RATES: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "softplus": nn.functional.softplus,
+    "sigmoid": torch.sigmoid,
+    "linear": lambda current: current,
+}
+
+
+class SteppedCell(nn.Module):
+    """A recurrent layer said by its step, used as torch's are: ``states, last = layer(inputs)``.
+
+    A cell of one's own says `step` and is trained, advised on and diagnosed (`windows.window`) as any other; to
+    inherit from this class is one way to get the loop over time, and no more than that: any module with such a
+    `step`, `input_size` and `hidden_size` will do.
+
+    Parameters
+    ----------
+    inputs, hidden_size : int
+    batch_first : bool
+        Whether inputs are (trials, steps, inputs), as by default, or (steps, trials, inputs).
+
+    Raises
+    ------
+    InvalidSpec
+        Where there is no input or no unit.
+
+    See Also
+    --------
+    training.RateRNN, training.gated_module, windows.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> class Leaky(lc.training.SteppedCell):
+    ...     def __init__(self, inputs, hidden_size):
+    ...         super().__init__(inputs, hidden_size)
+    ...         self.weights = torch.nn.Parameter(torch.ones(hidden_size, inputs))
+    ...     def drive(self, inputs):
+    ...         return inputs @ self.weights.T
+    ...     def moved(self, state, drive, recurrence):
+    ...         return 0.5 * state + 0.5 * drive
+    >>> states, last = Leaky(1, 2)(torch.ones(1, 3, 1))
+    >>> states[0].tolist()
+    [[0.5, 0.5], [0.75, 0.75], [0.875, 0.875]]
+    """
+
+    def __init__(self, inputs: int, hidden_size: int, *, batch_first: bool = True) -> None:
+        super().__init__()
+        why = "a layer has at least one of each"
+        self.input_size, self.hidden_size = count("inputs", inputs, why=why), count("hidden_size", hidden_size, why=why)
+        self.batch_first = batch_first
+
+    def step(self, state: Tensor, input: Tensor) -> Tensor:
+        """The next state (trials, hidden) from a state and the input (trials, inputs) of one step."""
+        return self.moved(state, self.drive(input), self.recurrence())
+
+    def drive(self, inputs: Tensor) -> Tensor:
+        """What inputs (..., inputs) do, of all steps at once."""
+        return inputs
+
+    def recurrence(self) -> Any:
+        """What is the same at every step, computed once for a sequence."""
+        return None
+
+    @abstractmethod
+    def moved(self, state: Tensor, drive: Tensor, recurrence: Any) -> Tensor:
+        """The next state, from what the input does."""
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """All states in the layout of the inputs, and the last (1, trials, hidden), as torch's layers have them."""
+        if input.dim() != 3 or input.shape[2] != self.input_size or 0 in input.shape:
+            raise InvalidSpec(
+                required=f"inputs must be (trials, steps, {self.input_size}), or steps first with batch_first=False",
+                got=f"shape {tuple(input.shape)}",
+                why="each axis has a fixed meaning",
+                remedy="reshape the inputs",
+            )
+        drives = self.drive(input.transpose(0, 1) if self.batch_first else input)
+        state = drives.new_zeros(drives.shape[1], self.hidden_size) if hx is None else hx[0]
+        same, states = self.recurrence(), []
+        for drive in drives.unbind():
+            state = self.moved(state, drive, same)
+            states.append(state)
+        found = torch.stack(states, 1 if self.batch_first else 0)
+        return found, state[None]
+
+    def extra_repr(self) -> str:
+        """The sizes, as torch prints them."""
+        return f"{self.input_size}, {self.hidden_size}, batch_first={self.batch_first}"
+
+
+class FullRecurrence(nn.Module):
+    """Recurrent weights without a constraint, scaled so that activity neither dies nor explodes at `gain` 1."""
+
+    def __init__(self, hidden_size: int, *, gain: float = 1.0) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(gain * torch.randn(hidden_size, hidden_size) / math.sqrt(hidden_size))
+
+    def forward(self) -> Tensor:
+        """The weights (to, from)."""
+        return self.weights
+
+
+class LowRankRecurrence(nn.Module):
+    """Recurrent weights of a given rank, W = M N^T / units."""
+
+    def __init__(self, hidden_size: int, *, rank: int = 2) -> None:
+        super().__init__()
+        size = (hidden_size, count("rank", rank, why="a recurrence has at least one direction"))
+        self.left, self.right = (nn.Parameter(torch.randn(size)) for _ in range(2))
+
+    def forward(self) -> Tensor:
+        """The weights (to, from)."""
+        return self.left @ self.right.T / len(self.left)
+
+
+class DaleRecurrence(nn.Module):
+    """Recurrent weights by Dale's law: what a unit sends has one sign, W = |V| diag(signs).
+
+    Parameters
+    ----------
+    hidden_size : int
+    excitatory : float
+        Share of units that excite, the first; the others inhibit, each the more strongly the fewer they are, so that
+        the two balance at the start.
+    gain : float
+    """
+
+    signs: Tensor
+
+    def __init__(self, hidden_size: int, *, excitatory: float = 0.8, gain: float = 1.0) -> None:
+        super().__init__()
+        first = round(hidden_size * between("excitatory", excitatory, 0.0, 1.0, why="it is a share of the units"))
+        signs, size = torch.ones(hidden_size), torch.ones(hidden_size)
+        signs[first:] = -1.0
+        if 0 < first < hidden_size:
+            size[first:] = first / (hidden_size - first)
+        drawn = torch.randn(hidden_size, hidden_size).abs() * size
+        drawn *= gain * math.sqrt(hidden_size) / float(drawn.norm())
+        self.weights = nn.Parameter(drawn)
+        self.register_buffer("signs", signs)
+
+    def forward(self) -> Tensor:
+        """The weights (to, from)."""
+        return self.weights.abs() * self.signs
+
+
+class MaskedRecurrence(nn.Module):
+    """Recurrent weights of which only some are there: W * mask, mask (to, from)."""
+
+    mask: Tensor
+
+    def __init__(self, hidden_size: int, *, mask: Any, gain: float = 1.0) -> None:
+        super().__init__()
+        found = real_array("mask", mask, ndim=2)
+        if found.shape != (hidden_size, hidden_size) or not np.isin(found, (0.0, 1.0)).all():
+            raise InvalidSpec(
+                required=f"mask must hold 0 or 1 for each pair of the {hidden_size} units",
+                got=f"shape {found.shape}, values from {found.min():g} to {found.max():g}",
+                why="it says which connections there are",
+                remedy="make it boolean, (to, from)",
+            )
+        self.weights = nn.Parameter(
+            gain * torch.randn(hidden_size, hidden_size) / math.sqrt(max(found.sum(1).mean(), 1))
+        )
+        self.register_buffer("mask", torch.tensor(found, dtype=self.weights.dtype))
+
+    def forward(self) -> Tensor:
+        """The weights (to, from)."""
+        return self.weights * self.mask
+
+
+#: Recurrences by name.
+RECURRENCES: dict[str, type[nn.Module]] = {
+    "full": FullRecurrence,
+    "low_rank": LowRankRecurrence,
+    "dale": DaleRecurrence,
+    "masked": MaskedRecurrence,
+}
+
+
+class RateRNN(SteppedCell):
+    """The leaky rate network, h <- (1 - a) h + a f(W h + U x + b).
+
+    Parameters
+    ----------
+    inputs, hidden_size : int
+    alpha : float
+        The leak a of a step: its length over the units' time constant, above 0 and at most 1.
+    nonlinearity : {"tanh", "relu", "softplus", "sigmoid", "linear"}
+    recurrence : {"full", "low_rank", "dale", "masked"} or nn.Module
+        How W is made; a module of one's own returns it when called with nothing.
+    seed : int
+        Of the initial weights.
+    batch_first : bool
+    **options
+        Of the recurrence: gain, rank, excitatory, mask.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a size, the leak, a name or an option of the recurrence means nothing.
+
+    See Also
+    --------
+    simulate.SteppedCell, training.gated_module, windows.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> layer = lc.training.RateRNN(1, 4, alpha=0.1, recurrence="dale", excitatory=0.75)
+    >>> states, last = layer(torch.zeros(8, 20, 1))
+    >>> states.shape, last.shape
+    (torch.Size([8, 20, 4]), torch.Size([1, 8, 4]))
+    >>> layer.recurrent().sign()[0].tolist()
+    [1.0, 1.0, 1.0, -1.0]
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden_size: int,
+        *,
+        alpha: float = 0.2,
+        nonlinearity: str = "relu",
+        recurrence: str | nn.Module = "full",
+        seed: int = 0,
+        batch_first: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(inputs, hidden_size, batch_first=batch_first)
+        self.alpha = between("alpha", alpha, 0.0, 1.0, why="it is the share of the state that a step replaces")
+        positive("alpha", alpha, why="a state that never leaks never changes")
+        self.nonlinearity = one_of("nonlinearity", nonlinearity, tuple(RATES), why="these are known")
+        with own_randomness(seed):
+            self.input_weights = nn.Parameter(torch.randn(hidden_size, inputs) / math.sqrt(inputs))
+            self.bias = nn.Parameter(torch.zeros(hidden_size))
+            if isinstance(recurrence, nn.Module):
+                self.recurrent = recurrence
+            else:
+                name = one_of("recurrence", recurrence, tuple(RECURRENCES), why="these are known")
+                known = tuple(inspect.signature(RECURRENCES[name]).parameters)[1:]
+                for option in options:
+                    one_of(f"an option of recurrence={name!r}", option, known, why="it makes its weights by these")
+                self.recurrent = RECURRENCES[name](hidden_size, **options)
+
+    def drive(self, inputs: Tensor) -> Tensor:
+        """U x + b."""
+        return nn.functional.linear(inputs, self.input_weights, self.bias)
+
+    def recurrence(self) -> Any:
+        """W, transposed."""
+        return self.recurrent().T
+
+    def moved(self, state: Tensor, drive: Tensor, recurrence: Any) -> Tensor:
+        """The next state."""
+        return torch.lerp(state, RATES[self.nonlinearity](drive + state @ recurrence), self.alpha)
+
+    def kept(self, state: Tensor, input: Tensor) -> Tensor:
+        """What a unit keeps of itself past all weights: 1 - a."""
+        return torch.full_like(state, 1.0 - self.alpha)
+
+    def extra_repr(self) -> str:
+        """The sizes, as torch prints them."""
+        return f"{super().extra_repr()}, alpha={self.alpha}, nonlinearity={self.nonlinearity}"
+
+
+class MinimalGRU(SteppedCell):
+    """The minimal gated unit of inputs alone, h <- (1 - z) h + z (W x + b), z = sigmoid(V x + c).
+
+    Without weights from state to state it is linear in its state, and its memory is its gates'.
+
+    Parameters
+    ----------
+    inputs, hidden_size : int
+    gate : float
+        What z is for an input of 0 at the start: one over the steps that a unit remembers.
+    seed : int
+    batch_first : bool
+
+    Raises
+    ------
+    InvalidSpec
+        Where there is no input or no unit, or the gate does not lie between 0 and 1.
+
+    See Also
+    --------
+    simulate.SteppedCell, training.gated_module, windows.PaperGRU
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> layer = lc.training.MinimalGRU(1, 2, gate=0.1)
+    >>> states, last = layer(torch.zeros(8, 20, 1))
+    >>> states.shape
+    torch.Size([8, 20, 2])
+    >>> layer.kept(torch.ones(1, 2), torch.zeros(1, 1)).detach().numpy().round(3)
+    array([[0.9, 0.9]], dtype=float32)
+    """
+
+    def __init__(
+        self, inputs: int, hidden_size: int, *, gate: float = 0.2, seed: int = 0, batch_first: bool = True
+    ) -> None:
+        super().__init__(inputs, hidden_size, batch_first=batch_first)
+        share = between("gate", gate, 1e-6, 1 - 1e-6, why="it is the share of the state that a step replaces")
+        with own_randomness(seed):
+            self.input_weights = nn.Parameter(torch.randn(2 * hidden_size, inputs) / math.sqrt(inputs))
+            bias = torch.zeros(2 * hidden_size)
+            bias[:hidden_size] = math.log(share / (1 - share))
+            self.bias = nn.Parameter(bias)
+
+    def drive(self, inputs: Tensor) -> Tensor:
+        """The gate and what it lets in, one after the other."""
+        gate, candidate = nn.functional.linear(inputs, self.input_weights, self.bias).chunk(2, -1)
+        return torch.cat([gate.sigmoid(), candidate], -1)
+
+    def moved(self, state: Tensor, drive: Tensor, recurrence: Any) -> Tensor:
+        """The next state."""
+        gate, candidate = drive.chunk(2, -1)
+        return torch.lerp(state, candidate, gate)
+
+    def kept(self, state: Tensor, input: Tensor) -> Tensor:
+        """What a unit keeps of itself: 1 - z."""
+        return 1.0 - self.drive(input)[..., : self.hidden_size]
+
+
+class LinearRecurrentUnit(SteppedCell):
+    """A diagonal linear recurrence, h <- l h + sqrt(1 - l^2) (B x + b): the core of today's state-space layers.
+
+    Each l = exp(-exp(v)) lies between 0 and 1, whatever v learns. A head after it, of any kind, makes its answers.
+
+    Parameters
+    ----------
+    inputs, hidden_size : int
+    timescales : (float, float)
+        Steps over which the quickest and the slowest unit remember at the start, spaced evenly on a log scale.
+    turning : bool
+        Whether units turn in pairs, as complex numbers do: (h, k) is multiplied by l and turned by an angle that is
+        learned too. `hidden_size` is then even.
+    seed : int
+    batch_first : bool
+
+    Raises
+    ------
+    InvalidSpec
+        Where there is no input or no unit, a time scale is not above 0, or an odd number of units should turn in pairs.
+
+    See Also
+    --------
+    simulate.SteppedCell, training.gated_module
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> layer = lc.training.LinearRecurrentUnit(1, 3, timescales=(2, 50))
+    >>> (-layer.log_rate).exp().detach().numpy().round(1)
+    array([ 2., 10., 50.], dtype=float32)
+    >>> states, last = layer(torch.zeros(8, 20, 1))
+    >>> states.shape
+    torch.Size([8, 20, 3])
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden_size: int,
+        *,
+        timescales: Sequence[float] = (2.0, 50.0),
+        turning: bool = False,
+        seed: int = 0,
+        batch_first: bool = True,
+    ) -> None:
+        super().__init__(inputs, hidden_size, batch_first=batch_first)
+        low, high = (positive("timescales", value, why="they count steps") for value in timescales)
+        if turning and hidden_size % 2:
+            raise InvalidSpec(
+                required="hidden_size must be even where units turn in pairs",
+                got=f"{hidden_size}",
+                why="each pair is one complex number",
+                remedy="use one unit more",
+            )
+        self.turning, number = turning, hidden_size // 2 if turning else hidden_size
+        with own_randomness(seed):
+            self.input_weights = nn.Parameter(torch.randn(hidden_size, inputs) / math.sqrt(inputs))
+            self.bias = nn.Parameter(torch.zeros(hidden_size))
+            times = torch.logspace(math.log10(low), math.log10(high), number)
+            self.log_rate = nn.Parameter(-times.log())
+            self.angle = nn.Parameter(0.1 * math.pi * torch.rand(number)) if turning else None
+
+    def _retention(self) -> Tensor:
+        return torch.exp(-self.log_rate.exp())
+
+    def drive(self, inputs: Tensor) -> Tensor:
+        """The input, scaled so that a unit's activity does not grow with its memory."""
+        kept = self._retention()
+        scale = (1 - kept**2).sqrt()
+        given = nn.functional.linear(inputs, self.input_weights, self.bias)
+        return given * (torch.cat([scale, scale]) if self.turning else scale)
+
+    def recurrence(self) -> Any:
+        """The factor of each unit, and that of its partner where units turn in pairs."""
+        kept = self._retention()
+        if self.angle is None:
+            return kept, None
+        along, across = kept * self.angle.cos(), kept * self.angle.sin()
+        return torch.cat([along, along]), torch.cat([-across, across])
+
+    def moved(self, state: Tensor, drive: Tensor, recurrence: Any) -> Tensor:
+        """The next state."""
+        along, across = recurrence
+        if across is None:
+            return torch.addcmul(drive, along, state)
+        return drive + along * state + across * state.roll(self.hidden_size // 2, -1)
+
+
+#: Cells of this module that `gated_module` makes, by the word that names them.
+CELLS: dict[str, type[SteppedCell]] = {"rate": RateRNN, "minimal_gru": MinimalGRU, "lru": LinearRecurrentUnit}

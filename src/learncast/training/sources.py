@@ -1,0 +1,516 @@
+"""Where the trials of a training run come from: a task, an environment, a sampler, recorded arrays or a loader."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import FloatArray, between, count, real_array
+from learncast.results import spec_hash
+from learncast.tasks.recorded.environments import EnvironmentTrials, is_environment
+from learncast.tasks.recorded.streams import batches_of, checked_batch, is_dataset, pair_of
+from learncast.tasks.task import Task
+from learncast.training.losses import IGNORED
+
+#: Inputs and targets.
+Pair = tuple[FloatArray, FloatArray]
+#: A function that draws trials: (trials, rng) to inputs and targets, or to inputs, targets and weights.
+Sampler = Callable[[int, np.random.Generator], tuple[Any, ...]]
+#: Trials on which a network that has no exact loss is judged, unless told otherwise.
+EVALUATION = 2000
+#: Key of the random stream of those trials; batches use the step, which is never negative.
+_HELD_OUT = 2**32 - 1
+
+
+class Batch(NamedTuple):
+    """Trials as they are trained on.
+
+    Attributes
+    ----------
+    inputs : (trials, steps, inputs) or (trials, inputs)
+    targets : (trials, outputs), (trials, steps, outputs), or labels (trials,) or (trials, steps)
+        Labels are whole numbers, all others floats.
+    weights : (trials,), (trials, steps), (trials, steps, outputs) or None
+        How much each target counts; None where all count once.
+    """
+
+    inputs: Any
+    targets: Any
+    weights: Any = None
+
+    def tensors(self, dtype: torch.dtype) -> Batch:
+        """The same as tensors, numbers in a precision."""
+        y = torch.as_tensor(self.targets)
+        w = None if self.weights is None else torch.as_tensor(self.weights, dtype=dtype)
+        return Batch(torch.as_tensor(self.inputs, dtype=dtype), y if not y.is_floating_point() else y.to(dtype), w)
+
+    def rows(self, chosen: Any) -> Batch:
+        """Some of the trials."""
+        return Batch(*(None if part is None else part[chosen] for part in self))
+
+    @property
+    def every_step(self) -> bool:
+        """Whether there is a target at every step."""
+        return bool(np.ndim(self.targets) == (3 if self.targets_are_numbers else 2))
+
+    @property
+    def targets_are_numbers(self) -> bool:
+        """Whether targets are numbers and no labels."""
+        y = self.targets
+        return bool(y.is_floating_point() if isinstance(y, torch.Tensor) else y.dtype.kind == "f")
+
+
+def trials(
+    source: Any,
+    *,
+    mask: Any = None,
+    lengths: Any = None,
+    batch_first: bool | None = None,
+    held_out: float | int | tuple[Any, ...] | None = None,
+    name: str | None = None,
+    gaussian: bool = False,
+) -> Source:
+    """Say more about trials than their arrays or loader tell.
+
+    Parameters
+    ----------
+    source : anything that `train` takes trials from
+    mask : (trials,), (trials, steps) or (trials, steps, outputs), optional
+        How much each target of recorded arrays counts; 0 or false leaves it out, and it may then be missing. A loader
+        or a sampler gives a mask as the third of (inputs, targets, mask).
+    lengths : (trials,), optional
+        Steps of each recorded trial, in arrays that are padded after them.
+    batch_first : bool, optional
+        False for arrays and batches (steps, trials, channels); true by default, and read from a source that says it of
+        itself, as neurogym's Dataset does.
+    held_out : float, int or (inputs, targets), optional
+        Trials to judge by instead of those that are trained on: a share or a number of recorded ones, the last, or
+        others.
+    name : str, optional
+    gaussian : bool
+        For a Task that was made from an environment or a loader: draw Gaussian trials with its statistics, and not the
+        trials themselves.
+
+    Returns
+    -------
+    Source
+        What `train`, `advise` and `GoalLoop` take as trials.
+
+    Raises
+    ------
+    InvalidSpec
+        Where arrays, mask, lengths and `held_out` do not fit one another, or are said of trials that are not recorded.
+
+    See Also
+    --------
+    training.train, advise, Task.from_samples
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import numpy as np
+    >>> inputs = np.random.default_rng(0).standard_normal((40, 6, 1))
+    >>> targets, mask = inputs.cumsum(axis=1), np.zeros((40, 6))
+    >>> mask[:, -2:] = 1  # only the last two steps count
+    >>> recorded = lc.training.trials((inputs, targets), mask=mask, held_out=0.25, name="running sum")
+    >>> recorded.name, len(recorded.data.inputs), len(recorded.kept.inputs)
+    ('running sum', 30, 10)
+    >>> training = lc.training.Training(learning_rate=0.01, batch=10, steps=5)
+    >>> lc.training.train(recorded, lc.training.gated_module("gru", hidden_size=3, every_step=True), training)
+    <TrainingRun by gd: running sum (5); 5 steps, ok>
+    """
+    where = "" if name is None else f" of {name!r}"
+    if mask is None and lengths is None:
+        made = Source.of(source, batch_first=batch_first, gaussian=gaussian, where=where)
+    elif isinstance(source, tuple) and len(source) == 2:
+        first = batch_first is not False
+        made = Source.recorded(_checked(*source, mask, batch_first=first, lengths=lengths, where=where))
+    else:
+        raise InvalidSpec(
+            required="mask and lengths are said of recorded arrays (inputs, targets)",
+            got=f"a {type(source).__name__}",
+            why="trials that are still to come have masks of their own",
+            remedy="let the loader or sampler give (inputs, targets, mask)",
+        )
+    if held_out is not None:
+        made = made.split(held_out)
+    return made if name is None else replace(made, name=name)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Trials for training.
+
+    Every batch is drawn from (seed, stage, step) alone, so that a run can be taken up again at any step. A loader is
+    the exception: it gives its own batches in its own order, pass after pass, and cannot be asked for them again.
+
+    Attributes
+    ----------
+    name : str
+    draw : callable
+        (trials, rng) to inputs, targets and perhaps weights; None for recorded trials.
+    data : Batch or None
+        Recorded trials.
+    task : Task or None
+        The statistics behind the trials, where they are known.
+    passes : Passes or None
+        The batches of a loader.
+    kept : Batch or None
+        Trials that are judged by and never trained on, where some were set aside.
+    """
+
+    name: str
+    draw: Sampler | None
+    data: Batch | None
+    task: Task | None
+    hash: str
+    passes: Passes | None = None
+    kept: Batch | None = None
+    batch_first: bool = True
+    _tensors_of: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, source: Any, *, batch_first: bool | None = None, gaussian: bool = False, where: str = "") -> Source:
+        """Take a Task, an environment, a sampler, a pair of arrays, a DataLoader, a Dataset, or a function of nothing.
+
+        The function returns batches (inputs, targets), and is called again for every pass. A Dataset is read into
+        memory; its trials are then recorded ones. Of a loader or such a function the first batches are kept to judge
+        by, and batches have the size that it gives them. A Task that was read from an environment or a loader gives
+        the trials themselves, unless Gaussian ones are asked for; `trials` says all that can be said. Errors name
+        the arrays with `where`, such as ``" of target"``.
+        """
+        if isinstance(source, cls):
+            return source
+        first = getattr(source, "batch_first", True) is not False if batch_first is None else bool(batch_first)
+        if isinstance(source, Task):
+            origin = None if gaussian else getattr(source.recording, "origin", None)
+            if origin is None:
+                return cls(source.name, source.sample, None, source, source.hash)
+            listed = not isinstance(origin, EnvironmentTrials) and not is_dataset(origin)
+            made = cls._streamed(origin, first) if listed else cls.of(origin, batch_first=batch_first)
+            return replace(made, name=source.name, task=source, hash=spec_hash(made.hash, source.hash))
+        if is_environment(source) or isinstance(source, EnvironmentTrials):
+            drawn = source if isinstance(source, EnvironmentTrials) else EnvironmentTrials(source)
+            example = [np.asarray(part) for part in drawn.draw(2, _stream((0, 0), 0))]
+            return cls(drawn.name, drawn.draw, None, None, spec_hash(drawn.name, *example))
+        if isinstance(source, torch.utils.data.DataLoader) or _gives_batches(source) or _is_stream(source):
+            return cls._streamed(source, first)
+        if is_dataset(source):
+            parts = [checked_trials(item, f"trials of {type(source).__name__}{where}") for item in batches_of(source)]
+            return cls.of(tuple(joined(parts)[:2]))
+        if callable(source):
+            name = getattr(source, "__qualname__", type(source).__name__)
+            probe = [np.asarray(part) for part in source(2, _stream((0, 0), 0))]  # two functions may share a name
+            digest = spec_hash(f"{getattr(source, '__module__', '')}.{name}", *probe)
+            return cls(name, source, None, None, digest, batch_first=first)
+        if isinstance(source, tuple) and len(source) in (2, 3):
+            return cls.recorded(_checked(*source, batch_first=first, where=where))
+        raise InvalidSpec(
+            required="trials must come from a Task, an environment, a function of (trials, rng), a pair (inputs, "
+            "targets), a DataLoader, a Dataset, or a function of nothing that returns batches",
+            got=type(source).__name__,
+            why="training needs inputs and targets",
+            remedy="pass one of these",
+        )
+
+    @classmethod
+    def recorded(cls, data: Batch) -> Source:
+        """Recorded trials."""
+        return cls("recorded", None, data, None, spec_hash(*(part for part in data if part is not None)))
+
+    @classmethod
+    def _streamed(cls, source: Any, batch_first: bool) -> Source:
+        passes = Passes(source, batch_first)
+        name = getattr(source, "__qualname__", type(source).__name__)
+        parts = [part for part in passes.first(1) if part is not None]
+        return cls(name, None, None, None, spec_hash(name, *parts), passes, batch_first=batch_first)
+
+    def batch(self, trials: int | None, key: tuple[int, int], step: int, dtype: torch.dtype) -> Batch:
+        """The trials of one step, as tensors."""
+        if self.passes is not None:
+            return self.passes.following().tensors(dtype)
+        if self.data is None:
+            assert trials is not None
+            return self._drawn(trials, key, step, dtype, check=not self.task)
+        recorded = self._recorded(dtype)
+        size = len(recorded.inputs)
+        if trials is None or trials >= size:
+            return recorded
+        # Every epoch is its own shuffle; trials that do not fill a batch wait for the next one.
+        per_epoch = size // trials
+        epoch, place = divmod(step, per_epoch)
+        return recorded.rows(_stream(key, epoch).permutation(size)[place * trials : (place + 1) * trials])
+
+    def held_out(self, trials: int, key: tuple[int, int], dtype: torch.dtype) -> Batch:
+        """Trials on which to judge: those set aside, fresh ones, all that were recorded, or a loader's first."""
+        if self.kept is not None:
+            return self.kept.tensors(dtype)
+        if self.passes is not None:
+            return self.passes.first(trials).tensors(dtype)
+        if self.data is not None:
+            return self._recorded(dtype)
+        return self._drawn(trials, key, _HELD_OUT, dtype, check=True)
+
+    def _drawn(self, trials: int, key: tuple[int, int], step: int, dtype: torch.dtype, *, check: bool) -> Batch:
+        return self.drawn(trials, _stream(key, step), check=check).tensors(dtype)
+
+    def drawn(self, trials: int, rng: np.random.Generator, *, check: bool = True) -> Batch:
+        """Fresh trials, where they are drawn."""
+        assert self.draw is not None
+        parts = self.draw(trials, rng)
+        plain = len(parts) == 2 and self.batch_first and not check
+        return Batch(*parts) if plain else _checked(*parts, batch_first=self.batch_first, where=f" of {self.name!r}")
+
+    def _recorded(self, dtype: torch.dtype) -> Batch:
+        if dtype not in self._tensors_of:
+            assert self.data is not None
+            self._tensors_of[dtype] = self.data.tensors(dtype)
+        found: Batch = self._tensors_of[dtype]
+        return found
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Inputs, outputs and every_step of a network that answers these trials; labels tell the classes they show."""
+        batch = self.held_out(64, (0, 0), torch.float32)
+        if batch.targets_are_numbers:
+            outputs = int(batch.targets.shape[-1])
+        else:
+            classes = getattr(getattr(self.draw, "__self__", None), "classes", None)
+            outputs = int(batch.targets.max()) + 1 if classes is None else len(classes)
+        return {"inputs": int(batch.inputs.shape[-1]), "outputs": outputs, "every_step": batch.every_step}
+
+    @property
+    def repeats(self) -> bool:
+        """Whether this is a loader that gives the same trials at every pass."""
+        data = None if self.passes is None else getattr(self.passes.source, "dataset", None)
+        return data is not None and is_dataset(data)
+
+    def split(self, held_out: float | int | tuple[Any, ...]) -> Source:
+        """The same with some trials set aside to judge by."""
+        if isinstance(held_out, tuple):
+            kept = _checked(*held_out, batch_first=self.batch_first)
+            return replace(self, kept=kept, hash=spec_hash(self.hash, *(p for p in kept if p is not None)))
+        if self.data is None:
+            raise InvalidSpec(
+                required="held_out must be trials themselves where trials are not recorded arrays",
+                got=f"{held_out!r} of {self.name!r}",
+                why="a loader's first batches and fresh draws are held out as it is",
+                remedy="leave it out, or give (inputs, targets)",
+            )
+        size = len(self.data.inputs)
+        share = held_out if isinstance(held_out, float) else count("held_out", held_out, why="it counts trials") / size
+        aside = round(size * between("held_out", share, 0.0, 1.0, why="it is a share of the trials"))
+        if not 0 < aside < size:
+            raise InvalidSpec(
+                required=f"held_out must leave some of the {size} trials on both sides",
+                got=f"{held_out!r}",
+                why="training needs trials, and so does judging",
+                remedy="use a share such as 0.2",
+            )
+        data, kept = self.data.rows(slice(0, size - aside)), self.data.rows(slice(size - aside, None))
+        return replace(self, data=data, kept=kept, hash=spec_hash(self.hash, aside), _tensors_of={})
+
+    def check(self, batch: Any, *, replayed: bool = False) -> None:
+        """Refuse a batch that is no number of trials, and a checkpoint where batches cannot be drawn again.
+
+        None uses all recorded trials at every step, or a loader's own number.
+        """
+        if batch is not None:
+            count("batch", batch, why="it counts trials")
+        elif self.draw is not None:
+            raise InvalidSpec(
+                required="batch must say how many fresh trials are drawn per step",
+                got="None",
+                why=f"{self.name!r} has no end of them",
+                remedy="give a batch such as 1000; to use all recorded trials at once, pass them as (inputs, targets)",
+            )
+        if replayed and self.passes is not None:
+            raise InvalidSpec(
+                required="a run with a checkpoint must draw its batches from a Task, a sampler or recorded trials",
+                got=f"{self.name!r}, a loader or a function that returns batches",
+                why="it cannot be asked again for the batches that would have come next",
+                remedy="leave checkpoint out, or pass the trials as arrays or a Dataset",
+            )
+
+
+class Passes:
+    """The batches of a loader, one pass after the other without end.
+
+    The first batches are kept to judge by and are not trained on until the loader gives them again, in its next pass.
+    """
+
+    def __init__(self, source: Any, batch_first: bool = True) -> None:
+        self.source, self._given, self._passes, self._first = source, 0, 1, batch_first
+        self._batches = batches_of(source)
+        self._held: list[Batch] = []
+
+    def following(self) -> Batch:
+        """The next batch, if need be of a new pass."""
+        batch = self._rest_of_pass()
+        if batch is None:
+            self._batches, self._passes = batches_of(self.source), self._passes + 1
+            batch = self._rest_of_pass()
+        if batch is None:
+            raise InvalidSpec(
+                required="a loader must give batches at every pass",
+                got=f"none in pass {self._passes} after {self._given} batches",
+                why="training goes on pass after pass",
+                remedy="check its data set, batch_size and drop_last; a function must make a new generator each time",
+            )
+        return batch
+
+    def first(self, trials: int) -> Batch:
+        """The first trials, at most those of one pass."""
+        while sum(len(one.inputs) for one in self._held) < trials and self._passes == 1:
+            batch = self._rest_of_pass() if self._held else self.following()
+            if batch is None:
+                break
+            self._held.append(batch)
+        return joined(self._held).rows(slice(0, trials))
+
+    def _rest_of_pass(self) -> Batch | None:
+        """The next batch of this pass; None at its end."""
+        for batch in self._batches:
+            self._given += 1
+            return checked_trials(batch, f"batch {self._given - 1}", batch_first=self._first)
+        return None
+
+
+def _gives_batches(source: Any) -> bool:
+    """Whether this is a function of nothing; one of (trials, rng) is a sampler."""
+
+    def takes(*values: Any) -> bool:
+        try:
+            inspect.signature(source).bind(*values)
+        except (TypeError, ValueError):  # some functions written in C do not say
+            return False
+        return True
+
+    return callable(source) and takes() and not takes(1, None)
+
+
+def _stream(key: tuple[int, int], step: int) -> np.random.Generator:
+    return np.random.default_rng([*key, step])
+
+
+def _is_stream(source: Any) -> bool:
+    """Whether this gives batches one by one and says which axis comes first, as neurogym's Dataset does."""
+    return hasattr(source, "__next__") and hasattr(source, "batch_first")
+
+
+def joined(batches: list[Batch]) -> Batch:
+    """Several batches as one."""
+    return Batch(*(None if parts[0] is None else np.concatenate(parts) for parts in zip(*batches, strict=True)))
+
+
+def checked_trials(batch: Any, where: str, *, batch_first: bool = True) -> Batch:
+    """A batch that fits in itself: (inputs, targets), (inputs, targets, mask) or a mapping with these keys."""
+    if isinstance(batch, Mapping) and "mask" in batch:
+        batch = (*pair_of(batch, where), batch["mask"])
+    if isinstance(batch, tuple | list) and len(batch) == 3:
+        return _checked(*batch, batch_first=batch_first, where=f" of {where}")
+    x, y = pair_of(batch, where)
+    _refuse_words(_raw(y), f" of {where}")
+    if batch_first and not _are_labels(x, y):
+        return Batch(*checked_batch((x, y), where))
+    return _checked(x, y, batch_first=batch_first, where=f" of {where}")
+
+
+def _are_labels(x: Any, y: Any) -> bool:
+    """Whether targets are whole numbers without an axis of channels: one a trial, or one a step."""
+    shape, whole = tuple(np.shape(y)), _raw(y).dtype.kind in "iu"
+    return whole and (len(shape) == 1 or (len(shape) == 2 and shape == tuple(np.shape(x))[:2] and shape[1] > 1))
+
+
+def _refuse_words(y: Any, where: str) -> None:
+    """Refuse labels that are words: which output answers which is not known here."""
+    if y.dtype.kind in "USO" and y.size and isinstance(first := y.flat[0], str | bytes):
+        raise InvalidSpec(
+            required=f"labels{where} must be whole numbers here",
+            got=f"words, such as {str(first)!r}",
+            why="a label is the number of the output that answers it",
+            remedy="number them, the same way in every task: numpy.unique(words, return_inverse=True)[1]",
+        )
+
+
+def _raw(values: Any) -> Any:
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+
+
+def _checked(
+    inputs: Any, targets: Any, weights: Any = None, *, batch_first: bool = True, lengths: Any = None, where: str = ""
+) -> Batch:
+    """Trials whose shapes fit, trials first; what does not count may be missing."""
+    x, y, w = _raw(inputs), _raw(targets), None if weights is None else _raw(weights).astype(float)
+    _refuse_words(y, where)
+    labels = _are_labels(x, y)
+    if not batch_first and x.ndim == 3:
+        x = np.ascontiguousarray(x.swapaxes(0, 1))
+        y = np.ascontiguousarray(y.swapaxes(0, 1)) if y.ndim == (2 if labels else 3) else y
+        w = np.ascontiguousarray(w.swapaxes(0, 1)) if w is not None and w.ndim > 1 else w
+    if lengths is not None:
+        x, y, w = _cut(x, y, w, real_array("lengths", lengths, ndim=1).astype(int))
+    x = real_array(f"inputs{where}", x, ndim=(2, 3))
+    w = None if w is None else real_array(f"mask{where}", w, ndim=(1, 2, 3))
+    if labels:
+        y = y.astype(np.int64)
+        if w is not None and w.shape == y.shape:
+            y = np.where(w > 0, y, IGNORED)
+    else:
+        if w is not None and y.ndim in (2, 3):
+            counted = w.reshape(w.shape + (1,) * (y.ndim - w.ndim)) if w.ndim <= y.ndim else w
+            y = np.where(counted > 0, y, 0.0) if np.broadcast_shapes(counted.shape, y.shape) == y.shape else y
+        y = real_array(f"targets{where}", y, ndim=(2, 3))
+    at_steps = y.ndim == (2 if labels else 3)
+    if len(x) != len(y) or 0 in x.shape + y.shape or (at_steps and (x.ndim != 3 or y.shape[1] != x.shape[1])):
+        turned = x.ndim == 3 and y.ndim >= 2 and x.shape[:2] == y.shape[1::-1]
+        raise InvalidSpec(
+            required="inputs (trials, steps, inputs) or (trials, inputs) must go with targets (trials, outputs) or, "
+            "at every step, (trials, steps, outputs); labels are whole numbers (trials) or (trials, steps)",
+            got=f"shapes {x.shape} and {y.shape}",
+            why="each trial has its own inputs and targets",
+            remedy="check the axis order and the number of trials"
+            + ("; training.trials(..., batch_first=False) reads steps first" if turned else ""),
+        )
+    return Batch(x, y, None if w is None else _fitting(w, y.shape if labels else y.shape[:-1], y, where))
+
+
+def _fitting(weights: FloatArray, readouts: tuple[int, ...], targets: Any, where: str) -> FloatArray:
+    """Weights of each readout, or of each of its outputs."""
+    if weights.shape == readouts[:1] and len(readouts) == 2:
+        weights = np.repeat(weights[:, None], readouts[1], axis=1)
+    if weights.shape not in (readouts, targets.shape) or (weights < 0).any() or not weights.any():
+        raise InvalidSpec(
+            required=f"mask{where} must be at least 0, and not all 0, for each trial or each readout {readouts}",
+            got=f"shape {weights.shape}, values from {weights.min():g} to {weights.max():g}",
+            why="it says how much each target counts",
+            remedy="give it the axes of the targets, without that of the outputs",
+        )
+    return weights
+
+
+def _cut(x: FloatArray, y: Any, weights: Any, lengths: Any) -> tuple[FloatArray, Any, Any]:
+    """Trials that end sooner than their arrays: later targets do not count; one at the end moves the trial there."""
+    if lengths.shape != (len(x),) or x.ndim != 3 or not ((lengths >= 1) & (lengths <= x.shape[1])).all():
+        raise InvalidSpec(
+            required=f"lengths must be from 1 to {np.shape(x)[1]}, the steps of the array, for each of {len(x)} trials",
+            got=f"shape {lengths.shape}, values from {lengths.min()} to {lengths.max()}",
+            why="they say how many steps of a trial there are",
+            remedy="count each trial's steps",
+        )
+    present = np.arange(x.shape[1]) < lengths[:, None]
+    if Batch(x, y).every_step:
+        x = np.where(present[:, :, None], x, 0.0)
+        if weights is None:
+            return x, y, present.astype(float)
+        return x, y, weights * (present if weights.ndim == 2 else present[:, :, None])
+    shifted = np.zeros_like(x)  # over steps without input a network stays where it rests
+    for k, length in enumerate(lengths):
+        shifted[k, x.shape[1] - length :] = x[k, :length]
+    return shifted, y, weights

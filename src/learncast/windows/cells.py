@@ -1,0 +1,382 @@
+"""Gated recurrent cells whose learnability can be read off their gates."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import between, count
+
+#: Numbers in one array of input projections.
+_PROJECTED = 2**18
+NORM_EPSILON = 1e-5
+
+
+class GatedCell(nn.Module):
+    """A single recurrent layer, (batch, time, inputs) to (batch, time, hidden), that starts from a state of zero.
+
+    The weights of all blocks (gates, candidate) are stacked by rows in the order of the class's docstring, so that the
+    projections of all inputs are one matrix product and each step does only what the recurrence needs.
+
+    Parameters
+    ----------
+    inputs, hidden : int
+    generator : torch.Generator
+        A CPU generator from which every initial weight is drawn.
+    gate : float, optional
+        Fraction of the state replaced per step at the start: the constant of `ConstGate`, and elsewhere the value of
+        the gate at zero input, set through its bias (`LSTM`: one minus the forget gate). None draws the bias at random.
+    zero_gate_weights : bool
+        Start the weights (not the bias) of that gate at 0, so that it is `gate` whatever the input.
+    layer_norm : bool
+        Normalise the candidate's pre-activation over the units.
+    orthogonal : bool
+        Draw every block of weights as a (semi-)orthogonal matrix instead of uniformly.
+    dtype, device : optional
+    """
+
+    #: Rows of each block in units of `hidden`; a 0 stands for a single row.
+    _blocks: tuple[int, ...] = ()
+    #: Index of the block that `gate` speaks about, None when it is not a parameter.
+    _leak: int | None = None
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int,
+        *,
+        generator: torch.Generator,
+        gate: float | None = None,
+        zero_gate_weights: bool = False,
+        layer_norm: bool = False,
+        orthogonal: bool = False,
+        dtype: torch.dtype | None = None,
+        device: Any = None,
+    ) -> None:
+        super().__init__()
+        why = "a cell has at least one of each"
+        self.input_size, self.hidden_size = count("inputs", inputs, why=why), count("hidden", hidden, why=why)
+        if layer_norm and hidden < 2:
+            raise InvalidSpec(
+                required="layer normalisation needs at least 2 hidden units",
+                got=f"{hidden}",
+                why="the normalised value of a single unit is always 0",
+                remedy="use more units or layer_norm=False",
+            )
+        kind = dtype or torch.get_default_dtype()
+        drawn = [self._draw(rows, orthogonal, generator, kind) for rows in self.block_rows()]
+        if gate is not None and self._leak is not None:
+            self._set_gate(drawn[self._leak], _fraction(gate), zero_gate_weights)
+        stacked = [torch.cat(parts).to(device=device) for parts in zip(*drawn, strict=True)]
+        self.input_weights, self.recurrent_weights, self.bias = (nn.Parameter(part) for part in stacked)
+        self.layer_norm = layer_norm
+        if layer_norm:
+            self.norm_gain = nn.Parameter(torch.ones(hidden, dtype=kind, device=device))
+            self.norm_bias = nn.Parameter(torch.zeros(hidden, dtype=kind, device=device))
+
+    def block_rows(self) -> list[int]:
+        """Rows of each block of weights."""
+        return [block * self.hidden_size or 1 for block in self._blocks]
+
+    def _draw(self, rows: int, orthogonal: bool, generator: torch.Generator, dtype: torch.dtype) -> list[Tensor]:
+        """Input weights, recurrent weights and bias of one block."""
+        parts = []
+        for columns in (self.input_size, self.hidden_size):
+            weights = torch.empty(rows, columns, dtype=dtype)
+            if orthogonal:
+                nn.init.orthogonal_(weights, generator=generator)
+            else:
+                bound = 1 / math.sqrt(columns)
+                nn.init.uniform_(weights, -bound, bound, generator=generator)
+            parts.append(weights)
+        bound = 1 / math.sqrt(self.hidden_size)
+        return [*parts, nn.init.uniform_(torch.empty(rows, dtype=dtype), -bound, bound, generator=generator)]
+
+    def _set_gate(self, block: list[Tensor], gate: float, zero_weights: bool) -> None:
+        block[2].fill_(math.log(gate / (1 - gate)))
+        if zero_weights:
+            block[0].zero_()
+            block[1].zero_()
+
+    def _candidate(self, preactivation: Tensor) -> Tensor:
+        if self.layer_norm:
+            preactivation = nn.functional.layer_norm(
+                preactivation, (self.hidden_size,), self.norm_gain, self.norm_bias, NORM_EPSILON
+            )
+        return preactivation.tanh()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The states at every step, (batch, time, hidden)."""
+        if inputs.dim() != 3 or inputs.shape[2] != self.input_size or 0 in inputs.shape:
+            raise InvalidSpec(
+                required=f"inputs must be (batch, time, {self.input_size}) with at least one sequence and step",
+                got=f"shape {tuple(inputs.shape)}",
+                why="each axis has a fixed meaning",
+                remedy="reshape the inputs",
+            )
+        weights, states = self._recurrent(), []
+        # Input projections, (time, batch, rows): of all steps as one product where gradients are wanted, else of as
+        # many as stay in a core's cache.
+        some = inputs.shape[1] if torch.is_grad_enabled() else _PROJECTED // (len(inputs) * len(self.input_weights))
+        h = c = None
+        for part in torch.split(inputs.transpose(0, 1), max(1, some)):
+            steps = nn.functional.linear(part, self.input_weights, self.bias)
+            if h is None or c is None:
+                h = c = steps.new_zeros(len(inputs), self.hidden_size)
+            for step in steps.unbind():
+                h, c = self._step(step, h, c, *weights)
+                states.append(h)
+        return torch.stack(states, 1)
+
+    def _recurrent(self) -> tuple[Tensor, ...]:
+        """The recurrent weights as a step takes them."""
+        return (self.recurrent_weights.t(),)
+
+    def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The next hidden state and the next cell, which only an LSTM has, from the projected input of a step."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        """The sizes, as torch prints them."""
+        return f"{self.input_size}, {self.hidden_size}, layer_norm={self.layer_norm}"
+
+
+class ConstGate(GatedCell):
+    """The cell h <- (1 - s) h + s tanh(W x + U h + b) with a fixed s (`gate`); its one block is the candidate.
+
+    Parameters
+    ----------
+    inputs, hidden : int
+    gate : float
+        The constant s: the share of the state that a step replaces.
+    **options
+        ``generator``, a CPU generator of the initial weights, which must be given; ``layer_norm``, ``orthogonal``,
+        ``dtype``, ``device``.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
+
+    See Also
+    --------
+    windows.SharedGate, windows.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> cell = lc.windows.ConstGate(1, 3, gate=0.1, generator=torch.Generator().manual_seed(0))
+    >>> states = cell(torch.ones(2, 5, 1))
+    >>> states.shape, bool((states[:, 0].abs() < 0.1).all())
+    (torch.Size([2, 5, 3]), True)
+    """
+
+    _blocks = (1,)
+
+    def __init__(self, inputs: int, hidden: int, *, gate: float = 0.05, **options: Any) -> None:
+        super().__init__(inputs, hidden, **options)
+        self.gate = _fraction(gate)
+
+    def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.lerp(h, self._candidate(torch.addmm(step, h, weights[0])), self.gate), c
+
+
+class SharedGate(GatedCell):
+    """As `ConstGate`, with one gate s = sigmoid(w x + u h + b) for all units; blocks: gate (one row), candidate.
+
+    Parameters
+    ----------
+    inputs, hidden : int
+    gate : float or None
+        What the gate is at the start, for any input where its weights start at 0; None draws its bias at random.
+    zero_gate_weights : bool
+        Whether the weights of the gate start at 0.
+    **options
+        ``generator``, a CPU generator of the initial weights, which must be given; ``layer_norm``, ``orthogonal``,
+        ``dtype``, ``device``.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
+
+    See Also
+    --------
+    windows.ConstGate, windows.DiagGate, windows.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> cell = lc.windows.SharedGate(1, 3, gate=0.1, generator=torch.Generator().manual_seed(0))
+    >>> cell(torch.ones(2, 5, 1)).shape
+    torch.Size([2, 5, 3])
+    >>> cell.bias[:1].sigmoid().detach().numpy().round(3)
+    array([0.1], dtype=float32)
+    """
+
+    _blocks, _leak = (0, 1), 0
+
+    def __init__(
+        self, inputs: int, hidden: int, *, gate: float | None = 0.05, zero_gate_weights: bool = True, **options: Any
+    ) -> None:
+        super().__init__(inputs, hidden, gate=gate, zero_gate_weights=zero_gate_weights, **options)
+
+    def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        gate, candidate = torch.addmm(step, h, weights[0]).split_with_sizes(self.block_rows(), 1)
+        return torch.lerp(h, self._candidate(candidate), gate.sigmoid()), c
+
+
+class DiagGate(SharedGate):
+    """As `SharedGate`, with a gate of its own for every unit; blocks: gate, candidate.
+
+    Parameters
+    ----------
+    inputs, hidden : int
+    gate : float or None
+        What the gates are at the start, for any input where their weights start at 0; None draws biases at random.
+    zero_gate_weights : bool
+        Whether the weights of the gates start at 0.
+    **options
+        ``generator``, a CPU generator of the initial weights, which must be given; ``layer_norm``, ``orthogonal``,
+        ``dtype``, ``device``.
+
+    Raises
+    ------
+    InvalidSpec
+        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
+
+    See Also
+    --------
+    windows.SharedGate, windows.PaperGRU, windows.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> cell = lc.windows.DiagGate(1, 3, gate=0.1, generator=torch.Generator().manual_seed(0))
+    >>> cell(torch.ones(2, 5, 1)).shape
+    torch.Size([2, 5, 3])
+    >>> cell.bias[:3].sigmoid().detach().numpy().round(3)
+    array([0.1, 0.1, 0.1], dtype=float32)
+    """
+
+    _blocks = (1, 1)
+
+
+class PaperGRU(GatedCell):
+    """The GRU h <- (1 - z) h + z tanh(W x + U (r h) + b); blocks: update z, reset r, candidate.
+
+    `torch.nn.GRU` swaps the roles of z and 1 - z, and lets r act on U h instead of h.
+
+    Parameters
+    ----------
+    inputs, hidden : int
+    generator : torch.Generator
+        A CPU generator from which every initial weight is drawn.
+    gate : float, optional
+        What z is for an input and a state of 0 at the start; None draws its bias at random.
+    zero_gate_weights : bool
+        Whether the weights of z start at 0, so that it is `gate` whatever the input.
+    layer_norm : bool
+        Normalise the candidate's pre-activation over the units.
+    orthogonal : bool
+        Draw every block of weights as a (semi-)orthogonal matrix instead of uniformly.
+    dtype, device : optional
+
+    Raises
+    ------
+    InvalidSpec
+        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
+
+    See Also
+    --------
+    windows.DiagGate, windows.LSTM, windows.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> cell = lc.windows.PaperGRU(1, 3, gate=0.1, generator=torch.Generator().manual_seed(0))
+    >>> cell(torch.ones(2, 5, 1)).shape
+    torch.Size([2, 5, 3])
+    >>> cell.bias[:3].sigmoid().detach().numpy().round(3)
+    array([0.1, 0.1, 0.1], dtype=float32)
+    """
+
+    _blocks, _leak = (1, 1, 1), 0
+
+    def _recurrent(self) -> tuple[Tensor, ...]:
+        to_gates, to_candidate = self.recurrent_weights.tensor_split([2 * self.hidden_size])
+        return to_gates.t(), to_candidate.t()
+
+    def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        for_gates, for_candidate = step.tensor_split([2 * self.hidden_size], 1)
+        update, reset = torch.addmm(for_gates, h, weights[0]).sigmoid().chunk(2, 1)
+        return torch.lerp(h, self._candidate(torch.addmm(for_candidate, reset * h, weights[1])), update), c
+
+
+class LSTM(GatedCell):
+    """The cell c <- f c + i g, h = o tanh(c); blocks: input i, forget f, candidate g, output o, as in torch.
+
+    Parameters
+    ----------
+    inputs, hidden : int
+    generator : torch.Generator
+        A CPU generator from which every initial weight is drawn.
+    gate : float, optional
+        What 1 - f is for an input and a state of 0 at the start; None draws the bias of f at random.
+    zero_gate_weights : bool
+        Whether the weights of f start at 0, so that it is 1 - `gate` whatever the input.
+    layer_norm : bool
+        Normalise the candidate's pre-activation over the units.
+    orthogonal : bool
+        Draw every block of weights as a (semi-)orthogonal matrix instead of uniformly.
+    dtype, device : optional
+
+    Raises
+    ------
+    InvalidSpec
+        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
+
+    See Also
+    --------
+    windows.PaperGRU, windows.window
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> import torch
+    >>> cell = lc.windows.LSTM(1, 3, gate=0.1, generator=torch.Generator().manual_seed(0))
+    >>> cell(torch.ones(2, 5, 1)).shape
+    torch.Size([2, 5, 3])
+    >>> cell.bias[3:6].sigmoid().detach().numpy().round(3)  # what the cell keeps
+    array([0.9, 0.9, 0.9], dtype=float32)
+    """
+
+    _blocks, _leak = (1, 1, 1, 1), 1
+
+    def _set_gate(self, block: list[Tensor], gate: float, zero_weights: bool) -> None:
+        super()._set_gate(block, 1 - gate, zero_weights)
+
+    def _step(self, step: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+        entry, forget, candidate, output = torch.addmm(step, h, weights[0]).chunk(4, 1)
+        c = torch.addcmul(entry.sigmoid() * self._candidate(candidate), forget.sigmoid(), c)
+        return output.sigmoid() * c.tanh(), c
+
+
+def _fraction(gate: float) -> float:
+    value = between("gate", gate, 0, 1, why="it is the fraction of the state replaced in a step")
+    if value in (0, 1):
+        raise InvalidSpec(
+            required="gate must lie strictly between 0 and 1",
+            got=f"{value:g}",
+            why="a gate that is shut or wide open either remembers nothing or learns nothing",
+            remedy="choose a number inside, 0.05 for example",
+        )
+    return value

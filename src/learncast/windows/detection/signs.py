@@ -1,0 +1,118 @@
+"""Signs of the units' contributions to a lag: from other sequences, and flipped at random for a null."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from learncast._core.validation import FloatArray, real_array
+
+_HALVES = [slice(0, None, 2), slice(1, None, 2)]
+
+
+class Scores(NamedTuple):
+    """Statistics of the data, (directions, sequences, lags); means and scores of data and of flips, the data first."""
+
+    statistic: FloatArray
+    mean: FloatArray
+    score: FloatArray
+
+
+def random_flips(sequences: int, nulls: int, rng: np.random.Generator) -> FloatArray:
+    """Signs (nulls, sequences)."""
+    return np.asarray(rng.integers(0, 2, size=(nulls, sequences)) * 2.0 - 1.0, dtype=np.float64)
+
+
+def scored(
+    block: FloatArray, flips: FloatArray, rule: str, *, directions: int = 1, precision: Any = np.float64
+) -> Scores:
+    """Score every lag of the data and of each flip.
+
+    Parameters
+    ----------
+    block : (sequences, lags, directions x units)
+    flips : (nulls, sequences)
+    rule : {"crossed", "same", "fixed"}
+        How signs are chosen: from the other half of the sequences, from the same ones, or beforehand.
+    directions : int
+        Into how many equal parts the units fall. The statistic of the data is the mean over directions.
+    precision : dtype
+        Of the flips' sums; those of the data are in double precision.
+    """
+    unit = power_of_two(np.abs(block).max(axis=(0, 2), initial=0.0))
+    block = block / unit[:, None]
+    halves = _HALVES if rule == "crossed" else [slice(None)]
+    statistic = _statistic(block, halves, rule, directions)
+    pooled, n = statistic.mean(axis=0), len(block)
+    mean = pooled.mean(axis=0)
+    null_mean, null_square = _null_moments(block.astype(precision), flips.astype(precision), halves, rule)
+    means = np.concatenate([mean[None], null_mean])
+    # About its own mean: that of the data may be many times its deviation.
+    variance = np.concatenate([((pooled - mean) ** 2).mean(axis=0)[None], null_square - null_mean**2])
+    return Scores(statistic * unit, means * unit, score_of(means, variance, n))
+
+
+def score_of(mean: FloatArray, variance: FloatArray, sequences: int) -> FloatArray:
+    """Means over their standard errors, from the variance between sequences."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # A statistic that never varies has an error of 0: its score is infinite, or nan when the mean is 0 too.
+        score = mean / np.sqrt(np.maximum(variance, 0.0) / (sequences - 1))
+    return np.nan_to_num(score, nan=0.0, posinf=np.inf, neginf=-np.inf)
+
+
+def power_of_two(largest: FloatArray) -> FloatArray:
+    """Power of two near each number: measured in it, squares neither underflow nor round differently."""
+    return np.ldexp(1.0, np.frexp(largest)[1])
+
+
+def _statistic(block: FloatArray, halves: list[slice], rule: str, directions: int) -> FloatArray:
+    """Matched statistic of every sequence, (directions, sequences, lags).
+
+    With signs from the other half (even and odd sequences) each value is unbiased for its half, but the halves are not
+    independent of each other: sequence means vary up to 1.3 times more than their standard error says. The critical
+    score allows for that.
+    """
+    n, lags, units = block.shape
+    found = np.empty((n, lags, directions))
+    for half, other in zip(halves, halves[::-1], strict=True):
+        signs = np.ones((lags, units)) if rule == "fixed" else np.sign(block[other].sum(axis=0))
+        parts = block[half].reshape(-1, lags, directions, units // directions)
+        found[half] = directions * np.einsum("nlkq,lkq->nlk", parts, signs.reshape(parts.shape[1:]))
+    return found.transpose(2, 0, 1)
+
+
+def _null_moments(
+    block: FloatArray, flips: FloatArray, halves: list[slice], rule: str
+) -> tuple[FloatArray, FloatArray]:
+    """Mean and mean square (nulls, lags) of every flip's statistic, for which signs are selected anew.
+
+    Flipping a sequence leaves its outer products alone, so the sum of squared statistics of any flip is s^T G s with
+    one Gram matrix G per lag: a null costs matrix products, never a pass over the sequences.
+    """
+    n, lags, units = block.shape
+    shape = (len(flips), lags, units)
+    sums = [(flips[:, half] @ block[half].reshape(-1, lags * units)).reshape(shape) for half in halves]
+    total, square = np.zeros((2, len(flips), lags))
+    for half, own, other in zip(halves, sums, sums[::-1], strict=True):
+        signs = np.ones_like(own) if rule == "fixed" else np.sign(other)
+        by_lag = np.ascontiguousarray(block[half].transpose(1, 0, 2))
+        gram = by_lag.transpose(0, 2, 1) @ by_lag
+        total += np.einsum("rlq,rlq->rl", signs, own)
+        square += np.einsum("lrq,rlq->rl", signs.transpose(1, 0, 2) @ gram, signs)
+    return total / n, square / n
+
+
+def matched_statistic(contributions: Any, signs: Any) -> FloatArray:
+    """Sum over units of signed contributions, one number per sequence and lag.
+
+    Parameters
+    ----------
+    contributions : (..., units)
+        mu_q a_q: effective rate times alignment, as a mean over the steps of a sequence.
+    signs : (units,) or (lags, units)
+        Expected sign of each unit's contribution, from other data.
+
+    Implements: livi2025 Eq. (13), with the sign of mu_q a_q in place of that of a_q, for rates of either sign
+    """
+    return np.einsum("...q,...q->...", real_array("contributions", contributions), real_array("signs", signs))

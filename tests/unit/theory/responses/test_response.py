@@ -1,0 +1,439 @@
+"""Responses: what is measured, what is refused, and what forecasts make of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import learncast as lc
+from learncast._core.errors import OutOfTime, SchemaMismatch
+from learncast._core.progress import until
+from learncast.planning.methods import responding
+from learncast.results import FORECAST_CLASSES, Status
+from learncast.theory.responses import solution as response_solution
+from learncast.theory.responses import trials as response_trials
+from learncast.theory.responses.bootstrap import bounds, interval
+from learncast.theory.responses.modes import ResponseModeSolution, modes_of_responses, solve_response
+from learncast.theory.responses.response import Response, response
+from learncast.theory.responses.solution import ResponseFlowSolution
+from learncast.theory.responses.table import Table
+
+TASK = lc.tasks.integration(steps=10)
+FEW = 2048
+
+
+def relu(**changes):
+    keywords = {"recurrence": 0.9, "initial": 0.1, "hidden_size": 3} | changes
+    return lc.Activated(lc.LinearRNN.aligned(**keywords), "relu")
+
+
+def many(activation="relu", units=4, outputs=1, recurrence=0.9):
+    rng = np.random.default_rng(0)
+    weights = (
+        0.3 * rng.normal(size=(units, 1)),
+        np.diag(np.full(units, recurrence)),
+        0.3 * rng.normal(size=(outputs, units)),
+    )
+    return lc.Activated(lc.LinearRNN(*weights), activation)
+
+
+def test_measuring_is_given_up_when_the_time_has_passed():
+    with until(-np.inf), pytest.raises(OutOfTime):
+        response(TASK, relu(), trials=FEW)
+
+
+def tanh(a=0.1):
+    return lc.Activated(lc.LinearRNN([[a]], [[0.8]], [[0.1]]), "tanh")
+
+
+# --- what is measured -----------------------------------------------------------------------------------------------
+
+
+def test_recorded_trials_are_averaged_as_they_are():
+    rng = np.random.default_rng(0)
+    inputs, targets = rng.normal(size=(777, 5, 1)), rng.normal(size=(777, 2))
+    found = response((inputs, targets), many(outputs=2)).dataset
+    for f, sign in enumerate(found["sign"].values):
+        z = np.zeros(777)
+        for t in range(5):
+            z = np.maximum(0.9 * z + sign * inputs[:, t, 0], 0.0)
+        np.testing.assert_allclose(found["cross"][:, f], (targets * z[:, None]).mean(axis=0), rtol=1e-12)
+        assert float(found["power"][f, f]) == pytest.approx((z**2).mean(), rel=1e-12)
+    assert float(found["target_power"]) == pytest.approx((targets**2).sum(axis=1).mean(), rel=1e-12)
+
+
+def test_more_trials_than_a_block_holds(monkeypatch):
+    """Streaming in several blocks per group gives the mean over all trials."""
+    monkeypatch.setattr(response_trials, "_BLOCK", 16)
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(3001, 3, 1))
+    targets = inputs[:, -1]
+    found = response((inputs, targets), relu(recurrence=0.0)).features
+    # without memory z = relu(x): E[y z] = E[x relu(x)]
+    assert found.cross[0, 0, 0] == pytest.approx((targets * np.maximum(targets, 0)).mean(), rel=1e-12)
+    drawn = response(lambda n, rng: (rng.normal(size=(n, 3, 1)), np.ones((n, 1))), relu(recurrence=0.0), trials=20_000)
+    # E[relu(x)] = 1 / sqrt(2 pi), to five standard errors: a false alarm in 2e6
+    assert drawn.features.cross[0, 0, 0] == pytest.approx((2 * np.pi) ** -0.5, abs=5 * 0.583 / 20_000**0.5)
+
+
+def test_dataset_is_labelled_and_saved(tmp_path):
+    found = response(TASK, relu(), trials=FEW, bootstrap=20)
+    data = found.dataset
+    assert {"cross", "cross_low", "cross_high", "cross_replicas", "power", "target_power"} <= set(data.data_vars)
+    assert all({"units", "long_name"} <= set(data[name].attrs) for name in data.data_vars)
+    assert data.sizes["replica"] == found.replicas == 20
+    assert bool((data["power_low"] <= data["power"]).all())
+    assert bool((data["power"] <= data["power_high"]).all())
+    assert found.save(tmp_path / "response.nc").is_file()
+    assert found.provenance.kind == "measured"
+    assert "2 features" in repr(found)
+    table = response(TASK, tanh(), trials=256, bootstrap=5)
+    assert {"cross", "power_low"} <= set(table.dataset.data_vars)
+    assert "table" in repr(table)
+
+
+@pytest.mark.parametrize(
+    ("network", "source"),
+    [
+        (relu(), TASK),
+        (many(outputs=1), TASK.sample(300, np.random.default_rng(1))),
+        (tanh(), TASK),
+        (tanh(), TASK.sample(300, np.random.default_rng(1))),
+    ],
+    ids=["relu", "relu on recorded trials", "tanh", "tanh on recorded trials"],
+)
+def test_saved_responses_forecast_the_same(tmp_path, monkeypatch, network, source):
+    number = FEW if source is TASK else None
+    found = response(source, network, trials=number, bootstrap=20, rng=3)
+    path = found.save(tmp_path / "response.nc")
+    monkeypatch.setattr(Table, "_panel", None)  # nothing is measured again
+    again = Response.load(path, source, network)
+    assert (again.hash, again.provenance, repr(again)) == (found.hash, found.provenance, repr(found))
+    xr.testing.assert_identical(again.dataset, found.dataset)
+    if network.activation == "relu":
+        one, other = (solve_response(r, learning_rate=1e-3).time_to(0.9) for r in (found, again))
+        assert repr(one) == repr(other)
+
+
+def test_responses_of_other_trials_or_files_are_refused(tmp_path):
+    path = response(TASK, relu(), trials=FEW, bootstrap=20).save(tmp_path / "response.nc")
+    for source, network in ((TASK, relu(initial=0.2)), (lc.tasks.integration(steps=11), relu())):
+        with pytest.raises(SchemaMismatch, match="responses of this network to these trials, but got those of relu"):
+            Response.load(path, source, network)
+    with pytest.raises(SchemaMismatch, match="a NetCDF file that holds response"):
+        lc.Trajectory.load(path)
+    lc.solve(TASK, relu(), learning_rate=1e-3, trials=FEW).at([0.0]).save(tmp_path / "other.nc")
+    with pytest.raises(SchemaMismatch, match="a NetCDF file that holds trajectory"):
+        Response.load(tmp_path / "other.nc", TASK, relu())
+
+
+def test_a_seed_repeats_and_tasks_share_their_noise():
+    one, again, other = (response(TASK, relu(), trials=FEW, rng=seed).features for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one.cross, again.cross)
+    assert one.cross[0, 0, 0] != other.cross[0, 0, 0]
+    # a target twice as large on the same inputs: the same noise to the last digits
+    twice = response(lc.tasks.integration(steps=10, target_strength=2.0), relu(), trials=FEW).features
+    np.testing.assert_allclose(twice.cross, 2 * one.cross, rtol=1e-9)
+    generated = response(TASK, relu(), trials=FEW, rng=np.random.default_rng(3)).features
+    assert generated.cross[0, 0, 0] != one.cross[0, 0, 0]
+
+
+def test_what_is_known_of_a_task_sharpens_its_intervals():
+    plain = response(TASK.sample, relu(), trials=2**14).features
+    sharp = response(TASK, relu(), trials=2**14).features
+    assert np.ptp(bounds(sharp.cross[1:, 0, 0])) < 0.4 * np.ptp(bounds(plain.cross[1:, 0, 0]))
+    np.testing.assert_allclose(sharp.target_power, TASK.target_power, rtol=1e-9)  # known exactly
+
+
+def test_default_trials_give_one_per_cent():
+    start = lc.Activated(lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4), "relu")
+    times = lc.time_to_learn(lc.solve(lc.tasks.integration(steps=50), start, learning_rate=1e-3))
+    low, high = times.interval
+    assert low < times.flow_steps < high
+    assert high - low < 0.01 * times.flow_steps
+    assert times.descent_interval.shape == times.flow_interval.shape == (2, 1)
+    assert f"({low:.6g} to {high:.6g})" in repr(times)
+
+
+def test_bounds_of_infinite_and_unknown_replicas():
+    values = np.arange(200.0)
+    np.testing.assert_allclose(bounds(values), np.quantile(values, [0.025, 0.975], method="weibull"))
+    np.testing.assert_array_equal(bounds(np.full(20, np.inf)), [np.inf, np.inf])
+    assert bounds(np.where(values > 150, np.inf, values))[1] == np.inf
+    assert np.isnan(bounds(np.array([1.0, np.nan, 2.0]))).all()
+
+
+def test_interval_holds_replicas_and_what_they_say_of_the_estimate():
+    drawn = np.linspace(100, 140, 99)  # their middle is 120
+    low, high = interval(110.0, drawn)  # noise made it 12/11 of what it was: the estimate was made so too
+    np.testing.assert_allclose([low, high], [101 * (11 / 12) ** 2, 139], rtol=0.01)
+    np.testing.assert_allclose(interval(110.0, drawn, signed=True), [81, 139], rtol=0.01)
+    np.testing.assert_allclose(interval(120.0, drawn), bounds(drawn))  # nothing to move
+    for estimate in (np.inf, np.nan):
+        np.testing.assert_array_equal(interval(estimate, drawn), bounds(drawn))
+    half = np.where(np.arange(99) < 60, np.inf, drawn)  # the middle of them never arrives
+    np.testing.assert_array_equal(interval(110.0, half), bounds(half))
+    np.testing.assert_array_equal(interval(0.0, np.zeros(99)), [0, 0])
+    assert np.isnan(interval(1.0, np.full(9, np.nan))).all()
+    both = interval(np.array([110.0, 120.0]), np.stack([drawn, drawn], axis=1))
+    np.testing.assert_array_equal(both, np.stack([interval(110.0, drawn), interval(120.0, drawn)], axis=1))
+
+
+# --- which solution -------------------------------------------------------------------------------------------------
+
+
+def test_one_response_is_solved_in_closed_form():
+    solution = lc.solve(TASK, relu(), learning_rate=1e-3, trials=FEW)
+    assert isinstance(solution, ResponseModeSolution)
+    assert solution.forecast_class == "response"
+    assert "response" in FORECAST_CLASSES
+    assert "Gaussian" in solution.remarks[0]
+    assert solution.provenance.seed == 0
+    assert isinstance(solution.network_at(10), lc.Activated)
+
+
+def test_others_are_integrated():
+    for start in (many(), many(outputs=1, units=2), tanh()):
+        solution = lc.solve(TASK, start, learning_rate=1e-3, trials=256)
+        assert isinstance(solution, ResponseFlowSolution)
+        assert solution.forecast_class == "response"
+
+
+def test_a_unit_that_would_change_its_response_is_integrated():
+    # |c| > |a| with the wrong sign: the input weight passes through 0
+    crossing = lc.Activated(lc.LinearRNN([[0.1]], [[0.9]], [[-0.5]]), "relu")
+    solution = lc.solve(TASK, crossing, learning_rate=1e-3, trials=FEW)
+    assert isinstance(solution, ResponseFlowSolution)
+    assert solution.network_at(np.inf).network.input_weights[0, 0] < 0
+    with pytest.raises(lc.AssumptionViolated, match="one_response"):
+        lc.plan(TASK, [], crossing, learning_rate=1e-3, terms=lc.Terms(max_stages=1), by="modes")
+    # |a| > |c|: the output weight passes through 0, and the response stays
+    kept = lc.Activated(lc.LinearRNN([[0.5]], [[0.9]], [[-0.1]]), "relu")
+    assert isinstance(lc.solve(TASK, kept, learning_rate=1e-3, trials=FEW), ResponseModeSolution)
+
+
+@pytest.mark.slow_cases("tanh")
+@pytest.mark.parametrize("start", [many(), tanh()], ids=["both signs", "tanh"])
+def test_replicas_on_long_ways_are_integrated(start, monkeypatch):
+    """One by one, some of them: the same replicas' spread, by another method."""
+    task = lc.tasks.leaky_integration(steps=4, timescale=2.0, gain=0.8)
+    solution = solve_response(response(task, start, trials=FEW, bootstrap=20), learning_rate=2e-2)
+    together = solution.time_to(0.6)
+    monkeypatch.setattr(response_solution, "MOST_REPLICA_STEPS", 0)
+    alone = solution.time_to(0.6)
+    assert alone.flow_steps == together.flow_steps
+    # descent in steps of 0.05 / curvature against a flow integrated to 1e-6: their shifts cancel but for a few per cent
+    np.testing.assert_allclose(alone.interval, together.interval, rtol=0, atol=0.1 * np.ptp(together.interval))
+
+
+def test_never_is_infinite():
+    against = lc.Activated(lc.LinearRNN([[0.1]], [[0.9]], [[-0.1]]), "relu")  # balanced: decays to 0
+    times = lc.solve(TASK, against, learning_rate=1e-3, trials=FEW).time_to(0.9)
+    assert (times.flow_steps, times.status) == (np.inf, lc.Status.not_learned)
+    assert times.interval == (np.inf, np.inf)
+
+
+def test_descent_that_diverges():
+    with pytest.raises(lc.AssumptionViolated, match="stable_learning_rate"):
+        lc.solve(TASK, relu(), learning_rate=1.0, trials=FEW)
+    times = lc.solve(TASK, many(), learning_rate=1.0, trials=FEW).time_to(0.9)
+    assert times.status is lc.Status.diverged
+    assert times.descent_steps == np.inf
+
+
+def test_linear_networks_have_no_intervals():
+    times = lc.solve(TASK, lc.LinearRNN.aligned(recurrence=0.9, hidden_size=3), learning_rate=1e-3).time_to(0.9)
+    assert times.interval is None
+    plain = lc.follow([lc.Stage(TASK, accuracy=0.9)], lc.LinearRNN.aligned(hidden_size=3), learning_rate=1e-3)
+    assert plain.interval is plain.descent_interval is plain.speedup_interval is None
+    assert plain.outcomes[0].interval is None
+    assert not [name for name in plain.dataset if name.endswith(("_low", "_high"))]
+
+
+# --- curricula, plans, portraits ------------------------------------------------------------------------------------
+
+STRONG = lc.tasks.integration(steps=10, target_strength=2.0, name="strong")
+LEAKY = lc.tasks.leaky_integration(steps=10, timescale=6.0, gain=2.0, name="leaky")
+
+
+def test_curriculum_carries_intervals():
+    stages = [lc.Stage(LEAKY, accuracy=0.3), lc.Stage(TASK, accuracy=0.99)]
+    found = lc.follow(stages, relu(), learning_rate=1e-3)
+    assert found.forecast_class == "response"
+    for low, value, high in (
+        (found.interval[0], found.flow_steps, found.interval[1]),
+        (found.speedup_interval[0], found.speedup_steps, found.speedup_interval[1]),
+        (found.descent_interval[0], found.descent_steps, found.descent_interval[1]),
+        (found.direct.interval[0], found.direct.flow_steps, found.direct.interval[1]),
+    ):
+        assert low <= value <= high
+        assert high - low < 0.05 * abs(value)
+    data = found.dataset
+    assert float(data["total_steps_low"]) == found.interval[0]
+    assert data["flow_steps_high"].shape == (2,)
+    assert found.outcomes[0].interval[0] < found.outcomes[0].flow_steps < found.outcomes[0].interval[1]
+    assert found.why is not None
+
+
+def test_shared_noise_sharpens_a_speedup():
+    stages = [lc.Stage(STRONG, accuracy=0.3), lc.Stage(TASK, accuracy=0.99)]
+    found = lc.follow(stages, relu(), learning_rate=1e-3)
+    apart = np.ptp(found.interval) + np.ptp(found.direct.interval)
+    assert np.ptp(found.speedup_interval) < 0.5 * apart
+
+
+def test_intervals_widen_where_the_first_task_ends_on_the_target_s_optimum():
+    start = relu()
+    first, target = modes_of_responses(start, [LEAKY, TASK])
+    singular = float(target.optimum[0] / first.optimum[0])
+    assert 0 < singular < 0.9
+    widths = []
+    for away in (0.1, 0.0):
+        stages = [lc.Stage(LEAKY, accuracy=singular + away), lc.Stage(TASK, accuracy=0.9999)]
+        widths.append(np.ptp(lc.follow(stages, start, learning_rate=1e-3).interval))
+    assert widths[1] > 10 * widths[0]
+
+
+def test_plan_ranks_with_intervals():
+    found = lc.plan(TASK, [STRONG, LEAKY], relu(), learning_rate=1e-3)
+    assert found.forecast_class == "response"
+    assert found.interval[0] <= found.total <= found.interval[1]
+    assert found.best.interval[0] <= found.best.flow_steps <= found.best.interval[1]
+    data = found.dataset
+    assert bool((data["steps_low"] <= data["descent_steps"]).all())
+    assert bool((data["descent_steps"] <= data["steps_high"]).all())
+    assert {"saving_low", "direct_steps_high"} <= set(data.data_vars)
+    again = lc.plan(TASK, [STRONG, LEAKY], relu(), learning_rate=1e-3)
+    assert again.dataset.identical(data)
+
+
+def test_portrait_has_intervals():
+    keywords = {"vary": "target_strength", "values": [0.5, 2.0], "accuracies": [0.3, 0.9], "learning_rate": 1e-3}
+    found = lc.phase_portrait(TASK, relu(), **keywords)
+    assert bool((found["total_steps_low"] <= found["total_steps"]).all())
+    assert bool((found["total_steps"] <= found["total_steps_high"]).all())
+    stages = [lc.Stage(TASK.varied(target_strength=2.0), accuracy=0.3), lc.Stage(TASK, accuracy=0.99)]
+    alone = lc.follow(stages, relu(), learning_rate=1e-3)
+    assert float(found["total_steps"][1, 0]) == pytest.approx(alone.flow_steps, rel=1e-12)
+    assert float(found["total_steps_low"][1, 0]) == pytest.approx(alone.interval[0], rel=1e-12)
+    assert found["speedup_steps_high"].shape == (2, 2)
+
+
+@pytest.mark.parametrize("start", [many(), pytest.param(tanh(), marks=pytest.mark.slow)], ids=["both signs", "tanh"])
+def test_integrated_curriculum(start):
+    short = lc.tasks.leaky_integration(steps=4, timescale=2.0, gain=0.8, name="short")
+    longer = lc.tasks.leaky_integration(steps=4, timescale=3.0, gain=0.5, name="longer")
+    direct = lc.follow([lc.Stage(longer, accuracy=0.7)], start, learning_rate=2e-2)
+    assert direct.ground.by == "responses"
+    alone = lc.solve(longer, start, learning_rate=2e-2).time_to(0.7)
+    assert (direct.flow_steps, direct.descent_steps) == (alone.flow_steps, alone.descent_steps)
+    assert direct.speedup_steps == 0
+    found = lc.follow([lc.Stage(short, accuracy=0.5), lc.Stage(longer, accuracy=0.7)], start, learning_rate=2e-2)
+    assert found.forecast_class == "response"
+    assert found.status is lc.Status.ok
+    assert found.interval[0] < found.flow_steps < found.interval[1]
+    assert abs(found.flow_steps - found.descent_steps) < 0.05 * found.flow_steps
+    ask = [0.0, found.outcomes[0].flow_steps, found.flow_steps]
+    seen = found.at(ask)
+    assert list(seen["stage"].values) == [0, 0, 1]
+    assert found.outcomes[0].accuracy == pytest.approx(0.5, abs=1e-6)
+    assert {"total_steps_low", "direct_steps_high"} <= set(found.dataset.data_vars)
+    by_steps = lc.follow([lc.Stage(short, steps=20), lc.Stage(longer, accuracy=0.7)], start, learning_rate=2e-2)
+    assert by_steps.outcomes[0].flow_steps == by_steps.outcomes[0].descent_steps == 20
+    assert by_steps.interval[0] < by_steps.flow_steps < by_steps.interval[1]
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", [many(), pytest.param(tanh(), marks=pytest.mark.slow)], ids=["both signs", "tanh"])
+def test_portraits_by_modes_need_one_response_and_others_are_followed(start):
+    longer = lc.tasks.leaky_integration(steps=4, timescale=3.0, gain=0.5, name="longer")
+    grid = {"vary": "gain", "values": [0.8], "accuracies": [0.5], "learning_rate": 2e-2, "accuracy": 0.7}
+    with pytest.raises(lc.UnsupportedModel, match="one recurrence and one sign"):
+        lc.phase_portrait(longer, start, **grid, by="modes")
+    found = lc.phase_portrait(longer, start, **grid)
+    assert found.attrs["by"] == "responses"
+    assert found.attrs["forecast_class"] == "response"
+    stages = [lc.Stage(longer.varied(gain=0.8, name="first"), accuracy=0.5), lc.Stage(longer, accuracy=0.7)]
+    alone = lc.follow(stages, start, learning_rate=2e-2)
+    assert found["total_steps"].item() == pytest.approx(alone.flow_steps, rel=1e-6)
+    assert found["total_descent_steps"].item() == alone.descent_steps
+    assert found["direct_descent_steps"].item() == alone.direct.descent_steps
+
+
+def test_several_tanh_units_are_refused():
+    for ask in (lambda n: lc.solve(TASK, n, learning_rate=1e-3), lambda n: response(TASK, n)):
+        with pytest.raises(lc.UnsupportedModel, match=r"2 active units.*learncast\.simulate"):
+            ask(many("tanh", units=2))
+
+
+def test_several_channels_are_refused():
+    wide = lc.Activated(lc.LinearRNN.aligned(inputs=2, outputs=2, hidden_size=3), "relu")
+    with pytest.raises(lc.UnsupportedModel, match="leaves its own channel"):
+        lc.solve(lc.tasks.integration(steps=4, input_strength=[1.0, 2.0]), wide, learning_rate=1e-3)
+    with pytest.raises(lc.UnsupportedModel, match="one input channel"):
+        response((np.zeros((3, 4, 2)), np.zeros((3, 1))), relu())
+
+
+def test_networks_of_other_kinds_are_refused():
+    with pytest.raises(lc.UnsupportedModel, match="Activated LinearRNN"):
+        response(TASK, lc.LinearRNN.aligned(hidden_size=3))
+    layered = lc.Activated(lc.TwoLayer([[1.0]], [[1.0]]), "relu")
+    with pytest.raises(lc.UnsupportedModel, match="Activated TwoLayer"):
+        lc.solve(TASK, layered, learning_rate=1e-3)
+    coupled = lc.Activated(lc.LinearRNN([[1.0], [1.0]], [[0.5, 0.1], [0.0, 0.5]], [[1.0, 1.0]]), "relu")
+    with pytest.raises(lc.UnsupportedModel, match="diagonal"):
+        lc.solve(TASK, coupled, learning_rate=1e-3)
+    silent = lc.Activated(lc.LinearRNN([[0.0]], [[0.5]], [[1.0]]), "relu")
+    with pytest.raises(lc.InvalidSpec, match="silent network"):
+        lc.solve(TASK, silent, learning_rate=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("source", "keywords", "text"),
+    [
+        (3.0, {}, "a sampler or recorded trials"),
+        ((np.zeros((3, 4, 1)), np.zeros((2, 1))), {}, "each trial has its steps"),
+        ((np.zeros((3, 4, 1)), np.zeros((3, 3, 1))), {}, "each trial has its steps"),
+        ((np.full((3, 4, 1), np.nan), np.zeros((3, 1))), {}, "must be finite"),
+        ((np.zeros((3, 4, 1)), np.zeros((3, 1))), {"trials": 5}, "all of them"),
+        ((np.zeros((3, 4, 1)), np.zeros((3, 2))), {}, "1 outputs"),
+        (TASK, {"trials": 1}, "at least 2"),
+        (TASK, {"bootstrap": 1}, "at least 2"),
+        (TASK, {"rng": -1}, "Generator, or a seed"),
+        (
+            lambda n, rng: (np.zeros((1 if n > 2 else n, 4, 1)), np.zeros((1 if n > 2 else n, 1))),
+            {},
+            "for 65536 trials|for",
+        ),
+    ],
+)
+def test_sources_are_checked(source, keywords, text):
+    with pytest.raises(lc.LearncastError, match=text):
+        response(source, relu(), **keywords)
+
+
+def test_a_recurrence_that_overflows_is_refused():
+    with pytest.raises(lc.InvalidSpec, match="overflow"):
+        response((np.ones((4, 400, 1)), np.ones((4, 1))), relu(recurrence=10.0))
+
+
+def test_learn_and_moved_networks():
+    with pytest.raises(lc.InvalidSpec, match="fixed recurrence"):
+        lc.solve(TASK, relu(), learning_rate=1e-3, learn=("recurrent",))
+    found = response(TASK, relu(), trials=FEW)
+    later = solve_response(found, learning_rate=1e-3).network_at(50)
+    moved = found.moved(later)
+    assert isinstance(moved, Response)
+    assert moved.features is found.features
+    with pytest.raises(lc.InvalidSpec, match="learning_rate"):
+        solve_response(found, learning_rate=0.0)
+
+
+def test_as_many_steps_as_are_ever_counted_are_counted(monkeypatch):
+    monkeypatch.setattr(responding, "MOST_STEPS", 5)
+    passage = responding.pass_through([response(TASK, many(), trials=FEW)], [(None, 5.0)], 1e-3)[0]
+    assert passage.status is Status.ok
+    assert passage.descent_steps == 5
