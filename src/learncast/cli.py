@@ -16,7 +16,7 @@ import typer
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.limits import allowing
-from learncast._core.packages import EXTRAS, install, torch_package
+from learncast._core.packages import EXTRAS, torch_package
 from learncast._core.progress import Progress, duration, shown, time_limit
 from learncast.sweep_cli import (
     AsJson,
@@ -171,12 +171,7 @@ def advise(
             remedy="run `learncast advise study.toml`, or give --model FILE.py:FUNCTION",
         )
     if not pilot and (seeds is not None or budget is not None):
-        raise InvalidSpec(
-            required="--seeds and --budget belong to --pilot",
-            got="no --pilot",
-            why="they would be ignored",
-            remedy="add --pilot",
-        )
+        raise InvalidSpec("--seeds and --budget belong to --pilot, got no --pilot.")
     if study is not None:
         from learncast.study.advice_study import AdviceStudySection
         from learncast.study.study_file import Given
@@ -268,7 +263,7 @@ def check(
 
     torch_package("for a check")
     if network is not None:
-        one_of("--network", network, ("linear", "relu", "tanh"), why="units do one of these")
+        one_of("--network", network, ("linear", "relu", "tanh"))
 
     def answered(progress: Progress) -> Answer:
         own = asked() if network is None else asked().activated(network)
@@ -345,28 +340,19 @@ def _check_window_source(study: Path | None, model: str | None, own: dict[str, A
         )
     if study is not None and given:
         raise InvalidSpec(
-            required="a study must say everything itself",
-            got=f"--{given[0].replace('_', '-')}",
-            why="it would be ignored",
-            remedy="write it into the study, or use --model",
+            f"a study must say everything itself, got --{given[0].replace('_', '-')}. Write it into the "
+            "study, or use --model."
         )
     many = own["checkpoints"] is not None
     for key, why in (("weights", "one state is diagnosed or many"), ("optimizer_state", "each file has its own")):
         if many and own[key] is not None:
             raise InvalidSpec(
-                required=f"--checkpoints must be given without --{key.replace('_', '-')}",
-                got="both",
-                why=why,
-                remedy='leave one out; a checkpoint may hold {"model": ..., "optimizer": ...}',
+                f"--checkpoints must be given without --{key.replace('_', '-')}, got both. Leave one out; a "
+                f'checkpoint may hold {{"model": ..., "optimizer": ...}}.'
             )
     missing = [key for key in ("weights", "data") if own[key] is None and not (many and key == "weights")]
     if model is not None and missing:
-        raise InvalidSpec(
-            required=f"--model needs --{missing[0]}",
-            got="none",
-            why="a trained model is diagnosed on sequences",
-            remedy=f"add --{missing[0]}",
-        )
+        raise InvalidSpec(f"--model needs --{missing[0]}, got none.")
 
 
 def _whole_numbers(option: str, text: str) -> Any:
@@ -376,12 +362,7 @@ def _whole_numbers(option: str, text: str) -> Any:
     numbers = _numbers(option, text)
     found = numbers.round() if ":" in text else numbers
     if not np.isfinite(found).all() or (found != found.round()).any():
-        raise InvalidSpec(
-            required=f"{option} must be whole numbers",
-            got=repr(text),
-            why="they are counted",
-            remedy="write them without a decimal point",
-        )
+        raise InvalidSpec(f"{option} must be whole numbers, got {text!r}.")
     return np.unique(found).astype(np.int64)
 
 
@@ -507,12 +488,7 @@ def explore(
     """What would this network do, if I moved this slider?"""
     missing = [name for name in EXTRAS["web"] if find_spec(name) is None]
     if missing:
-        raise InvalidSpec(
-            required="the explorer's packages must be installed",
-            got=f"no {' and no '.join(missing)}",
-            why="they serve and draw its page",
-            remedy=install("web"),
-        )
+        raise InvalidSpec(f"the explorer's packages must be installed, got no {' and no '.join(missing)}.")
     if export is not None:
         from learncast.web.export import exported
 
@@ -640,10 +616,8 @@ def _numbers(option: str, text: str) -> Any:
     except ValueError as error:
         ranged = f"write first:last:count, with finite ends and a count from 1 to {MOST_NUMBERS:,}"
         raise InvalidSpec(
-            required=f"{option} must be numbers like 0.5,0.75 or a range first:last:count like 0.1:2.0:200",
-            got=f"{text!r} ({error})",
-            why="it cannot be read",
-            remedy=ranged if ":" in text else "separate numbers by commas, without spaces",
+            f"{option} must be numbers like 0.5,0.75 or a range first:last:count like 0.1:2.0:200, got "
+            f"{text!r} ({error})."
         ) from error
 
 

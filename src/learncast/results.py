@@ -32,10 +32,6 @@ STEPS = "gradient steps"
 class Status(enum.Enum):
     """How one number came out; the value is the sentence a reader needs.
 
-    See Also
-    --------
-    time_to_learn, Curriculum
-
     Examples
     --------
     >>> import learncast as lc
@@ -65,10 +61,6 @@ FORECAST_CLASSES = {
 @dataclass(frozen=True)
 class Provenance:
     """Where numbers come from: theory or training, whose equations, which input, which versions.
-
-    See Also
-    --------
-    Result, save_dataset
 
     Examples
     --------
@@ -113,10 +105,6 @@ def package_versions() -> dict[str, str]:
     -------
     dict of str to str
 
-    See Also
-    --------
-    Provenance
-
     Examples
     --------
     >>> from learncast.results import package_versions
@@ -150,10 +138,6 @@ def spec_hash(*parts: Any) -> str:
     str
         Sixteen letters.
 
-    See Also
-    --------
-    Provenance
-
     Examples
     --------
     >>> from learncast.results import spec_hash
@@ -186,10 +170,6 @@ def described(long_name: str, units: str) -> dict[str, str]:
     -------
     dict of str to str
 
-    See Also
-    --------
-    labelled
-
     Examples
     --------
     >>> from learncast.results import described
@@ -209,10 +189,6 @@ class Result:
         One variable per quantity, each with ``units`` and ``long_name``.
     provenance : Provenance
         Where the numbers come from.
-
-    See Also
-    --------
-    learncast.Trajectory, save_dataset, load_dataset
 
     Examples
     --------
@@ -285,10 +261,6 @@ class Trajectory(Result, Shown):
         subtraction.
     provenance : Provenance
         Where the numbers come from.
-
-    See Also
-    --------
-    solve, descend, agreement
 
     Examples
     --------
@@ -401,10 +373,6 @@ def labelled(
     -------
     Dataset
 
-    See Also
-    --------
-    described, learncast.Trajectory
-
     Examples
     --------
     >>> from learncast.results import labelled
@@ -444,21 +412,11 @@ def _check_schema(dataset: xr.Dataset) -> None:
 
 
 def _not_a_trajectory(required: str, got: str) -> SchemaMismatch:
-    return SchemaMismatch(
-        required=f"a trajectory must have {required}",
-        got=got,
-        why="trajectories are compared by the names and dimensions of learncast.results.SCHEMA",
-        remedy="rename it, transpose it, or fill with nan what is unknown",
-    )
+    return SchemaMismatch(f"a trajectory must have {required}, got {got}.")
 
 
 def _incomparable(got: str) -> SchemaMismatch:
-    return SchemaMismatch(
-        required="trajectories must share times and modes to be subtracted",
-        got=got,
-        why="each difference is of one mode at one time",
-        remedy="evaluate both solutions of the task at the same times",
-    )
+    return SchemaMismatch(f"trajectories must share times and modes to be subtracted, got {got}.", field="trajectories")
 
 
 def save_dataset(dataset: xr.Dataset, path: str | os.PathLike[str], *, kind: str, provenance: Provenance) -> Path:
@@ -477,10 +435,6 @@ def save_dataset(dataset: xr.Dataset, path: str | os.PathLike[str], *, kind: str
     -------
     Path
         The file.
-
-    See Also
-    --------
-    load_dataset
 
     Examples
     --------
@@ -519,11 +473,7 @@ def load_dataset(
     Raises
     ------
     SchemaMismatch
-        Where there is no such file, or it is none that `save_dataset` wrote under this kind.
-
-    See Also
-    --------
-    save_dataset
+        If there is no such file, or it is none that `save_dataset` wrote under this kind.
 
     Examples
     --------
@@ -546,19 +496,13 @@ def load_dataset(
     found = attributes.pop("learncast_object", None)
     if attributes.pop("learncast_format", None) != FORMAT or found != kind:
         raise SchemaMismatch(
-            required=f"{source} must hold a learncast {kind}",
-            got=f"a NetCDF file that holds {found or 'something else'}",
-            why="its variables would be read with the wrong meaning",
-            remedy="load it with the class that saved it, or with xarray",
+            f"{source} must hold a learncast {kind}, got a NetCDF file that holds {found or 'something else'}."
         )
     try:
         provenance = Provenance.from_attributes(attributes)
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise SchemaMismatch(
-            required=f"{source} must say where its numbers come from",
-            got=f"no readable provenance ({error})",
-            why="a result without it cannot be trusted or repeated",
-            remedy="save it again from the object that made it",
+            f"{source} must say where its numbers come from, got no readable provenance ({error})."
         ) from error
     dataset.attrs = {k: v for k, v in attributes.items() if k not in provenance.as_attributes()}
     return dataset, provenance

@@ -66,14 +66,9 @@ class Way:
         from learncast.sweep.executors import Cluster, InProcess, Processes
 
         if sum((self.cluster is not None, self.scheduler is not None, self.in_process)) > 1:
-            raise InvalidSpec(
-                required="at most one of --cluster, --scheduler and --in-process must be given",
-                got="several",
-                why="tasks are computed in one place",
-                remedy="choose one",
-            )
+            raise InvalidSpec("at most one of --cluster, --scheduler and --in-process must be given, got several.")
         if self.cluster is not None:
-            one_of("--cluster", self.cluster, ("local",), why="others are reached by --scheduler")
+            one_of("--cluster", self.cluster, ("local",))
         if self.cluster is not None or self.scheduler is not None:
             return Cluster(self.scheduler, workers=self.workers)
         return InProcess() if self.in_process else Processes(self.workers)
@@ -312,12 +307,7 @@ def share_of_tasks(words: str | None) -> tuple[int, int] | None:
         return None
     share, _, shares = words.partition("/")
     if not (share.isdecimal() and shares.isdecimal()):
-        raise InvalidSpec(
-            required="--shard must be K/N, like 3/100",
-            got=repr(words),
-            why="it is the K-th of N shares",
-            remedy="write two whole numbers",
-        )
+        raise InvalidSpec(f"--shard must be K/N, like 3/100, got {words!r}.")
     return int(share), int(shares)
 
 

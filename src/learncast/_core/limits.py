@@ -35,12 +35,7 @@ def allowing(most_bytes: float | None) -> Iterator[None]:
         yield
         return
     if not 1 <= most_bytes < float("inf"):
-        raise InvalidSpec(
-            required="most_bytes must be a number of bytes",
-            got=repr(most_bytes),
-            why="it bounds what is read into memory",
-            remedy="write for example 8e9",
-        )
+        raise InvalidSpec(f"most_bytes must be a number of bytes, got {most_bytes!r}.", field="most_bytes")
     token = _most_bytes.set(int(most_bytes))
     try:
         yield
@@ -64,10 +59,8 @@ def check_bytes(what: str, size: float, most_bytes: int | None = None, *, remedy
     most = allowed(most_bytes)
     if size > most:
         raise InvalidSpec(
-            required=f"{what} must take at most {_size(most)}",
-            got=_size(size),
-            why="it would exhaust memory",
-            remedy=f"raise most_bytes if there is room, or {remedy or 'keep fewer trials, steps or channels'}",
+            f"{what} must take at most {_size(most)}, got {_size(size)}. Raise most_bytes if there is room, "
+            f"or {remedy or 'keep fewer trials, steps or channels'}."
         )
 
 
@@ -91,7 +84,7 @@ def file_size(path: Path, what: str, *, why: str, remedy: str = "check the path"
         got = f"{path}, which is a folder, a device or a pipe" if path.exists() else f"no file {path}"
     except (OSError, ValueError) as problem:
         got = f"no file {str(path)[:200]!r} ({unadvised(problem)})"
-    raise error(required=f"{what} must exist", got=got, why=why, remedy=remedy)
+    raise error(f"{what} must exist, got {got}.")
 
 
 @contextmanager
@@ -104,12 +97,7 @@ def readable(
     except LearncastError:
         raise
     except Exception as problem:
-        raise error(
-            required=f"{path} must be {kind}",
-            got=f"{type(problem).__name__}: {unadvised(problem)}",
-            why="it is damaged or of another kind",
-            remedy=remedy,
-        ) from problem
+        raise error(f"{path} must be {kind}, got {type(problem).__name__}: {unadvised(problem)}.") from problem
 
 
 def unadvised(problem: Exception) -> str:
@@ -143,12 +131,7 @@ def tables_of(path: Path, what: str, *, why: str, most_bytes: int | None = None)
         _check_integers(tables)
         return tables
     except (ValueError, RecursionError) as error:  # TOML's, Unicode's and those of numbers
-        raise InvalidSpec(
-            required=f"{path} must be a TOML file",
-            got=unadvised(error),
-            why="it cannot be read",
-            remedy="correct the line it names",
-        ) from error
+        raise InvalidSpec(f"{path} must be a TOML file, got {unadvised(error)}.") from error
 
 
 #: Strings, closed or not, and comments: each is passed over in one step.

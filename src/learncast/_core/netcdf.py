@@ -195,10 +195,7 @@ def own_items(file: Any) -> dict[str, Any]:
         item = file[name] if isinstance(link, h5py.HardLink) else None
         if item is None or (isinstance(item, h5py.Dataset) and (item.external or item.is_virtual)):
             raise SchemaMismatch(
-                required=f"{file.filename} must hold all its arrays itself",
-                got=f"{name!r}, which is a link to others",
-                why="what a link leads to would be read in its place",
-                remedy="write the file again, from where its arrays are",
+                f"{file.filename} must hold all its arrays itself, got {name!r}, which is a link to others."
             )
         if isinstance(item, h5py.Dataset):
             found[name] = item
@@ -345,19 +342,14 @@ def _check(dataset: xr.Dataset) -> None:
     for name in {*dataset.variables, *dataset.sizes}:
         if not isinstance(name, str) or not name or "/" in name or name in (".", ".."):
             raise UnsupportedModel(
-                required="names of variables and dimensions must be words without a slash",
-                got=repr(name),
-                why="in a NetCDF file a slash opens a group",
-                remedy="use a dot or an underscore instead",
+                f"names of variables and dimensions must be words without a slash, got {name!r}. Use a dot or "
+                "an underscore instead."
             )
     for name, variable in dataset.variables.items():
         kind, units = variable.dtype.kind, str(variable.attrs.get("units", ""))
         if not _is_words(variable.values) and kind not in "biufUTMm":
             raise UnsupportedModel(
-                required=f"{name} must hold numbers, words or times",
-                got=f"values of kind {variable.dtype}",
-                why="NetCDF has no other",
-                remedy="store real and imaginary parts, or descriptions, instead",
+                f"{name} must hold numbers, words or times, got values of kind {variable.dtype}.", field=name
             )
         acting = [key for key in _ACTING if key in variable.attrs]
         if acting or (" since " in units and kind in "iuf"):

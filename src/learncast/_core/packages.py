@@ -32,12 +32,7 @@ def package(name: str, purpose: str, *, why: str, extra: str, otherwise: str = "
     try:
         return import_module(name)
     except ImportError as error:
-        raise InvalidSpec(
-            required=f"{name.partition('.')[0]} must be installed {purpose}",
-            got="no such package",
-            why=why,
-            remedy=install(extra) + (f", or {otherwise}" if otherwise else ""),
-        ) from error
+        raise InvalidSpec(f"{name.partition('.')[0]} must be installed {purpose}, got no such package.") from error
 
 
 def torch_package(purpose: str) -> Any:
@@ -51,8 +46,7 @@ def lightning_package(instead: str) -> Any:
         if find_spec(name) is not None:
             return import_module("lightning.pytorch" if name == "lightning" else name)
     raise InvalidSpec(
-        required="lightning must be installed for a Lightning callback",
-        got="no such package",
-        why="the callback is one of its classes",
-        remedy=f"pip install lightning, or {instead}",
+        "lightning must be installed for a Lightning callback, got no such package. Pip install "
+        f"lightning, or {instead}.",
+        field="lightning",
     )

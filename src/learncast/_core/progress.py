@@ -71,10 +71,8 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         return
     if not seconds > 0:
         raise InvalidSpec(
-            required="seconds must be a positive number",
-            got=repr(seconds),
-            why="nothing is answered in no time",
-            remedy="give the seconds you would wait, or leave it out",
+            f"seconds must be a positive number, got {seconds!r}. Give the seconds you would wait, or leave it out.",
+            field="seconds",
         )
     with until(min(deadline(), now() + seconds)):
         yield
@@ -109,10 +107,8 @@ def check_time() -> None:
     """Give up where the time that was given has passed."""
     if time_is_up():
         raise OutOfTime(
-            required="the answer must be there in the time that was given",
-            got="work that is not done",
-            why="it was given up before it came to a first answer",
-            remedy="allow more seconds, or ask for less: a lower accuracy, fewer tasks, a larger learning rate",
+            "the answer must be there in the time that was given, got work that is not done. Allow more "
+            "seconds, or ask for less: a lower accuracy, fewer tasks, a larger learning rate."
         )
 
 

@@ -113,10 +113,6 @@ class Advice(Result, Shown):
     plans : dict of str to tuple of (Source, rule)
         What each plan trains on and by which rule it goes on; empty after `load`.
 
-    See Also
-    --------
-    advise, training.train, training.GoalLoop
-
     Examples
     --------
     >>> import learncast as lc
@@ -212,7 +208,7 @@ class Advice(Result, Shown):
         Each is a pair of trials and the rule by which it ends.
         """
         plans = tuple(map(str, self.dataset["plan"].values))
-        name = one_of("the plan", self.recommended if plan is None else plan, plans, why="only these were compared")
+        name = one_of("the plan", self.recommended if plan is None else plan, plans)
         self._asked("stages need the trials that the advice was about")
         return list(self.plans[name])
 
@@ -257,12 +253,7 @@ class Advice(Result, Shown):
 
     def _asked(self, required: str) -> Request:
         if self.request is None:
-            raise InvalidSpec(
-                required=required,
-                got="advice that was loaded from a file",
-                why="a file keeps the ranking and not the trials",
-                remedy="ask for advice again, or build the stages yourself from the task and stop of the plan",
-            )
+            raise InvalidSpec(f"{required}, got advice that was loaded from a file.")
         return self.request
 
     @property

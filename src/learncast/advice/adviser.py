@@ -141,13 +141,9 @@ def advise(
     Raises
     ------
     InvalidSpec
-        Where trials, goal or settings do not fit the model or each other.
+        If trials, goal or settings do not fit the model or each other.
     UnsupportedModel
-        Where a loss is the goal and the model has no linear surrogate.
-
-    See Also
-    --------
-    plan, training.train, training.DecisionAccuracy
+        If a loss is the goal and the model has no linear surrogate.
 
     Examples
     --------
@@ -172,7 +168,7 @@ def advise(
     True
     """
     ends = _checked_stops(stops, cap)
-    count("most_steps", most_steps, why="it bounds the descent")
+    count("most_steps", most_steps)
     settings = {
         "loss": loss,
         "clip": clip,
@@ -192,8 +188,8 @@ def advise(
         training=training,
         **({} if training is not None else settings),
     )
-    share = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the share of loss that remains")
-    asked = None if budget is None else count("budget", budget, why="it counts gradient steps")
+    share = between("accuracy", accuracy, 0.0, 1.0)
+    asked = None if budget is None else count("budget", budget)
     report = within(progress, 0, 2 if pilot else 1)
     if isinstance(request.goal, DecisionAccuracy | Measured):
         request.check_fit()
@@ -286,13 +282,10 @@ def _plans(
 
 def _checked_stops(stops: Sequence[float], cap: float) -> tuple[float, ...]:
     """The stops in order, of which one at least is within the cap."""
-    ends = tuple(sorted({between("stop", s, 0.0, 1.0, why="it is an accuracy") for s in stops}))
-    if not any(stop <= between("cap", cap, 0.0, 1.0, why="it is an accuracy") for stop in ends):
+    ends = tuple(sorted({between("stop", s, 0.0, 1.0) for s in stops}))
+    if not any(stop <= between("cap", cap, 0.0, 1.0) for stop in ends):
         raise InvalidSpec(
-            required=f"some stop must be within the cap of {cap:g}",
-            got=f"{tuple(stops)}",
-            why="no pretraining could be recommended",
-            remedy="add an earlier stop, or raise the cap",
+            f"some stop must be within the cap of {cap:g}, got {tuple(stops)}. Add an earlier stop, or raise the cap."
         )
     return ends
 
@@ -320,11 +313,8 @@ def _goals(
             goal = asked.tolerance / factor
             if not least < goal < start:
                 raise InvalidSpec(
-                    required=f"the loss to reach must lie between {factor * least:.4g}, the least of any linear map, "
-                    f"and {factor * start:.4g}, where the model starts",
-                    got=f"{asked.tolerance:g}",
-                    why="the surrogate learns the target when its loss falls to it",
-                    remedy="choose a loss between them, or an accuracy",
+                    f"the loss to reach must lie between {factor * least:.4g}, the least of any linear map, and "
+                    f"{factor * start:.4g}, where the model starts, got {asked.tolerance:g}."
                 )
     return goal, [last, *(at(one, stop) for one in pool.first for stop in stops)]
 
@@ -635,23 +625,18 @@ def _check_labelled(name: str, trials: Batch, surrogate: LinearSurrogate) -> Non
     """Refuse trials with labels or masks that the model does not answer."""
     if trials.inputs.shape[2] != surrogate.inputs or trials.every_step != surrogate.every_step:
         raise InvalidSpec(
-            required=f"{name!r} must have the model's {so_many(surrogate.inputs, 'input')}, with targets "
-            f"{_when('every_step' if surrogate.every_step else 'end')}",
-            got=f"{so_many(trials.inputs.shape[2], 'input')}, with targets "
-            f"{_when('every_step' if trials.every_step else 'end')}",
-            why="the model is trained on it as it is",
-            remedy="match channels and readout to the model, or leave it out",
+            f"{name!r} must have the model's {so_many(surrogate.inputs, 'input')}, with targets "
+            f"{_when('every_step' if surrogate.every_step else 'end')}, got "
+            f"{so_many(trials.inputs.shape[2], 'input')}, with targets "
+            f"{_when('every_step' if trials.every_step else 'end')}. Match channels and readout to the model, "
+            "or leave it out.",
+            field=name,
         )
 
 
 def _check_steps(name: str, x: FloatArray) -> None:
     if x.ndim != 3:
-        raise InvalidSpec(
-            required=f"inputs of {name!r} must be (trials, steps, inputs)",
-            got=f"shape {x.shape}",
-            why="a recurrent model reads them step by step",
-            remedy="add the axis of steps",
-        )
+        raise InvalidSpec(f"inputs of {name!r} must be (trials, steps, inputs), got shape {x.shape}.")
 
 
 def _check_fit(name: str, task: Task, surrogate: LinearSurrogate) -> None:
@@ -661,11 +646,11 @@ def _check_fit(name: str, task: Task, surrogate: LinearSurrogate) -> None:
     targets = when if task.steps == 1 else task.targets
     if (task.inputs, task.outputs, targets) != wanted:
         raise InvalidSpec(
-            required=f"{name!r} must have the model's {so_many(wanted[0], 'input')} and "
-            f"{so_many(wanted[1], 'output')}, with targets {_when(when)}",
-            got=f"{task.inputs} and {task.outputs}, with targets {_when(task.targets)}",
-            why="the model is trained on it as it is",
-            remedy="match channels and readout to the model, or leave it out",
+            f"{name!r} must have the model's {so_many(wanted[0], 'input')} and "
+            f"{so_many(wanted[1], 'output')}, with targets {_when(when)}, got {task.inputs} and "
+            f"{task.outputs}, with targets {_when(task.targets)}. Match channels and readout to the model, or "
+            "leave it out.",
+            field=name,
         )
 
 

@@ -66,10 +66,8 @@ class Moments:
         lags, n, m = statistics.lags, task.inputs, task.outputs
         if np.isnan(statistics.constant):
             raise InvalidSpec(
-                required=f"task {task.name!r} must know its target covariance",
-                got="none",
-                why="when a task counts as learned is decided by its loss",
-                remedy="give target_covariance, or make the task from trials",
+                f"task {task.name!r} must know its target covariance, got none. Give target_covariance, or make "
+                "the task from trials."
             )
         square, cross = np.zeros((lags, n + 1, lags, n + 1)), np.zeros((m, lags, n + 1))
         square[:, :n, :, :n] = statistics.input

@@ -125,17 +125,14 @@ def run_race(
     """
     if len(plans) < 2:
         raise InvalidSpec(
-            required="a race needs at least two plans",
-            got=f"{len(plans)}",
-            why="there is nothing to compare",
-            remedy="give more plans, or train the one there is",
+            f"a race needs at least two plans, got {len(plans)}. Give more plans, or train the one there is."
         )
-    left = count("budget", budget, why="it counts steps")
+    left = count("budget", budget)
     settings = training or Training(rule.learning_rate, batch=batch)
     read = {name: [_stage(stage) for stage in stages] for name, stages in plans.items()}
     lanes: list[str] = list(plans)
     found: list[Round] = []
-    for seed in range(count("seeds", seeds, why="each is a repetition")):
+    for seed in range(count("seeds", seeds)):
         runners = {name: Runner(copy.deepcopy(model), read[name], rule, settings.with_(seed=seed)) for name in lanes}
         steps, cut, left = _round(runners, left, lambda rest: progress(1 - rest / budget))
         _check_finite(runners)
@@ -197,10 +194,9 @@ def _check_finite(runners: dict[str, Runner]) -> None:
     if all(runner.lost for runner in runners.values()):
         name, first = min(runners.items(), key=lambda item: item[1].taken)
         raise InvalidSpec(
-            required="the loss of some plan must stay a number while it is trained",
-            got=f"NaN or infinity in every plan, first in {name!r} at step {first.taken}",
-            why="there is nothing to compare",
-            remedy="lower the learning rate, or clip gradients with clip=1.0",
+            "the loss of some plan must stay a number while it is trained, got NaN or infinity in every "
+            f"plan, first in {name!r} at step {first.taken}. Lower the learning rate, or clip gradients with "
+            "clip=1.0."
         )
 
 

@@ -93,10 +93,9 @@ class Request:
             optimizer, learning_rate = _of_training(training, learning_rate, settings)
         elif settings.get("weight_decay") is not None and not isinstance(optimizer, str):
             raise InvalidSpec(
-                required="weight_decay is said by the optimiser itself where one is given",
-                got=f"weight_decay={settings['weight_decay']!r} with {type(optimizer).__name__}",
-                why="two decays would contradict each other",
-                remedy="leave it out, or pass the optimiser's name",
+                "weight_decay is said by the optimiser itself where one is given, got "
+                f"weight_decay={settings['weight_decay']!r} with {type(optimizer).__name__}. Leave it out, or "
+                "pass the optimiser's name."
             )
         rule = UpdateRule.of(optimizer, learning_rate, model, weight_decay=settings.get("weight_decay"))
         if training is None:
@@ -195,25 +194,17 @@ def _made_again(rule: UpdateRule, names: Sequence[str], parameters: Iterable[nn.
 def _check_model(model: Any) -> None:
     if not isinstance(model, nn.Module) or next(model.parameters(), None) is None:
         raise UnsupportedModel(
-            required="the model must be a torch.nn.Module with parameters",
-            got=type(model).__name__,
-            why="it is what will be trained",
-            remedy="pass the model itself",
+            f"the model must be a torch.nn.Module with parameters, got {type(model).__name__}. Pass the model itself."
         )
     for name, value in model.named_parameters():
         if value.device.type != "cpu":
             raise UnsupportedModel(
-                required="the model must be on the CPU",
-                got=f"{name} on {value.device}",
-                why="trials are drawn there",
-                remedy="pass copy.deepcopy(model).cpu()",
+                f"the model must be on the CPU, got {name} on {value.device}. Pass copy.deepcopy(model).cpu()."
             )
         if not torch.isfinite(value).all():
             raise InvalidSpec(
-                required=f"the model's weights must be finite ({name} is not)",
-                got=f"{int((~torch.isfinite(value)).sum())} NaN or infinite values of {value.numel()}",
-                why="no training can start from them",
-                remedy="initialise the model again",
+                f"the model's weights must be finite ({name} is not), got {int((~torch.isfinite(value)).sum())} "
+                f"NaN or infinite values of {value.numel()}."
             )
 
 
@@ -243,10 +234,9 @@ def _named_sources(target: Any, candidates: Any) -> list[Source]:
             label, again = f"{base} ({again})", again + 1
         if place and source.hash == found[0].hash:
             raise InvalidSpec(
-                required="candidates must differ from the target",
-                got=f"{label!r} (number {place}), which has the target's own trials",
-                why="the target itself, with its optimiser restarted, is compared in any case",
-                remedy="leave it out",
+                f"candidates must differ from the target, got {label!r} (number {place}), which has the target's "
+                "own trials. Leave it out.",
+                field="candidates",
             )
         found.append(replace(source, name=label))
     return found

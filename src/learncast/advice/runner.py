@@ -183,10 +183,8 @@ def _checked(stage: tuple[Source, Any]) -> tuple[Source, Rule | int | None]:
     goal = rule.goal if staged else rule
     if not isinstance(goal, Goal):
         raise InvalidSpec(
-            required="a stage of a plan must end by a goal, a Learned, a Stalled, or a number of steps",
-            got=type(rule).__name__,
-            why="it is judged on held-out trials",
-            remedy="use LossBelow, DecisionAccuracy, Measured, Learned or Stalled",
+            "a stage of a plan must end by a goal, a Learned, a Stalled, or a number of steps, got "
+            f"{type(rule).__name__}. Use LossBelow, DecisionAccuracy, Measured, Learned or Stalled."
         )
     if goal.every < LOOK:
         goal = replace(goal, every=LOOK)  # type: ignore[type-var]

@@ -238,10 +238,8 @@ def _check_finite(module: nn.Module) -> None:
     for name, value in module.named_parameters():
         if not torch.isfinite(value).all():
             raise InvalidSpec(
-                required=f"the model's weights must be finite ({name} is not)",
-                got=f"{int((~torch.isfinite(value)).sum())} NaN or infinite values of {value.numel()}",
-                why="no training can start from them",
-                remedy="initialise the model again",
+                f"the model's weights must be finite ({name} is not), got {int((~torch.isfinite(value)).sum())} "
+                f"NaN or infinite values of {value.numel()}."
             )
 
 
@@ -284,7 +282,7 @@ _WRAP = "wrap the model so that forward(x) returns its readout, trials first, at
 
 def _unsupported(required: str, got: str, remedy: str) -> UnsupportedModel:
     why = "the surrogate is the linear network with the weights of one recurrent layer and its readout"
-    return UnsupportedModel(required=required, got=got, why=why, remedy=remedy)
+    return UnsupportedModel(f"{required}, got {got}.")
 
 
 def _behind(below: Layer, above: Layer) -> Layer:

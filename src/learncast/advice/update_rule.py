@@ -73,12 +73,7 @@ class UpdateRule:
         example = made({name: nn.Parameter(value.detach().clone()) for name, value in model.named_parameters()})
         kind = type(example).__name__
         if kind not in ELEMENTWISE or type(example) is not getattr(torch.optim, kind):
-            raise InvalidSpec(
-                required=f"the optimiser must move every number by itself ({', '.join(ELEMENTWISE)})",
-                got=kind,
-                why="all plans are computed at once, stacked, and must not see each other",
-                remedy="ask for advice with the nearest of these",
-            )
+            raise InvalidSpec(f"the optimiser must move every number by itself ({', '.join(ELEMENTWISE)}), got {kind}.")
         remembers = kind != "SGD" or any(group["momentum"] for group in example.param_groups)
         return cls(kind.lower(), float(example.param_groups[0]["lr"]), made, remembers)
 
@@ -91,7 +86,7 @@ class UpdateRule:
 def _maker(optimizer: Any, learning_rate: float | None, decay: float | None) -> Callable[..., torch.optim.Optimizer]:
     """From a list of parameters to an optimiser."""
     if isinstance(optimizer, str):
-        name = one_of("optimizer", ALIASES.get(optimizer, optimizer), tuple(OPTIMIZERS), why="these are known")
+        name = one_of("optimizer", ALIASES.get(optimizer, optimizer), tuple(OPTIMIZERS))
         return Training(_rate(optimizer, learning_rate), optimizer=name, weight_decay=decay).made_optimizer
     if inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer):
         kind: Any = optimizer
@@ -99,32 +94,30 @@ def _maker(optimizer: Any, learning_rate: float | None, decay: float | None) -> 
     if callable(optimizer):
         return cast(Callable[..., torch.optim.Optimizer], optimizer)
     raise InvalidSpec(
-        required="optimizer must be a name, a torch optimiser, its class, or a function that makes one",
-        got=type(optimizer).__name__,
-        why="the surrogate is trained as the model will be",
-        remedy='use optimizer="adam", or pass the optimiser of your training',
+        "optimizer must be a name, a torch optimiser, its class, or a function that makes one, got "
+        f'{type(optimizer).__name__}. Use optimizer="adam", or pass the optimiser of your training.',
+        field="optimizer",
     )
 
 
 def _rate(name: str, learning_rate: float | None) -> float:
     if learning_rate is None:
         raise InvalidSpec(
-            required=f"learning_rate must be given with optimizer {name!r}",
-            got="none",
-            why="which plan is soonest depends on it, and no default suits every model",
-            remedy="give learning_rate=..., or pass the torch optimiser of your training",
+            f"learning_rate must be given with optimizer {name!r}, got none. Give learning_rate=..., or pass "
+            "the torch optimiser of your training.",
+            field="learning_rate",
         )
-    return positive("learning_rate", learning_rate, why="training moves against the gradient")
+    return positive("learning_rate", learning_rate)
 
 
 def _again(optimizer: torch.optim.Optimizer, learning_rate: float | None, model: nn.Module) -> Make:
     """Make the same optimiser for other tensors with the model's names."""
     if learning_rate is not None:
         raise InvalidSpec(
-            required="learning_rate must be left out with an optimiser that exists",
-            got=f"learning_rate={learning_rate!r} and {type(optimizer).__name__}",
-            why="the optimiser has its own",
-            remedy="leave it out, or pass the optimiser's name",
+            "learning_rate must be left out with an optimiser that exists, got "
+            f"learning_rate={learning_rate!r} and {type(optimizer).__name__}. Leave it out, or pass the "
+            "optimiser's name.",
+            field="learning_rate",
         )
     names = {id(value): name for name, value in model.named_parameters()}
     groups = []
@@ -133,10 +126,8 @@ def _again(optimizer: torch.optim.Optimizer, learning_rate: float | None, model:
         groups.append((known, {key: value for key, value in group.items() if key != "params"}))
     if not any(known for known, _ in groups):
         raise InvalidSpec(
-            required="the optimiser must hold parameters of the model",
-            got="none of them",
-            why="its groups say which settings each parameter has",
-            remedy="make the optimiser from model.parameters(), or pass its name",
+            "the optimiser must hold parameters of the model, got none of them. Make the optimiser from "
+            "model.parameters(), or pass its name."
         )
     kind: Any = type(optimizer)
     accepted = inspect.signature(kind.__init__).parameters

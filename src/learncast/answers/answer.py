@@ -146,12 +146,7 @@ class Answer:
         """Write JSON, NetCDF, PNG, the resolved study and the report; all of them or none."""
         target = Path(folder)
         if target.exists() and not target.is_dir():
-            raise InvalidSpec(
-                required="--out must name a folder",
-                got=f"the file {target}",
-                why="several files go there",
-                remedy="choose another name",
-            )
+            raise InvalidSpec(f"--out must name a folder, got the file {target}.")
         with draft_folder(target) as draft:
             from learncast.figures import png
 

@@ -105,9 +105,9 @@ def checked(
     progress: Progress = silent,
 ) -> Answer:
     """Train the study's network for real, directly and through every candidate, and compare with the forecast."""
-    count("seeds", seeds, least=2, why="a standard deviation needs two runs")
+    count("seeds", seeds, least=2)
     if tolerance is not None:
-        positive("tolerance", tolerance, why="training is noisy")
+        positive("tolerance", tolerance)
     rows = _trained(study, seeds, processes, progress)
     verdicts = {row.name: row.verdict(tolerance, FALSE_ALARM / len(rows)) for row in rows}
     failed = [name for name, verdict in verdicts.items() if verdict == "differs"]

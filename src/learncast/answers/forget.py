@@ -22,10 +22,8 @@ def forgotten(study: Study, *, by: str = "auto") -> Answer:
     """Learn the study's sequence and tell every task's loss after every stage."""
     if not study.sequence:
         raise InvalidSpec(
-            required=f"{study.source} must have a [[sequence]] of tasks",
-            got="none",
-            why="forgetting is about tasks learned one after another",
-            remedy="add a [[sequence]] table for each task, in order, or ask `learncast plan` about the target",
+            f"{study.source} must have a [[sequence]] of tasks, got none. Add a [[sequence]] table for each "
+            "task, in order, or ask `learncast plan` about the target."
         )
     tasks, steps = zip(*study.sequence, strict=True)
     found = in_sequence(

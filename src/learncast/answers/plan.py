@@ -37,7 +37,7 @@ def planned(study: Study, *, remember: str | None = None, by: str = "auto", prog
     """
     if remember is not None:
         names = tuple(task.name for task in study.candidates)
-        one_of("--remember", remember, names, why="only what is trained before the target can be remembered")
+        one_of("--remember", remember, names)
     share = 1.0 if remember is None else 0.5
     if study.max_stages > 1:
         checked_pool(study.target, study.candidates)

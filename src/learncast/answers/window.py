@@ -215,12 +215,7 @@ def draw_evolution(dataset: xr.Dataset) -> Figure:
 
 
 def _incomplete(missing: str, got: str, why: str) -> InvalidSpec:
-    return InvalidSpec(
-        required=f"{missing} must be given too",
-        got=got,
-        why=why,
-        remedy=f"add {missing}, or return it from the function",
-    )
+    return InvalidSpec(f"{missing} must be given too, got {got}.")
 
 
 def _answer(found: LearnabilityWindow, name: str, study: str, extra: dict[str, Any]) -> Answer:

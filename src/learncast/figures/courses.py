@@ -60,10 +60,6 @@ def mode_strengths(
     Axes
         Those it was given.
 
-    See Also
-    --------
-    loss_curve, learning_curves
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -109,10 +105,6 @@ def loss_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Axes
         Those it was given.
 
-    See Also
-    --------
-    mode_strengths, loss_paths
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -147,10 +139,6 @@ def step_profile(values: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
     Axes
         Those it was given.
 
-    See Also
-    --------
-    integration_profiles, lag_covariances
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -182,10 +170,6 @@ def forgetting_curves(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    loss_matrix, learncast.forgetting
 
     Examples
     --------
@@ -245,10 +229,6 @@ def learning_curves(
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    mode_strengths, training_over_theory
 
     Examples
     --------
@@ -314,10 +294,6 @@ def decoupling(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, title: str
     Axes
         Those it was given.
 
-    See Also
-    --------
-    learning_curves
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -369,10 +345,6 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
     Axes
         Those it was given.
 
-    See Also
-    --------
-    agreement
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -423,10 +395,6 @@ def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], legend: 
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    learning_curves
 
     Examples
     --------
@@ -501,10 +469,6 @@ def lag_covariances(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Axes
         Those it was given.
 
-    See Also
-    --------
-    integration_profiles
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -540,10 +504,6 @@ def integration_profiles(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    lag_covariances, step_profile
 
     Examples
     --------
@@ -614,10 +574,6 @@ def curriculum_paths(
     Axes
         Those it was given.
 
-    See Also
-    --------
-    loss_paths, learncast.follow
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -687,10 +643,6 @@ def loss_paths(
     Axes
         Those it was given.
 
-    See Also
-    --------
-    curriculum_paths, loss_curve
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -732,10 +684,6 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    stop_map, learncast.planning.stop_portrait
 
     Examples
     --------
@@ -785,10 +733,6 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    learncast.plan, plan_scores
 
     Examples
     --------
@@ -850,10 +794,6 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
     Axes
         Those it was given.
 
-    See Also
-    --------
-    ranking, predicted_and_measured
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -911,10 +851,6 @@ def goal_curves(
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    predicted_and_measured, plan_scores
 
     Examples
     --------
@@ -975,10 +911,6 @@ def training_over_theory(
     Axes
         Those it was given.
 
-    See Also
-    --------
-    learning_curves, mode_strengths
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -1022,10 +954,6 @@ def predicted_and_measured(dataset: xr.Dataset, ax: Axes, *, title: str = "") ->
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    predictions, plan_scores
 
     Examples
     --------
@@ -1084,10 +1012,6 @@ def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", legend: b
     Axes
         Those it was given.
 
-    See Also
-    --------
-    stop_curve, predictions
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -1142,10 +1066,6 @@ def predictions(dataset: xr.Dataset, ax: Axes, *, theory: str, title: str = "") 
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    predicted_and_measured, agreement
 
     Examples
     --------

@@ -37,10 +37,6 @@ def envelope(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Axes
         Those it was given.
 
-    See Also
-    --------
-    window_curve, envelopes_by_cell, windows.window
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -87,10 +83,6 @@ def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    envelope, windows_by_cell, windows.window
 
     Examples
     --------
@@ -146,10 +138,6 @@ def time_scale_survival(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
     Axes
         Those it was given.
 
-    See Also
-    --------
-    time_scale_histogram, survivals_by_cell
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -192,10 +180,6 @@ def envelopes_by_cell(
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    envelope, envelopes_by_gate
 
     Examples
     --------
@@ -269,10 +253,6 @@ def windows_by_cell(
     Axes
         Those it was given.
 
-    See Also
-    --------
-    window_curve, requirements_by_cell
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -325,10 +305,6 @@ def survivals_by_cell(dataset: xr.Dataset, ax: Axes, *, scale: str = "semilog", 
     Axes
         Those it was given.
 
-    See Also
-    --------
-    time_scale_survival, time_scale_spectra
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -371,10 +347,6 @@ def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    noise_scales_by_cell
 
     Examples
     --------
@@ -432,10 +404,6 @@ def noise_scales_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     Axes
         Those it was given.
 
-    See Also
-    --------
-    tail_indices_by_cell, envelopes_by_cell
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -476,10 +444,6 @@ def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title:
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    time_scale_survival
 
     Examples
     --------
@@ -528,10 +492,6 @@ def envelope_agreement(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, ti
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    statistic_by_cell, envelopes_by_cell
 
     Examples
     --------
@@ -583,10 +543,6 @@ def statistic_by_cell(dataset: xr.Dataset, ax: Axes, *, variable: str, legend: b
     Axes
         Those it was given.
 
-    See Also
-    --------
-    envelope_agreement
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -635,10 +591,6 @@ def requirements_by_cell(
     Axes
         Those it was given.
 
-    See Also
-    --------
-    windows_by_cell
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -684,10 +636,6 @@ def time_scale_courses(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axe
     Axes
         Those it was given.
 
-    See Also
-    --------
-    courses_by_cell, time_scale_spectra
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -732,10 +680,6 @@ def courses_by_cell(values: xr.DataArray, ax: Axes, *, y: str, title: str = "") 
     Axes
         Those it was given.
 
-    See Also
-    --------
-    time_scale_courses
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -772,10 +716,6 @@ def time_scale_spectra(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    window_course, time_scale_survival
 
     Examples
     --------
@@ -832,10 +772,6 @@ def window_course(layer: xr.Dataset, name: str, ax: Axes, *, title: str = "") ->
     Axes
         Those it was given.
 
-    See Also
-    --------
-    time_scale_spectra, window_curve
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -888,10 +824,6 @@ def envelopes_by_gate(dataset: xr.Dataset, ax: Axes, *, colour: int = 0, title: 
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    envelopes_by_cell, envelope
 
     Examples
     --------

@@ -51,10 +51,6 @@ def portrait(
     Axes
         Those it was given.
 
-    See Also
-    --------
-    learncast.phase_portrait, stop_map
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -137,10 +133,6 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Axes
         Those it was given.
 
-    See Also
-    --------
-    learncast.planning.stop_portrait, stop_curve, portrait
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -187,10 +179,6 @@ def basin_map(dataset: xr.Dataset, ax: Axes, *, better_beyond: float | None = No
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    learncast.theory.recurrence.tradeoff.basins
 
     Examples
     --------

@@ -66,10 +66,6 @@ def matrix(
     Axes
         Those it was given.
 
-    See Also
-    --------
-    split_matrix, loss_matrix
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -134,10 +130,6 @@ def split_matrix(
     Axes
         Those it was given.
 
-    See Also
-    --------
-    matrix, told_and_trained
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -187,10 +179,6 @@ def told_and_trained(
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    split_matrix, loss_matrix
 
     Examples
     --------
@@ -247,10 +235,6 @@ def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
     Axes
         Those it was given.
 
-    See Also
-    --------
-    forgetting_curves, learncast.forgetting
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -292,10 +276,6 @@ def spectrum(values: Any, ax: Axes, *, title: str = "") -> Axes:
     Axes
         Those it was given.
 
-    See Also
-    --------
-    matrix
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -328,10 +308,6 @@ def network_scheme(ax: Axes, *, sizes: Sequence[int], title: str = "") -> Axes:
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    matrix
 
     Examples
     --------
@@ -396,10 +372,6 @@ def agreement_by_kind(
     Axes
         Those it was given.
 
-    See Also
-    --------
-    agreement, spread_by_kind
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -454,10 +426,6 @@ def spread_by_kind(
     Axes
         Those it was given.
 
-    See Also
-    --------
-    spread, agreement_by_kind
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -510,10 +478,6 @@ def agreement(predicted: xr.DataArray, measured: xr.DataArray, ax: Axes, *, titl
     Axes
         Those it was given.
 
-    See Also
-    --------
-    agreement_by_kind, predictions
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -552,10 +516,6 @@ def spread(values: xr.DataArray, ax: Axes, *, ceiling: float | None = None, titl
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    spread_by_kind, agreement
 
     Examples
     --------
@@ -616,10 +576,6 @@ def networks_on_lines(
     Axes
         Those it was given.
 
-    See Also
-    --------
-    networks_per_case, basin_map
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -676,10 +632,6 @@ def networks_per_case(predicted: xr.DataArray, networks: xr.DataArray, ax: Axes,
     Axes
         Those it was given.
 
-    See Also
-    --------
-    networks_on_lines
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -720,10 +672,6 @@ def escapes(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     -------
     Axes
         Those it was given.
-
-    See Also
-    --------
-    loss_curve
 
     Examples
     --------

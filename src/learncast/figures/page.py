@@ -54,10 +54,6 @@ def style() -> Iterator[None]:
     context manager
         Inside it, figures have our look.
 
-    See Also
-    --------
-    page, save
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -94,10 +90,6 @@ def page(rows: int = 1, columns: int = 1, *, width: float = 3.4, height: float =
     axes : list of Axes
         Row by row.
 
-    See Also
-    --------
-    sheet, save
-
     Examples
     --------
     >>> import learncast as lc
@@ -127,10 +119,6 @@ def sheet(*draws: Callable[[Axes], Any], columns: int = 0, width: float = 3.4, h
     Returns
     -------
     Figure
-
-    See Also
-    --------
-    page, composite, save
 
     Examples
     --------
@@ -167,10 +155,6 @@ def composite(draws: Sequence[tuple[Callable[[Any], Figure], Any]]) -> list[Figu
     -------
     list of Figure
         One page, or more where the pictures do not fit on one.
-
-    See Also
-    --------
-    page, sheet
 
     Examples
     --------
@@ -245,10 +229,6 @@ def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
     Axes
         Those it was given.
 
-    See Also
-    --------
-    key, style
-
     Examples
     --------
     >>> import learncast as lc
@@ -279,10 +259,6 @@ def key(ax: Axes, *args: Any, below: bool = False, **options: Any) -> Any:
     Returns
     -------
     Legend
-
-    See Also
-    --------
-    label, style
 
     Examples
     --------
@@ -397,10 +373,6 @@ def new_axes() -> Axes:
     -------
     Axes
 
-    See Also
-    --------
-    page
-
     Examples
     --------
     >>> import matplotlib.pyplot as plt
@@ -429,10 +401,6 @@ def png(figure: Figure, *, dpi: int = 150) -> bytes:
     -------
     bytes
 
-    See Also
-    --------
-    save
-
     Examples
     --------
     >>> import learncast as lc
@@ -460,10 +428,6 @@ def save(figure: Figure, path: str | Path, *, dpi: int = DPI) -> Path:
     -------
     Path
         The file.
-
-    See Also
-    --------
-    png, page
 
     Examples
     --------

@@ -35,10 +35,6 @@ class Activated(Shown):
     UnsupportedModel
         For weights of another kind of network.
 
-    See Also
-    --------
-    LinearRNN, TwoLayer, solve, follow, plan
-
     Examples
     --------
     >>> import learncast as lc
@@ -53,12 +49,10 @@ class Activated(Shown):
     def __post_init__(self) -> None:
         if not isinstance(self.network, LinearRNN | TwoLayer):
             raise UnsupportedModel(
-                required="the weights must be those of a LinearRNN or a TwoLayer",
-                got=type(self.network).__name__,
-                why="the nonlinearity acts on its hidden units",
-                remedy="wrap learncast.LinearRNN(...) or learncast.TwoLayer(...)",
+                f"the weights must be those of a LinearRNN or a TwoLayer, got {type(self.network).__name__}. Wrap "
+                "learncast.LinearRNN(...) or learncast.TwoLayer(...)."
             )
-        one_of("activation", self.activation, ACTIVATIONS, why="a network without one is its own linear description")
+        one_of("activation", self.activation, ACTIVATIONS)
 
     @property
     def inputs(self) -> int:

@@ -29,15 +29,6 @@ class LinearRNN(Shown):
     recurrent_weights : (hidden, hidden)
     output_weights : (outputs, hidden)
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    TwoLayer, Activated, solve
-
     Examples
     --------
     >>> import learncast as lc
@@ -64,10 +55,9 @@ class LinearRNN(Shown):
             or 0 in self.input_weights.shape + self.output_weights.shape
         ):
             raise InvalidSpec(
-                required="weights must be (hidden, inputs), (hidden, hidden) and (outputs, hidden)",
-                got=f"{self.input_weights.shape}, {self.recurrent_weights.shape}, {self.output_weights.shape}",
-                why="the three layers must meet in the same hidden units",
-                remedy="transpose or trim the weights",
+                "weights must be (hidden, inputs), (hidden, hidden) and (outputs, hidden), got "
+                f"{self.input_weights.shape}, {self.recurrent_weights.shape}, {self.output_weights.shape}.",
+                field="weights",
             )
 
     @classmethod
@@ -101,11 +91,11 @@ class LinearRNN(Shown):
         inputs, outputs : int
             Channels, when no task is given.
         """
-        hidden = count("hidden_size", hidden_size, why="a network has at least one hidden unit")
+        hidden = count("hidden_size", hidden_size)
         if task is None:
             sizes = (
-                count("inputs", inputs, why="a network has at least one input"),
-                count("outputs", outputs, why="a network has at least one output"),
+                count("inputs", inputs),
+                count("outputs", outputs),
             )
             modes = min(sizes)
             left, right, present = np.eye(sizes[0])[:, :modes], np.eye(sizes[1])[:, :modes], np.ones(modes)
@@ -119,10 +109,9 @@ class LinearRNN(Shown):
         check_room(hidden**2, "recurrent weights", f"{hidden} hidden units", spare)
         if hidden < modes:
             raise InvalidSpec(
-                required=f"hidden_size must be at least the number of modes, {modes}",
-                got=f"{hidden}",
-                why="each mode needs a hidden direction of its own to start aligned",
-                remedy="use more hidden units or fewer channels",
+                f"hidden_size must be at least the number of modes, {modes}, got {hidden}. Use more hidden units "
+                "or fewer channels.",
+                field="hidden_size",
             )
         b = _eigenvalues(recurrence, modes, hidden)
         if task is not None:
@@ -161,18 +150,18 @@ class LinearRNN(Shown):
             0 by default.
         """
         n, h, m = (
-            count(name, value, why="a network has at least one of each")
+            count(name, value)
             for name, value in (("inputs", inputs), ("hidden_size", hidden_size), ("outputs", outputs))
         )
-        rng = np.random.default_rng(count("seed", seed or 0, least=0, why="it numbers a random stream"))
+        rng = np.random.default_rng(count("seed", seed or 0, least=0))
         bound = 1 / np.sqrt(h)
         if scale == "torch":
             first, last = rng.uniform(-bound, bound, (h, n)), rng.uniform(-bound, bound, (m, h))
         else:
-            size = 0.01 if scale is None else positive("scale", scale, why="weights of exactly 0 never learn")
+            size = 0.01 if scale is None else positive("scale", scale)
             first, last = size * rng.standard_normal((h, n)), size * rng.standard_normal((m, h))
         if isinstance(recurrence, str):
-            one_of("recurrence", recurrence, ("random",), why="the other recurrences are numbers")
+            one_of("recurrence", recurrence, ("random",))
             return cls(first, rng.uniform(-bound, bound, (h, h)), last)
         return cls(first, np.diag(_eigenvalues(recurrence, h, h)), last)
 
@@ -271,21 +260,15 @@ def _eigenvalues(recurrence: Any, modes: int, hidden: int) -> FloatArray:
     if len(array) == modes:
         return np.concatenate([array, np.zeros(hidden - modes)])  # idle units: no weights reach them
     raise InvalidSpec(
-        required=f"recurrence must be a number, one per mode ({modes}) or one per hidden unit ({hidden})",
-        got=f"{len(array)} numbers",
-        why="they are the eigenvalues of the recurrent weights",
-        remedy="match one of these lengths",
+        f"recurrence must be a number, one per mode ({modes}) or one per hidden unit ({hidden}), got "
+        f"{len(array)} numbers.",
+        field="recurrence",
     )
 
 
 def mismatched(required: str, x: FloatArray) -> InvalidSpec:
     """The error of inputs that a network cannot read."""
-    return InvalidSpec(
-        required=f"inputs must be {required}",
-        got=f"shape {x.shape}",
-        why="the last axis is the network's input channels",
-        remedy="check the axis order",
-    )
+    return InvalidSpec(f"inputs must be {required}, got shape {x.shape}.", field="inputs")
 
 
 #: Weights of a mode, relative to the largest mode's, that are round-off.
@@ -386,23 +369,17 @@ def check_fit(task: Task, network: Any, why: str = "only linear networks are tol
     """Refuse other kinds of networks, other channels, and tasks of several steps for a network without memory."""
     if not isinstance(network, LinearRNN | TwoLayer):
         raise UnsupportedModel(
-            required="the network must be a LinearRNN or a TwoLayer",
-            got=type(network).__name__,
-            why=why,
-            remedy="describe it as learncast.LinearRNN(...) or learncast.TwoLayer(first, second)",
+            f"the network must be a LinearRNN or a TwoLayer, got {type(network).__name__}. Describe it as "
+            "learncast.LinearRNN(...) or learncast.TwoLayer(first, second)."
         )
     if (task.inputs, task.outputs) != (network.inputs, network.outputs):
         raise InvalidSpec(
-            required=f"task {task.name!r} must have the network's {so_many(network.inputs, 'input')} and "
-            f"{so_many(network.outputs, 'output')}",
-            got=f"{task.inputs} and {task.outputs}",
-            why="the network could not be trained on it",
-            remedy="match the network's inputs and outputs to the task's",
+            f"task {task.name!r} must have the network's {so_many(network.inputs, 'input')} and "
+            f"{so_many(network.outputs, 'output')}, got {task.inputs} and {task.outputs}. Match the network's "
+            "inputs and outputs to the task's."
         )
     if isinstance(network, TwoLayer) and task.steps != 1:
         raise InvalidSpec(
-            required="a two-layer network needs a static task (one step)",
-            got=f"{task.steps} steps",
-            why="it has no memory",
-            remedy="use tasks.static or tasks.from_pairs, or a LinearRNN",
+            f"a two-layer network needs a static task (one step), got {task.steps} steps. Use tasks.static or "
+            "tasks.from_pairs, or a LinearRNN."
         )

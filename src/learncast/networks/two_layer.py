@@ -23,15 +23,6 @@ class TwoLayer(Shown):
     first : (hidden, inputs)
     second : (outputs, hidden)
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    LinearRNN, Activated, solve
-
     Examples
     --------
     >>> import learncast as lc
@@ -50,10 +41,9 @@ class TwoLayer(Shown):
             object.__setattr__(self, name, frozen(real_array(name, getattr(self, name), ndim=2)))
         if self.first.shape[0] != self.second.shape[1] or 0 in self.first.shape + self.second.shape:
             raise InvalidSpec(
-                required="weights must be (hidden, inputs) and (outputs, hidden)",
-                got=f"{self.first.shape} and {self.second.shape}",
-                why="the layers must meet in the same hidden units",
-                remedy="transpose or trim the weights",
+                f"weights must be (hidden, inputs) and (outputs, hidden), got {self.first.shape} and "
+                f"{self.second.shape}.",
+                field="weights",
             )
 
     @classmethod
@@ -63,7 +53,7 @@ class TwoLayer(Shown):
         Such weights are not balanced; for small ones the imbalance is small too.
         """
         n, h, m = _sizes(inputs, hidden, outputs)
-        positive("scale", scale, why="weights of exactly 0 never learn")
+        positive("scale", scale)
         return cls(scale * rng.standard_normal((h, n)), scale * rng.standard_normal((m, h)))
 
     @classmethod
@@ -89,15 +79,13 @@ class TwoLayer(Shown):
         rng : numpy Generator
         """
         n, h, m = _sizes(inputs, hidden, outputs)
-        positive("scale", scale, why="weights of exactly 0 never learn")
-        lam = between("imbalance", imbalance, -1e300, 1e300, why="it is a difference of squared weights")
+        positive("scale", scale)
+        lam = between("imbalance", imbalance, -1e300, 1e300)
         if (lam > 0 and h > m) or (lam < 0 and h > n):
             side, size = ("outputs", m) if lam > 0 else ("inputs", n)
             raise InvalidSpec(
-                required=f"an imbalance of this sign needs hidden <= {side}",
-                got=f"imbalance {lam:g} with {h} hidden units and {size} {side}",
-                why="the larger layer must reach every hidden unit",
-                remedy="use fewer hidden units, the other sign, or imbalance 0",
+                f"an imbalance of this sign needs hidden <= {side}, got imbalance {lam:g} with {h} hidden units "
+                f"and {size} {side}. Use fewer hidden units, the other sign, or imbalance 0."
             )
         rank = min(n, h, m)
         small = np.zeros(h)
@@ -194,7 +182,7 @@ class TwoLayer(Shown):
 
 def _sizes(inputs: int, hidden: int, outputs: int) -> tuple[int, int, int]:
     why = "a network has at least one of each"
-    return count("inputs", inputs, why=why), count("hidden", hidden, why=why), count("outputs", outputs, why=why)
+    return count("inputs", inputs), count("hidden", hidden), count("outputs", outputs)
 
 
 def _orthonormal(size: int, rng: np.random.Generator) -> FloatArray:

@@ -49,15 +49,6 @@ def open_paper(name: str, **choices: Any) -> Paper:
     Paper
         Its figures and runs.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    reproduce
-
     Examples
     --------
     >>> import learncast as lc
@@ -66,7 +57,7 @@ def open_paper(name: str, **choices: Any) -> Paper:
     >>> type(lc.papers.open_paper("curriculum")).__name__
     'Paper'
     """
-    one_of("paper", name, tuple(PAPERS), why="these are the papers whose figures can be made")
+    one_of("paper", name, tuple(PAPERS))
     if name == "learnability":
         torch_package("to reproduce learnability")
     make: Callable[..., Paper] = import_module(PAPERS[name]).paper
@@ -75,10 +66,7 @@ def open_paper(name: str, **choices: Any) -> Paper:
     for key in given:
         if key not in known:
             raise InvalidSpec(
-                required=f"{key} must be a choice of the paper {name}",
-                got=f"{key} = {given[key]!r}",
-                why="it would be ignored",
-                remedy="leave it out",
+                f"{key} must be a choice of the paper {name}, got {key} = {given[key]!r}. Leave it out.", field=key
             )
     return make(**given)
 
@@ -124,11 +112,7 @@ def reproduce(
     Raises
     ------
     InvalidSpec
-        Where the paper, a figure, the preset, a format or a choice of it is not known.
-
-    See Also
-    --------
-    open_paper
+        If the paper, a figure, the preset, a format or a choice of it is not known.
 
     Examples
     --------
@@ -180,13 +164,9 @@ def printed_time(solution: Solution, accuracy: float = 0.99) -> FloatArray:
     Raises
     ------
     UnsupportedModel
-        Where the solution is not made of modes.
+        If the solution is not made of modes.
     InvalidSpec
-        Where the accuracy is not between 0 and 1.
-
-    See Also
-    --------
-    learncast.time_to_learn
+        If the accuracy is not between 0 and 1.
 
     Examples
     --------
@@ -201,12 +181,9 @@ def printed_time(solution: Solution, accuracy: float = 0.99) -> FloatArray:
     """
     if not isinstance(solution, ModeSolution):
         raise UnsupportedModel(
-            required="the printed formula needs a solution made of modes",
-            got=type(solution).__name__,
-            why="eq. (12) is about one mode of a linear RNN",
-            remedy="use time_to_learn",
+            f"the printed formula needs a solution made of modes, got {type(solution).__name__}. Use time_to_learn."
         )
-    between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+    between("accuracy", accuracy, 0.0, 1.0)
     m = solution.modes
     told = mode_equation.printed_time(m.start, m.weighted_cross, m.weighted_input, 1.0 - accuracy)
     return told / solution.learning_rate

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.errors import InvalidSpec
 from learncast._core.files import write_file
 from learncast._core.packages import torch_package
 from learncast._core.progress import Progress, silent
@@ -49,10 +49,6 @@ class PaperFigure:
         From a preset to what must be computed for it.
     torch : bool
         Whether the runs train in torch.
-
-    See Also
-    --------
-    Paper, open_paper
 
     Examples
     --------
@@ -101,10 +97,6 @@ class Paper:
     note : str
         What stands on every picture, so that it is not taken for the paper's.
 
-    See Also
-    --------
-    open_paper, reproduce
-
     Examples
     --------
     >>> import learncast as lc
@@ -123,14 +115,12 @@ class Paper:
 
     def selected(self, name: str | None, preset: str) -> tuple[PaperFigure, ...]:
         """The figures of that name or number, or all; the preset must be one of the paper's."""
-        one_of("preset", preset, self.presets, why="it says how much is trained for a figure")
+        one_of("preset", preset, self.presets)
         found = self.figures if name is None else self.chosen(name)
         if preset != self.presets[0] and not any(figure.trained for figure in found):
             raise InvalidSpec(
-                required=f"a preset other than {self.presets[0]} must be for a figure that is trained",
-                got=f"preset {preset!r} for figure {name}",
-                why="nothing is trained for it, so the preset would change nothing",
-                remedy="leave the preset out",
+                f"a preset other than {self.presets[0]} must be for a figure that is trained, got preset "
+                f"{preset!r} for figure {name}. Leave the preset out."
             )
         trained = [figure.name for figure in found if figure.trained and figure.torch]
         if trained:
@@ -147,12 +137,7 @@ class Paper:
         """The figure of that name."""
         known = {figure.name.lower(): figure for figure in self.figures}
         if name.lower() not in known:
-            raise InvalidSpec(
-                required=f"the paper {self.name} must have the figure",
-                got=repr(name),
-                why=f"it has {', '.join(f.name for f in self.figures)}",
-                remedy=suggestion(name.upper(), tuple(f.name for f in self.figures)) or "use one of these",
-            )
+            raise InvalidSpec(f"the paper {self.name} must have the figure, got {name!r}.")
         return known[name.lower()]
 
     def pages(self, chosen: Sequence[PaperFigure]) -> dict[str, list[PaperFigure]]:
@@ -224,7 +209,7 @@ def pictures(draw: Callable[[Any], Figure], dataset: Any, formats: Sequence[str]
     with style():
         drawn = draw(dataset)
         for suffix in formats:
-            one_of("format", suffix, FORMATS, why="pictures are written so")
+            one_of("format", suffix, FORMATS)
             content = BytesIO()
             # No dates: equal numbers give equal files.
             dated: Mapping[str, Any] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}[suffix]

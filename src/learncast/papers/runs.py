@@ -27,10 +27,6 @@ class PaperRun:
     estimate : callable, optional
         From the settings to the CPU seconds it will take here; for runs that are too long to be tried.
 
-    See Also
-    --------
-    Compute, PaperFigure
-
     Examples
     --------
     >>> import learncast as lc
@@ -58,10 +54,6 @@ class PaperRun:
 
 class Compute(Protocol):
     """Where runs are computed: here, in other processes, or already.
-
-    See Also
-    --------
-    PaperRun, reproduce
 
     Examples
     --------

@@ -61,11 +61,7 @@ def agreement(
     Raises
     ------
     SchemaMismatch
-        Where the two share no times or modes.
-
-    See Also
-    --------
-    solve, training.train, planning.rehearse
+        If the two share no times or modes.
 
     Examples
     --------
@@ -81,10 +77,9 @@ def agreement(
     runs = list(simulation) if isinstance(simulation, Sequence) else [simulation]
     if not runs or not all(hasattr(run, "dataset") for run in runs):
         raise InvalidSpec(
-            required="a simulation must be a Trajectory or a list of them",
-            got=f"{[type(run).__name__ for run in runs] or 'none'}",
-            why="theory is compared with what training recorded",
-            remedy="pass what learncast.training.train or descend(...).at(...) returned",
+            "a simulation must be a Trajectory or a list of them, got "
+            f"{[type(run).__name__ for run in runs] or 'none'}. Pass what learncast.training.train or "
+            "descend(...).at(...) returned."
         )
     times = max((np.asarray(run.time.values, dtype=float) for run in runs), key=len)
     expected = theory.at(times).dataset
@@ -94,10 +89,9 @@ def agreement(
             variables |= _deviations(name, expected[name], [run.dataset[name] for run in runs])
     if not variables and accuracy is None:
         raise SchemaMismatch(
-            required=f"theory and training must share a quantity ({', '.join(COMPARED)})",
-            got=f"{', '.join(map(str, expected.data_vars))} and {', '.join(map(str, runs[0].dataset.data_vars))}",
-            why="there is nothing to compare",
-            remedy="record strength or loss while training",
+            f"theory and training must share a quantity ({', '.join(COMPARED)}), got "
+            f"{', '.join(map(str, expected.data_vars))} and {', '.join(map(str, runs[0].dataset.data_vars))}. "
+            "Record strength or loss while training."
         )
     if accuracy is not None:
         variables |= _steps(theory, runs, accuracy)
@@ -138,13 +132,12 @@ def _t_factor(runs: Any) -> Any:
 
 
 def _steps(theory: Any, runs: list[Trajectory], accuracy: float) -> dict[str, Any]:
-    accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+    accuracy = between("accuracy", accuracy, 0.0, 1.0)
     if not hasattr(theory, "time_to"):
         raise InvalidSpec(
-            required="theory must be a Solution or a Curriculum to say when an accuracy is reached",
-            got="a Trajectory",
-            why="its times are only those it was asked for",
-            remedy="pass what solve, gradient_flow, descend or follow returned",
+            "theory must be a Solution or a Curriculum to say when an accuracy is reached, got a Trajectory. "
+            "Pass what solve, gradient_flow, descend or follow returned.",
+            field="theory",
         )
     when = theory.time_to(accuracy)
     measured = np.array([_measured(run, theory, accuracy) for run in runs])
@@ -220,15 +213,6 @@ def convergence_order(gap: Callable[[float], float], learning_rates: Any) -> Con
     ConvergenceOrder
         The slope on logarithmic axes, and its error.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    agreement, rehearse
-
     Examples
     --------
     >>> import learncast as lc
@@ -295,15 +279,6 @@ def rehearse(
     Rehearsal
         Steps of every stage, and the trajectory.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    follow, agreement
-
     Examples
     --------
     >>> import learncast as lc
@@ -318,7 +293,7 @@ def rehearse(
     target, *rest = modes_of([stages[-1].task, *(stage.task for stage in stages[:-1])], network)
     frame, optima = target.frame, [m.optimum for m in (*rest, target)]
 
-    run = _WAYS[one_of("by", by, tuple(_WAYS), why="these are the ways to run it through")]
+    run = _WAYS[one_of("by", by, tuple(_WAYS))]
     found: list[float] = []
     for stage, optimum in zip(stages, optima, strict=True):
         steps, ended = run(stage, network, learning_rate, partial(_gap, frame, optimum), most_steps)

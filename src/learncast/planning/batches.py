@@ -124,25 +124,21 @@ def in_batches(
     runs : int, optional
     seed : int
     """
-    size = count("batch", batch, why="it counts trials")
+    size = count("batch", batch)
     if ground.promise == "response":
         raise UnsupportedModel(
-            required="batches are drawn for linear networks",
-            got="units seen through their responses",
-            why="the theory knows no more of these than what they answer on average",
-            remedy="leave batch out, or train: learncast check",
+            "batches are drawn for linear networks, got units seen through their responses. Leave batch out, "
+            "or train: learncast check."
         )
     longest = max((n for n in expected if math.isfinite(n)), default=0.0)
     if not all(map(math.isfinite, expected)) or longest > MOST_DRAWN:
         raise InvalidSpec(
-            required=f"stages must end within {MOST_DRAWN:,} steps to be counted in batches",
-            got=", ".join(f"{n:,.0f}" for n in expected),
-            why="every step draws its own trials",
-            remedy="ask for a lower accuracy, or leave batch out",
+            f"stages must end within {MOST_DRAWN:,} steps to be counted in batches, got "
+            f"{', '.join(f'{n:,.0f}' for n in expected)}. Ask for a lower accuracy, or leave batch out."
         )
     problems = [LearningProblem.of(ground.tasks[k], ground.network, ground.learn) for k in places]
     pooled = all(p.pooled_recurrence is not None and len(p.learn) == 2 for p in problems)
-    number = RUNS[pooled] if runs is None else count("runs", runs, least=2, why="a spread needs two")
+    number = RUNS[pooled] if runs is None else count("runs", runs, least=2)
     rng = np.random.default_rng(seed)
     stages = []
     walk = (_Pooled if pooled else _Single)(ground, number, rng)

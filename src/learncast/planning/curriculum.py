@@ -78,10 +78,6 @@ class Curriculum(Shown):
     replicas : ReplicaSteps or None
         Where statistics were measured on trials: what intervals are made of.
 
-    See Also
-    --------
-    follow, plan, Stage
-
     Examples
     --------
     >>> import learncast as lc
@@ -489,13 +485,7 @@ def follow(
     Raises
     ------
     AssumptionViolated
-        Where a condition of the theory fails and `strict` is set.
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    plan, Stage, forgetting
+        If a condition of the theory fails and `strict` is set.
 
     Examples
     --------
@@ -508,12 +498,7 @@ def follow(
     exact>
     """
     if not stages:
-        raise InvalidSpec(
-            required="a curriculum must have at least one stage",
-            got="none",
-            why="there is nothing to follow",
-            remedy="pass Stage(task, accuracy=0.99)",
-        )
+        raise InvalidSpec("a curriculum must have at least one stage, got none. Pass Stage(task, accuracy=0.99).")
     for stage in stages:
         stage.check_planned()
     tasks = [stage.task for stage in stages]

@@ -23,10 +23,6 @@ class IrregularSwitch(UserWarning):
 
     A simulation leaves such a saddle by its round-off or its noise, at a time that no theory tells.
 
-    See Also
-    --------
-    forgetting, planning.in_sequence
-
     Examples
     --------
     A network that has learned a task stands where the reversed task has no slope to turn its direction round:
@@ -76,13 +72,7 @@ def in_sequence(
     Raises
     ------
     AssumptionViolated
-        Where a condition of the theory fails and `strict` is set.
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    forgetting, follow
+        If a condition of the theory fails and `strict` is set.
 
     Examples
     --------
@@ -97,12 +87,7 @@ def in_sequence(
            [ 9.17,  1.72]])
     """
     if not len(tasks):
-        raise InvalidSpec(
-            required="a sequence must have at least one task",
-            got="none",
-            why="there is nothing to learn",
-            remedy="pass a list of tasks",
-        )
+        raise InvalidSpec("a sequence must have at least one task, got none. Pass a list of tasks.")
     stages = [Stage(task, steps=length) for task, length in zip(tasks, _durations(steps, len(tasks)), strict=True)]
     return follow(stages, network, learning_rate=learning_rate, learn=learn, by=by, strict=strict, seed=seed)
 
@@ -143,13 +128,7 @@ def forgetting(
     Raises
     ------
     AssumptionViolated
-        Where a condition of the theory fails and `strict` is set.
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    planning.in_sequence, follow, Curriculum.forgetting
+        If a condition of the theory fails and `strict` is set.
 
     Examples
     --------

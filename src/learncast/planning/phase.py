@@ -103,13 +103,7 @@ def phase_portrait(
     Raises
     ------
     AssumptionViolated
-        Where a condition of the theory fails and `strict` is set.
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    plan, planning.stop_portrait, planning.design
+        If a condition of the theory fails and `strict` is set.
 
     Examples
     --------
@@ -327,7 +321,7 @@ def portrait_times(
     vary, values, accuracies, accuracy, strict, progress
         As for `phase_portrait`.
     """
-    accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+    accuracy = between("accuracy", accuracy, 0.0, 1.0)
     stops = _checked_accuracies(accuracies)
     _check_values(vary, values)
     _check_size(len(values), len(stops))
@@ -416,12 +410,7 @@ def _as_given(target: Task, vary: str, value: Any) -> Any:
 
 def _check_values(vary: str, values: Any) -> None:
     if vary == "name":
-        raise InvalidSpec(
-            required="vary must name a keyword that changes the task",
-            got="'name'",
-            why="tasks that differ in name alone are one task",
-            remedy="vary a number such as target_strength",
-        )
+        raise InvalidSpec("vary must name a keyword that changes the task, got 'name'.", field="vary")
     if np.ndim(values) == 0:
         raise InvalidSpec(
             required="values must be a list",
@@ -434,7 +423,7 @@ def _check_values(vary: str, values: Any) -> None:
 def _checked_accuracies(accuracies: Any) -> FloatArray:
     stops = real_array("accuracies", accuracies, ndim=1)
     for stop in (stops.min(initial=0.0), stops.max(initial=0.0)):
-        between("accuracies", stop, 0.0, 1.0, why="each is one minus a tolerance")
+        between("accuracies", stop, 0.0, 1.0)
     return stops
 
 
@@ -442,10 +431,8 @@ def _check_size(values: int, accuracies: int) -> None:
     size = GRIDS * 8 * values * accuracies
     if size > GRID_LIMIT or values * accuracies == 0:
         raise InvalidSpec(
-            required=f"a portrait must have at least one point and fit in {GRID_LIMIT / 2**30:g} GiB",
-            got=f"{values} values x {accuracies} accuracies ({size / 2**30:.3g} GiB)",
-            why="it would exhaust memory, or show nothing",
-            remedy="use a coarser or smaller grid",
+            f"a portrait must have at least one point and fit in {GRID_LIMIT / 2**30:g} GiB, got {values} "
+            f"values x {accuracies} accuracies ({size / 2**30:.3g} GiB). Use a coarser or smaller grid."
         )
 
 
@@ -522,10 +509,8 @@ def _followed(
     """The portrait point by point, on a ground without modes."""
     if len(values) * len(stops) > MOST_FOLLOWED:
         raise InvalidSpec(
-            required=f"without common modes a portrait may have {MOST_FOLLOWED} points",
-            got=f"{len(values)} values x {len(stops)} accuracies",
-            why="each of them is followed by itself",
-            remedy="use a coarser grid",
+            f"without common modes a portrait may have {MOST_FOLLOWED} points, got {len(values)} values x "
+            f"{len(stops)} accuracies. Use a coarser grid."
         )
     if strict:
         require(ground.assumptions)

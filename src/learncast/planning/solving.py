@@ -66,13 +66,7 @@ def solve(
     Raises
     ------
     AssumptionViolated
-        Where a condition of the theory fails and `strict` is set.
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    time_to_learn, descend, follow
+        If a condition of the theory fails and `strict` is set.
 
     Examples
     --------
@@ -111,11 +105,7 @@ def time_to_learn(solution: Solution, accuracy: float = 0.99, *, strict: bool = 
     Raises
     ------
     NotLearned
-        Where `strict` is set and a mode is never learned.
-
-    See Also
-    --------
-    solve, Solution
+        If `strict` is set and a mode is never learned.
 
     Examples
     --------
@@ -133,9 +123,8 @@ def time_to_learn(solution: Solution, accuracy: float = 0.99, *, strict: bool = 
         if failed is not None:
             raise failed.violation()
         raise NotLearned(
-            required=f"every mode must reach accuracy {accuracy:g}",
-            got=f"mode {mode} with {times.mode_flow_steps[mode]:g} flow steps ({status.name})",
-            why=status.value,
-            remedy="change the start or the task, or pass strict=False to get infinity",
+            f"every mode must reach accuracy {accuracy:g}, got mode {mode} with "
+            f"{times.mode_flow_steps[mode]:g} flow steps ({status.name}). Change the start or the task, or "
+            "pass strict=False to get infinity."
         )
     return times

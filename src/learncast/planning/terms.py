@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.errors import InvalidSpec
 from learncast._core.limits import tables_of
 from learncast._core.validation import FloatArray, between, count, one_of, real_array
 from learncast.planning.methods.ground import GOALS
@@ -42,15 +42,6 @@ class Terms:
     most_excess_loss : float or (candidates,), optional
         Excess loss of each candidate allowed at the end: a limit on what is forgotten; nan where there is none.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    plan, planning.best_schedule
-
     Examples
     --------
     >>> import learncast as lc
@@ -73,11 +64,11 @@ class Terms:
 
     def __post_init__(self) -> None:
         if self.goal is not None:
-            one_of("goal", self.goal, GOALS, why="it says what must be accurate")
+            one_of("goal", self.goal, GOALS)
         limits = {name: getattr(self, name) for name in ("least_accuracy", "most_accuracy", "most_excess_loss")}
         plain = {
-            "accuracy": between("accuracy", self.accuracy, 0.0, 1.0, why="it is one minus the tolerance"),
-            "max_stages": count("max_stages", self.max_stages, why="the target itself is one stage"),
+            "accuracy": between("accuracy", self.accuracy, 0.0, 1.0),
+            "max_stages": count("max_stages", self.max_stages),
             "switch_cost": checked_switch_cost(self.switch_cost),
             "costs": _plain("costs", self.costs),
             **{name: value if value is None else _plain(name, value) for name, value in limits.items()},
@@ -122,12 +113,7 @@ class Terms:
         known = tuple(f.name for f in fields(cls))
         for key in values:
             if key not in known:
-                raise InvalidSpec(
-                    required=f"terms are {', '.join(known)}",
-                    got=repr(key),
-                    why="nothing else is asked of a plan",
-                    remedy=suggestion(key, known) or "leave it out",
-                )
+                raise InvalidSpec(f"terms are {', '.join(known)}, got {key!r}.")
         return cls(**values)
 
     @classmethod
@@ -223,10 +209,9 @@ def check_terms(terms: Any, moved: Mapping[str, Any]) -> None:
     """Refuse what is not Terms, and keywords that belong into them."""
     if not isinstance(terms, Terms):
         raise InvalidSpec(
-            required="terms must be learncast.Terms",
-            got=type(terms).__name__,
-            why="they say what is asked of the plan and what steps cost",
-            remedy="pass terms=learncast.Terms(accuracy=0.99, ...)",
+            f"terms must be learncast.Terms, got {type(terms).__name__}. Pass "
+            "terms=learncast.Terms(accuracy=0.99, ...).",
+            field="terms",
         )
     known = tuple(f.name for f in fields(Terms))
     for key in moved:
@@ -244,56 +229,42 @@ def checked_pool(target: Task, candidates: Sequence[Task]) -> list[Task]:
     """Validate target and candidates: tasks, some of them, and none of them the target."""
     if not isinstance(target, Task):
         raise InvalidSpec(
-            required="the target must be a Task",
-            got=type(target).__name__,
-            why="a plan is made from the statistics of tasks",
-            remedy="make one with learncast.tasks, Task.from_samples or learncast.tasks.from_batches",
+            f"the target must be a Task, got {type(target).__name__}. Make one with learncast.tasks, "
+            "Task.from_samples or learncast.tasks.from_batches."
         )
     if isinstance(candidates, Task | str) or not isinstance(candidates, Iterable):
-        raise InvalidSpec(
-            required="candidates must be a list of tasks",
-            got=type(candidates).__name__,
-            why="any number of them may come before the target",
-            remedy="put them in a list, also a single one",
-        )
+        raise InvalidSpec(f"candidates must be a list of tasks, got {type(candidates).__name__}.", field="candidates")
     pool = list(candidates)
     if not pool:
         raise InvalidSpec(
-            required="there must be at least one candidate",
-            got="none",
-            why="without one the only schedule is the target itself",
-            remedy="offer a task to train first, or ask for the target alone (learncast forecast, solve)",
+            "there must be at least one candidate, got none. Offer a task to train first, or ask for the "
+            "target alone (learncast forecast, solve)."
         )
     for k, task in enumerate(pool):
         if not isinstance(task, Task):
             raise InvalidSpec(
-                required="every candidate must be a Task",
-                got=f"{type(task).__name__} as candidate {k}",
-                why="a plan is made from the statistics of tasks",
-                remedy="make one with learncast.tasks, Task.from_samples or learncast.tasks.from_batches",
+                f"every candidate must be a Task, got {type(task).__name__} as candidate {k}. Make one with "
+                "learncast.tasks, Task.from_samples or learncast.tasks.from_batches."
             )
         if task.hash == target.hash:
             raise InvalidSpec(
-                required="candidates must differ from the target",
-                got=f"candidate {k}, {task.name!r}, which is the target",
-                why="the target is always part of a schedule",
-                remedy="remove it from the candidates",
+                f"candidates must differ from the target, got candidate {k}, {task.name!r}, which is the target. "
+                "Remove it from the candidates.",
+                field="candidates",
             )
     names = [task.name for task in (*pool, target)]
     for name in names:
         if names.count(name) > 1:
             raise InvalidSpec(
-                required="every task of a pool must have a name of its own",
-                got=f"{names.count(name)} called {name!r}",
-                why="a plan speaks of tasks by their names",
-                remedy="rename one with task.renamed(...)",
+                f"every task of a pool must have a name of its own, got {names.count(name)} called {name!r}. "
+                "Rename one with task.renamed(...)."
             )
     return pool
 
 
 def checked_switch_cost(switch_cost: Any) -> float:
     """Validate the cost of a change of task."""
-    return between("switch_cost", switch_cost, 0.0, float(np.finfo(float).max), why="a change of task saves nothing")
+    return between("switch_cost", switch_cost, 0.0, float(np.finfo(float).max))
 
 
 def checked_costs(costs: Any, tasks: int) -> FloatArray:
@@ -301,18 +272,10 @@ def checked_costs(costs: Any, tasks: int) -> FloatArray:
     array = real_array("costs", costs, ndim=(0, 1))
     if array.ndim and len(array) != tasks:
         raise InvalidSpec(
-            required=f"costs must be one number or one for each of the {tasks} tasks",
-            got=f"{len(array)}",
-            why="every task has its price",
-            remedy="match the list of tasks; of a plan these are the candidates in their order, then the target",
+            f"costs must be one number or one for each of the {tasks} tasks, got {len(array)}.", field="costs"
         )
     if not (array > 0).all():
-        raise InvalidSpec(
-            required="costs must be positive",
-            got=f"{float(array.min()):g}",
-            why="a step that costs nothing could be taken forever",
-            remedy="give each task a cost above 0",
-        )
+        raise InvalidSpec(f"costs must be positive, got {float(array.min()):g}.", field="costs")
     return np.array(np.broadcast_to(array, (tasks,)))
 
 
@@ -323,22 +286,17 @@ def accuracy_limits(least: Any, most: Any, tasks: int) -> tuple[FloatArray, Floa
         given = np.asarray(np.nan if value is None else value, dtype=float)
         if given.ndim > 1 or (given.ndim and len(given) != tasks):
             raise InvalidSpec(
-                required=f"{name} must be one number or one for each of the {tasks} tasks",
-                got=f"shape {given.shape}",
-                why="each limit belongs to a task",
-                remedy="match the list of tasks; nan where a task has no limit",
+                f"{name} must be one number or one for each of the {tasks} tasks, got shape {given.shape}.", field=name
             )
         for bad in given[~np.isnan(given) & ~((given >= 0) & (given <= 1))].ravel()[:1]:
-            between(name, bad, 0.0, 1.0, why="an accuracy is one minus a tolerance")
+            between(name, bad, 0.0, 1.0)
         limits.append(np.array(np.broadcast_to(np.where(np.isnan(given), none, given), (tasks,))))
     low, high = limits
     if (low > high).any():
         k = int(np.argmax(low > high))
         raise InvalidSpec(
-            required="least_accuracy must not exceed most_accuracy",
-            got=f"{low[k]:g} and {high[k]:g} for task {k}",
-            why="no stop lies between them",
-            remedy="exchange them, or widen the limits",
+            f"least_accuracy must not exceed most_accuracy, got {low[k]:g} and {high[k]:g} for task {k}.",
+            field="least_accuracy",
         )
     return low, high
 
@@ -355,16 +313,11 @@ def _loss_limits(most_excess_loss: Any, tasks: int) -> Any:
     given = np.asarray(np.nan if most_excess_loss is None else most_excess_loss, dtype=float)
     if given.ndim and given.shape != (tasks,):
         raise InvalidSpec(
-            required=f"most_excess_loss must be one number or one for each of the {tasks} candidates",
-            got=f"shape {given.shape}",
-            why="what may be forgotten differs between tasks",
-            remedy="match the candidates; nan where a task has no limit",
+            f"most_excess_loss must be one number or one for each of the {tasks} candidates, got shape {given.shape}.",
+            field="most_excess_loss",
         )
     if (given < 0).any():
         raise InvalidSpec(
-            required="most_excess_loss must not be negative",
-            got=f"{float(np.nanmin(given)):g}",
-            why="an excess loss is measured from the minimum",
-            remedy="choose limits from 0 on",
+            f"most_excess_loss must not be negative, got {float(np.nanmin(given)):g}.", field="most_excess_loss"
         )
     return np.array(np.broadcast_to(np.where(np.isnan(given), np.inf, given), (tasks,)))

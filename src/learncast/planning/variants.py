@@ -51,19 +51,14 @@ def weighted_variants(
     cross, power = np.empty((number, len(own))), np.empty((number, len(own)))
     steps = np.broadcast_to(changes.get("steps", np.array(target.steps)), (number,))
     for length in np.unique(steps):
-        count("steps", length, why="a trial has so many steps")
+        count("steps", length)
         here = steps == length
         # What the variants share is worked out once.
         shared = {key: np.atleast_1d(recipe.parameters[key]) for key in channels}
         keywords = shared | {key: value[here] for key, value in changes.items() if key in channels}
         cross[here], power[here] = _profiled(target, own, int(length), keywords, int(np.count_nonzero(here)))
     if not (np.isfinite(cross).all() and np.isfinite(power).all()):
-        raise InvalidSpec(
-            required=f"every value of {', '.join(changes)} must give finite statistics",
-            got="an overflow",
-            why="input and recurrence together grow beyond floating point over a trial",
-            remedy="narrow the values or shorten the trial",
-        )
+        raise InvalidSpec(f"every value of {', '.join(changes)} must give finite statistics, got an overflow.")
     return cross, power
 
 

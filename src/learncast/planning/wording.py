@@ -208,7 +208,7 @@ def _trust(plan: Plan) -> str:
 
 def known(what: str, name: str, names: Sequence[str]) -> str:
     """A name that must be one of some."""
-    return one_of(what, name, tuple(names), why="these are the candidates")
+    return one_of(what, name, tuple(names))
 
 
 #: What every plan of a class takes for granted beyond its measured conditions.

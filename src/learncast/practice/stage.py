@@ -27,15 +27,6 @@ class Stage:
         Or stop by a rule of `learncast.training`, such as DecisionAccuracy(0.85), which needs a network that is really
         trained: `training.train` takes it, a forecast does not. `task` may then be any trials.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    follow, planning.in_sequence, training.train
-
     Examples
     --------
     >>> import learncast as lc
@@ -54,22 +45,18 @@ class Stage:
     def __post_init__(self) -> None:
         if sum(rule is not None for rule in (self.accuracy, self.steps, self.until)) != 1:
             raise InvalidSpec(
-                required="a stage must have either an accuracy or a number of steps, or a rule",
-                got=f"accuracy={self.accuracy}, steps={self.steps}, until={self.until}",
-                why="it needs exactly one rule to stop",
-                remedy="give one of them",
+                "a stage must have either an accuracy or a number of steps, or a rule, got "
+                f"accuracy={self.accuracy}, steps={self.steps}, until={self.until}."
             )
         if self.accuracy is not None:
-            between("accuracy", self.accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+            between("accuracy", self.accuracy, 0.0, 1.0)
         elif self.steps is not None and self.steps not in (0, math.inf):
-            positive("steps", self.steps, why="training takes time")
+            positive("steps", self.steps)
 
     def check_planned(self) -> None:
         """Refuse a rule that only real training can follow."""
         if self.until is not None:
             raise InvalidSpec(
-                required="a stage that is forecast must end by an accuracy or a number of steps",
-                got=f"until={self.until!r:.80}",
-                why="the rule judges answers of a network that is really trained",
-                remedy="train it with learncast.training.train, or give accuracy=...",
+                "a stage that is forecast must end by an accuracy or a number of steps, got "
+                f"until={self.until!r:.80}. Train it with learncast.training.train, or give accuracy=..."
             )

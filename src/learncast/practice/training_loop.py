@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf, isfinite, nan
 from typing import Any
 
-from learncast._core.errors import InvalidSpec, SchemaMismatch, suggestion
+from learncast._core.errors import InvalidSpec, SchemaMismatch
 from learncast._core.packages import lightning_package
 from learncast._core.validation import FloatArray, count, one_of, positive, real_array
 from learncast.practice.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
@@ -73,16 +73,6 @@ class TrainingLoop:
     every : int
         Updates between two measurements.
 
-    Raises
-    ------
-    InvalidSpec
-        Where the criterion is another or needs modes that there are none of, two stages have tasks of one name, a stage
-        has no end by the plan's own forecast, or a number means nothing.
-
-    See Also
-    --------
-    Plan, follow, practice.CurriculumCallback, training.GoalLoop
-
     Examples
     --------
     >>> import learncast as lc
@@ -122,10 +112,10 @@ class TrainingLoop:
         window: int | None = None,
         every: int = 1,
     ) -> None:
-        self.criterion = one_of("criterion", criterion, CRITERIA, why="a stage can be ended by one of these")
+        self.criterion = one_of("criterion", criterion, CRITERIA)
         self.planned, self.spec = tuple(planned), spec
-        positive("most", most, why="a stage needs time to learn")
-        count("every", every, why="it counts updates")
+        positive("most", most)
+        count("every", every)
         _check_names(planned)
         self._stages = [_training_stage(k, one, criterion, most, window, every) for k, one in enumerate(planned)]
         self._current = 0
@@ -195,10 +185,9 @@ class TrainingLoop:
             if stage.name not in loaders:
                 names = tuple(map(str, loaders))
                 raise InvalidSpec(
-                    required=f"loaders must have one for task {stage.name!r}",
-                    got=f"loaders for {', '.join(map(repr, names)) or 'nothing'}",
-                    why=f"stage {stage.index} trains on it",
-                    remedy=suggestion(stage.name, names) or f"add loaders[{stage.name!r}]",
+                    f"loaders must have one for task {stage.name!r}, got loaders for "
+                    f"{', '.join(map(repr, names)) or 'nothing'}.",
+                    field="loaders",
                 )
 
     def report(self) -> str:
@@ -239,12 +228,7 @@ class TrainingLoop:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from such a state: stages that are over are not trained again. Loaders begin afresh."""
         if (state.get("spec"), state.get("criterion")) != (self.spec, self.criterion):
-            raise SchemaMismatch(
-                required="the state must be one of this very curriculum and criterion",
-                got="one of another",
-                why="going on from it would mix two runs",
-                remedy="build the loop as it was built when the state was saved",
-            )
+            raise SchemaMismatch("the state must be one of this very curriculum and criterion, got one of another.")
         for stage, own in zip(self._stages, state["stages"], strict=True):
             stage.load_state_dict(own)
         unfinished = [s.index for s in self._stages if not s.done]
@@ -273,12 +257,7 @@ class FollowingLoader:
 
 
 def _without_batch(of: str, remedy: str) -> InvalidSpec:
-    return InvalidSpec(
-        required=f"update must follow a batch of {of}",
-        got="one without a batch",
-        why="each update reports on one batch",
-        remedy=remedy,
-    )
+    return InvalidSpec(f"update must follow a batch of {of}, got one without a batch.", field="update")
 
 
 def _training_stage(
@@ -287,10 +266,9 @@ def _training_stage(
     expected, name = planned.expected_steps, planned.stage.task.name
     if not isfinite(expected):
         raise InvalidSpec(
-            required="every stage of a training loop must end by the plan's own forecast",
-            got=f"{'no end' if expected == inf else 'no forecast'} for {name!r} ({planned.status.value})",
-            why="training would never go on to the next stage",
-            remedy="ask for a lower accuracy, another learning rate, or a number of steps",
+            "every stage of a training loop must end by the plan's own forecast, got "
+            f"{'no end' if expected == inf else 'no forecast'} for {name!r} ({planned.status.value}). Ask for "
+            "a lower accuracy, another learning rate, or a number of steps."
         )
     goal = None if criterion == "steps" else planned.stage.accuracy
     limit = max(ceil(most * expected), LEAST_LIMIT)
@@ -302,23 +280,20 @@ def _measure(planned: PlannedStage, criterion: str, goal: float | None, window: 
         return StrengthMeasure(planned.modes)
     if criterion == "strength":
         raise InvalidSpec(
-            required="criterion 'strength' must be used with a linear network",
-            got=f"a plan for {planned.stage.task.name!r} without such modes",
-            why="strengths are read from a linear map of pooled inputs",
-            remedy="use criterion='loss' or 'steps'",
+            "criterion 'strength' must be used with a linear network, got a plan for "
+            f"{planned.stage.task.name!r} without such modes. Use criterion='loss' or 'steps'."
         )
     if goal is None:
         return None
     losses = planned.losses()
     if not losses.whole > 0:
         raise InvalidSpec(
-            required=f"criterion 'loss' needs a task with something to learn, in place of {planned.stage.task.name!r}",
-            got=f"{losses.whole:g} between its least loss and that of a silent network",
-            why="the excess that is left is measured against it",
-            remedy="leave the stage out, or use criterion='steps'",
+            f"criterion 'loss' needs a task with something to learn, in place of {planned.stage.task.name!r}, "
+            f"got {losses.whole:g} between its least loss and that of a silent network. Leave the stage out, "
+            "or use criterion='steps'."
         )
     usual = min(max(round(planned.expected_steps / 20), 1), 50)
-    return LossMeasure(losses, usual if window is None else count("window", window, why="it is a mean"))
+    return LossMeasure(losses, usual if window is None else count("window", window))
 
 
 def _check_names(planned: Sequence[PlannedStage]) -> None:
@@ -328,10 +303,8 @@ def _check_names(planned: Sequence[PlannedStage]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InvalidSpec(
-                required="every task of a training loop must have its own name",
-                got=f"two tasks called {name!r}",
-                why="loaders are given by the names of their tasks",
-                remedy="rename one with task.renamed(...)",
+                f"every task of a training loop must have its own name, got two tasks called {name!r}. Rename one "
+                "with task.renamed(...)."
             )
 
 
@@ -389,10 +362,9 @@ class TrainingStage:
         while not self.done:
             if len(self._pending) >= self._ahead:
                 raise InvalidSpec(
-                    required=f"stage {self.name!r} must be told of every batch with update(loss, output)",
-                    got=f"a batch asked for after {self.steps} updates while {len(self._pending)} wait",
-                    why="it could never know when to stop",
-                    remedy="call stage.update(loss, output) after the optimiser's step",
+                    f"stage {self.name!r} must be told of every batch with update(loss, output), got a batch asked "
+                    f"for after {self.steps} updates while {len(self._pending)} wait. Call stage.update(loss, output) "
+                    "after the optimiser's step."
                 )
             batch = pair_of(next(self._batches), f"a batch of {self.name!r}")
             self._pending.append(batch)
@@ -455,10 +427,8 @@ class TrainingStage:
         """Go on from such a state."""
         if state.get("name") != self.name or (state.get("measure") is None) != (self.measure is None):
             raise SchemaMismatch(
-                required=f"the state must be one of stage {self.name!r} with the same criterion",
-                got=f"one of {state.get('name')!r}",
-                why="going on from it would mix two stages",
-                remedy="load the state that this loop saved",
+                f"the state must be one of stage {self.name!r} with the same criterion, got one of "
+                f"{state.get('name')!r}."
             )
         self.steps, self.accuracy, self.loss = int(state["steps"]), float(state["accuracy"]), float(state["loss"])
         self.status = None if state["status"] is None else Status[state["status"]]
@@ -490,11 +460,7 @@ class CurriculumCallback:
     Raises
     ------
     InvalidSpec
-        Where Lightning is not installed.
-
-    See Also
-    --------
-    practice.TrainingLoop, training.GoalLoop, windows.lightning_callback
+        If Lightning is not installed.
 
     Examples
     --------
@@ -528,10 +494,8 @@ class CurriculumCallback:
         together = getattr(trainer, "accumulate_grad_batches", 1)
         if together != 1:
             raise InvalidSpec(
-                required="a trainer that follows a plan must take one step for every batch",
-                got=f"accumulate_grad_batches={together}",
-                why="the plan counts steps",
-                remedy="leave it out, and give the loaders larger batches",
+                "a trainer that follows a plan must take one step for every batch, got "
+                f"accumulate_grad_batches={together}. Leave it out, and give the loaders larger batches."
             )
         if getattr(self.loop, "optimizers", None) == []:
             self.loop.optimizers = list(trainer.optimizers)

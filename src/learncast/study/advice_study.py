@@ -146,10 +146,6 @@ class AdviceStudySection(Section):
 class AdviceStudy(StudyFile[AdviceStudySection]):
     """The study file of advice, with everything it names built when it is asked for.
 
-    See Also
-    --------
-    learncast.advise, Study
-
     Examples
     --------
     >>> from pathlib import Path
@@ -192,10 +188,8 @@ class AdviceStudy(StudyFile[AdviceStudySection]):
         candidates = {one.name: one for one in sources[1:]}
         if len(candidates) < len(sources) - 1:
             raise InvalidSpec(
-                required=f"{self.source}: candidates must have names of their own",
-                got=", ".join(one.name for one in sources[1:]),
-                why="plans are told apart by them",
-                remedy="give each a name",
+                f"{self.source}: candidates must have names of their own, got "
+                f"{', '.join(one.name for one in sources[1:])}."
             )
         return {"model": model, "target": sources[0], "candidates": candidates, "batch": batch, **said, **asked}
 
@@ -249,10 +243,8 @@ def _recorded(path: Path, section: DataSection, name: str) -> Any:
     found = trial_arrays(arrays, {key: value for key, value in named.items() if value is not None})
     if "inputs" not in found or ("targets" not in found and "labels" not in found):
         raise InvalidSpec(
-            required=f"{path} must hold inputs, and targets or labels",
-            got=f"{', '.join(sorted(found)) or 'neither'}",
-            why="a model is trained on both",
-            remedy="save them with np.savez(file, inputs=..., labels=...)",
+            f"{path} must hold inputs, and targets or labels, got {', '.join(sorted(found)) or 'neither'}. "
+            "Save them with np.savez(file, inputs=..., labels=...)."
         )
     wanted = found.get("targets")
     if wanted is None:

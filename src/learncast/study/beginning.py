@@ -24,7 +24,7 @@ def begin(kind: str, path: str | Path) -> list[Path]:
     list of Path
         What was written.
     """
-    one_of("the kind of study", kind, BEGINNINGS, why="these can be begun with")
+    one_of("the kind of study", kind, BEGINNINGS)
     place = Path(path)
     text = files("learncast.study").joinpath("templates", f"{kind}.toml").read_text(encoding="utf-8")
     written: dict[Path, str | bytes] = {place: text}
@@ -33,12 +33,7 @@ def begin(kind: str, path: str | Path) -> list[Path]:
         written = {place: text.replace("DATA", trials.name), trials: _trials()}
     for one in written:
         if one.exists():
-            raise InvalidSpec(
-                required=f"{one} must not be there yet",
-                got="a file",
-                why="it would be overwritten",
-                remedy="choose another name, or move it away",
-            )
+            raise InvalidSpec(f"{one} must not be there yet, got a file.")
     return [write_file(one, content) for one, content in written.items()]
 
 

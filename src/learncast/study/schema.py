@@ -53,7 +53,7 @@ class Key(NamedTuple):
 
 def schema(kind: str = "study") -> dict[str, Any]:
     """The JSON schema of a study file, or of a learnability window's."""
-    section = KINDS[one_of("the kind of file", kind, tuple(KINDS), why="there are these")]
+    section = KINDS[one_of("the kind of file", kind, tuple(KINDS))]
     found = section.model_json_schema()
     found |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"learncast {kind} file"}
     parts = found["$defs"] | {"SweepSection": SweepSection.model_json_schema()}
@@ -101,7 +101,7 @@ def _plain(value: Any) -> Any:
 
 def keys(kind: str = "study") -> Iterator[Key]:
     """Every key of a file, table by table, in the order in which one would write them."""
-    whole = KINDS[one_of("the kind of file", kind, tuple(KINDS), why="there are these")]
+    whole = KINDS[one_of("the kind of file", kind, tuple(KINDS))]
     families = {f'family = "{name}"': one for name, one in TASKS.items()} | {'data = "trials.npz"': DataSection}
     tables: dict[str, type[Section]] = {"": whole}
     if kind == "study":

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.errors import InvalidSpec
 from learncast._core.limits import check_made
 from learncast._core.validation import one_of
 from learncast.networks.activated import Activated
@@ -55,10 +55,6 @@ class Study(StudyFile[StudySection]):
         Stages to learn one after another; infinite steps train to convergence.
     learning_rate, accuracy : float
     max_stages : int
-
-    See Also
-    --------
-    learncast.plan, WindowStudy, AdviceStudy
 
     Examples
     --------
@@ -112,10 +108,8 @@ class Study(StudyFile[StudySection]):
         """What must be learned in the end."""
         if self._target is None:
             raise InvalidSpec(
-                required=f"{self.source} must have a [target]",
-                got="a [[sequence]] alone",
-                why="this question is about one target task",
-                remedy="add a [target], or ask `learncast forget`",
+                f"{self.source} must have a [target], got a [[sequence]] alone. Add a [target], or ask `learncast "
+                "forget`."
             )
         return self._target
 
@@ -169,10 +163,7 @@ class Study(StudyFile[StudySection]):
         tasks = {task.name: task for task in (self.target, *self.candidates)}
         if name not in tasks:
             raise InvalidSpec(
-                required=f"{self.source} must have a task called {name!r}",
-                got=f"tasks {', '.join(map(repr, tasks))}",
-                why="there is nothing of that name to forecast",
-                remedy=suggestion(name, tuple(tasks)) or "use one of these names",
+                f"{self.source} must have a task called {name!r}, got tasks {', '.join(map(repr, tasks))}."
             )
         return tasks[name]
 
@@ -233,10 +224,10 @@ def task_of(section: TaskSection, name: str, folder: Path) -> Task:
 def _sensory(section: SensorySection, name: str) -> Task:
     known = {key: value for key, value in vars(sensory).items() if inspect.isfunction(value) and key[0] != "_"}
     makers = tuple(key for key in known if inspect.signature(known[key]).return_annotation == "Task")
-    make = known[one_of("task", section.task, makers, why="these are the sensory tasks")]
+    make = known[one_of("task", section.task, makers)]
     allowed = tuple(key for key in inspect.signature(make).parameters if key not in ("steps", "name"))
     for key in section.parameters:
-        one_of(f"a parameter of {section.task}", key, allowed, why="the task has no other")
+        one_of(f"a parameter of {section.task}", key, allowed)
     whole = {
         key: int(value) if isinstance(value, float) and value.is_integer() else value
         for key, value in section.parameters.items()

@@ -49,9 +49,7 @@ def located(source: str, key: str) -> Iterator[None]:
     try:
         yield
     except LearncastError as error:
-        raise InvalidSpec(
-            required=f"{source}, {key}: {error.required}", got=error.got, why=error.why, remedy=error.remedy
-        ) from error
+        raise InvalidSpec(f"{source}, {key}: {error.required}, got {error.got}.") from error
 
 
 def checked(kind: type[Kind], raw: Any, source: str, table: str = "") -> Kind:
@@ -85,10 +83,8 @@ def _another_kind(kind: type[Section], raw: Any, source: str, table: str) -> Inv
     if told is None or told in kind.model_fields:
         return None
     return InvalidSpec(
-        required=f"{source} must be a study for this command",
-        got=f"one for `learncast {known[told]}`: it has {told}",
-        why="each kind of study has tables of its own",
-        remedy=f"run `learncast {known[told]} {source}`, or begin another study with `learncast new`",
+        f"{source} must be a study for this command, got one for `learncast {known[told]}`: it has "
+        f"{told}. Run `learncast {known[told]} {source}`, or begin another study with `learncast new`."
     )
 
 
@@ -103,10 +99,8 @@ def _first_problem(error: ValidationError, source: str, table: str) -> InvalidSp
     if problem["type"] == "unknown_key":
         known = context["known"] + ("train_steps",) * (words[:1] == ["sequence"])
         return InvalidSpec(
-            required=f"{source}: {'.'.join([*words, context['key']])} must be a known key",
-            got=f"{context['key']} = {brief(context['value'])}",
-            why="a misspelt key would be ignored silently",
-            remedy=suggestion(context["key"], known) or f"use one of {', '.join(known)}",
+            f"{source}: {'.'.join([*words, context['key']])} must be a known key, got {context['key']} = "
+            f"{brief(context['value'])}."
         )
     key, reason = ".".join(words) or "the file", str(problem["msg"]).removeprefix("Value error, ")
     got, remedy = brief(problem.get("input")), f"correct {key}"
@@ -116,7 +110,7 @@ def _first_problem(error: ValidationError, source: str, table: str) -> InvalidSp
         choices = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
         remedy = suggestion(str(problem["input"]), tuple(choices)) or remedy
     why = reason[:1].lower() + reason[1:]
-    return InvalidSpec(required=f"{source}: {key} must be valid", got=got, why=why, remedy=remedy)
+    return InvalidSpec(f"{source}: {key} must be valid, got {got}.")
 
 
 def _is_union_tag(part: str) -> bool:
@@ -190,10 +184,6 @@ def to_toml(tables: dict[str, Any], path: str = "") -> str:
     Returns
     -------
     str
-
-    See Also
-    --------
-    Study
 
     Examples
     --------

@@ -20,10 +20,6 @@ from learncast.windows.question import grouped
 class WindowStudy(StudyFile[WindowStudySection]):
     """The study file of a learnability window.
 
-    See Also
-    --------
-    windows.window, Study
-
     Examples
     --------
     >>> import tempfile
@@ -82,17 +78,13 @@ class WindowStudy(StudyFile[WindowStudySection]):
         number = self.section.window.sequences
         if inputs.ndim != 3 or targets.shape[:2] != inputs.shape[:2] or targets.ndim != 3:
             raise InvalidSpec(
-                required=f"{path} must hold inputs and targets of shape (sequences, steps, channels)",
-                got=f"shapes {inputs.shape} and {targets.shape}",
-                why="the readout answers at every step",
-                remedy="add the missing axis",
+                f"{path} must hold inputs and targets of shape (sequences, steps, channels), got shapes "
+                f"{inputs.shape} and {targets.shape}."
             )
         if number >= len(inputs):
             raise InvalidSpec(
-                required=f"{path} must hold more than the {number} sequences that are diagnosed",
-                got=f"{len(inputs)}",
-                why="the model is trained on the others",
-                remedy="lower sequences in [window], or record more",
+                f"{path} must hold more than the {number} sequences that are diagnosed, got {len(inputs)}. Lower "
+                "sequences in [window], or record more."
             )
         return (inputs[:-number], targets[:-number]), (inputs[-number:], targets[-number:])
 

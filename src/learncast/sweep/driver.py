@@ -49,10 +49,6 @@ class Summary:
     trouble : str
         What keeps tasks waiting, in words; empty where nothing does.
 
-    See Also
-    --------
-    run, resume, StoreStatus
-
     Examples
     --------
     >>> import learncast as lc
@@ -147,9 +143,9 @@ class Driver:
     watcher: Watcher = unwatched
 
     def __post_init__(self) -> None:
-        count("attempts", self.attempts, why="a task must be tried")
+        count("attempts", self.attempts)
         if self.batch is not None:
-            count("batch", self.batch, why="tasks are handed out in batches")
+            count("batch", self.batch)
         self._rows: dict[int, Row] = {}
         self._pace = math.nan
         self._stopping, self._interrupts = False, 0

@@ -135,10 +135,8 @@ def as_dataset(value: Any) -> xr.Dataset:
     if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biufU":
         return xr.Dataset({"value": ((), value)})
     raise UnsupportedModel(
-        required="a swept function must return a Dataset, a DataArray, a number or a mapping of these",
-        got=type(value).__name__,
-        why="results are gathered by their labels",
-        remedy="wrap arrays as xr.DataArray with named dimensions",
+        "a swept function must return a Dataset, a DataArray, a number or a mapping of these, got "
+        f"{type(value).__name__}."
     )
 
 
@@ -222,7 +220,7 @@ class Processes(Executor):
 
     def __init__(self, workers: int | None = None) -> None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.workers = cores if workers is None else count("workers", workers, why="somebody must compute")
+        self.workers = cores if workers is None else count("workers", workers)
         self._crew: list[_Worker] = []
         self._returned: list[Outcome] = []
         self._payload = b""
@@ -304,11 +302,9 @@ class Processes(Executor):
             self._stillborn += 1
             if self._stillborn >= MOST_STILLBORN * self.workers:
                 raise InvalidSpec(
-                    required="worker processes must be able to start",
-                    got=f"{self._stillborn} that died first ({_ending(worker.process.exitcode)})",
-                    why="no task can be computed",
-                    remedy="see what they print; the function must be importable, and a script needs "
-                    "`if __name__ == '__main__':`",
+                    f"worker processes must be able to start, got {self._stillborn} that died first "
+                    f"({_ending(worker.process.exitcode)}). See what they print; the function must be importable, and "
+                    "a script needs `if __name__ == '__main__':`."
                 )
         self._crew[self._crew.index(worker)] = self._hired()
 
@@ -330,10 +326,8 @@ def pickled(work: Work) -> bytes:
         pickle.loads(content)
     except (pickle.PicklingError, AttributeError, TypeError, ImportError) as error:
         raise InvalidSpec(
-            required="the function must be picklable",
-            got=f"{getattr(work.function, '__qualname__', work.function)!s} ({error})",
-            why="other processes look it up by its name",
-            remedy="define it at the top of a module, or use executor='in-process'",
+            f"the function must be picklable, got {getattr(work.function, '__qualname__', work.function)!s} "
+            f"({error}). Define it at the top of a module, or use executor='in-process'."
         ) from error
     return content
 
@@ -395,7 +389,7 @@ class Cluster(Executor):
     def __init__(self, scheduler: str | None = None, *, workers: int | None = None) -> None:
         _distributed()
         self.scheduler = scheduler
-        self.workers = 1 if workers is None else count("workers", workers, why="somebody must compute")
+        self.workers = 1 if workers is None else count("workers", workers)
         self._asked = workers
         self._counted, self._since = -math.inf, math.inf
         self._client: Any = None
@@ -418,11 +412,9 @@ class Cluster(Executor):
             self._client = _client(dask, place)
         except (OSError, ValueError, TypeError) as error:  # nobody there, no address at all, or no certificates
             raise InvalidSpec(
-                required=f"a dask scheduler must answer at {self.scheduler}",
-                got=str(error),
-                why="it hands out the tasks",
-                remedy="start `dask scheduler` and `dask worker`, and give its address like tcp://host:8786; "
-                "behind TLS, give dask its certificates too (distributed.comm.tls)",
+                f"a dask scheduler must answer at {self.scheduler}, got {error!s}. Start `dask scheduler` and "
+                "`dask worker`, and give its address like tcp://host:8786; behind TLS, give dask its "
+                "certificates too (distributed.comm.tls)."
             ) from error
 
     def idle(self) -> int:
@@ -474,10 +466,8 @@ class Cluster(Executor):
         concurrent.futures.wait(self._running, timeout=seconds, return_when="FIRST_COMPLETED")
         if self._client.status != "running":
             raise InvalidSpec(
-                required="the dask scheduler must go on running",
-                got=f"a connection that is {self._client.status}",
-                why="nobody hands out the tasks",
-                remedy="start it again and resume: what was entered is kept",
+                f"the dask scheduler must go on running, got a connection that is {self._client.status}. Start it "
+                "again and resume: what was entered is kept."
             )
         found: list[Outcome] = []
         for brought in [one for one in self._running if one.done()]:
@@ -533,8 +523,6 @@ def _returned(brought: concurrent.futures.Future[list[Outcome]], future: Any, jo
         return [Outcome(job, Fate.death, error=f"{type(error).__name__}: {error}") for job in jobs]
     # What the function raises is an outcome; anything else happened before it was called.
     raise InvalidSpec(
-        required="workers of the cluster must be able to load the function",
-        got=f"{type(error).__name__}: {error}",
-        why="no task can be computed there",
-        remedy="install the same learncast and the function's module where the workers run, then resume",
+        f"workers of the cluster must be able to load the function, got {type(error).__name__}: {error}. "
+        "Install the same learncast and the function's module where the workers run, then resume."
     )

@@ -58,14 +58,10 @@ def gather(
     Raises
     ------
     InvalidSpec
-        Where no store is given, one of them holds no sweep, they are not different shares of one sweep, or the table
+        If no store is given, one of them holds no sweep, they are not different shares of one sweep, or the table
         ends in neither .csv nor .parquet.
     SchemaMismatch
-        Where a result's file is not what was written.
-
-    See Also
-    --------
-    run, verify
+        If a result's file is not what was written.
 
     Examples
     --------
@@ -108,12 +104,7 @@ def gather(
 def _common_study(stores: Sequence[Store]) -> dict[str, Any]:
     """The study that all stores belong to, each with a share of its own."""
     if not stores:
-        raise InvalidSpec(
-            required="at least one store must be given",
-            got="none",
-            why="there is nothing to gather",
-            remedy="name the folders",
-        )
+        raise InvalidSpec("at least one store must be given, got none.")
     studies = [place.study() for place in stores]
     shares = [tuple(study.pop("shard", ())) for study in studies]
     for place, study in zip(stores, studies, strict=True):
@@ -122,10 +113,8 @@ def _common_study(stores: Sequence[Store]) -> dict[str, Any]:
     twice = [share for k, share in enumerate(shares) if share in shares[:k]]
     if twice:
         raise InvalidSpec(
-            required="stores that are gathered together must hold different shares of one sweep",
-            got=f"two with the share {'/'.join(map(str, twice[0])) or 'of all tasks'}",
-            why="each cell has one result",
-            remedy="name each store once, and begin shares with --shard 1/n to n/n",
+            "stores that are gathered together must hold different shares of one sweep, got two with the "
+            f"share {'/'.join(map(str, twice[0])) or 'of all tasks'}."
         )
     if len({share[1:] for share in shares}) > 1:
         raise InvalidSpec(
@@ -217,10 +206,7 @@ class _Column:
     def put(self, cells: Sequence[int], name: str, variable: xr.Variable) -> None:
         if tuple(variable.dims) != self.dims:
             raise SchemaMismatch(
-                required=f"{name} must have the dimensions {self.dims} in every cell",
-                got=f"{variable.dims}",
-                why="cells are laid side by side",
-                remedy="return the same dimensions from every task",
+                f"{name} must have the dimensions {self.dims} in every cell, got {variable.dims}.", field=name
             )
         largest = tuple(np.maximum(self.values.shape[1:], variable.shape))
         self._grow(largest, _joined(name, self.values.dtype, _kept(variable.dtype)))
@@ -306,19 +292,13 @@ class Pile:
 
     def check_named(self) -> None:
         if STATUS in self.seen:
-            raise SchemaMismatch(
-                required=f"results must have no variable called {STATUS}",
-                got="one",
-                why="it says what became of each cell",
-                remedy="give it another name",
-            )
+            raise SchemaMismatch(f"results must have no variable called {STATUS}, got one.", field="results")
         unknown = [name for name in self.wanted or () if self.filled and name not in self.seen]
         if unknown:
             raise InvalidSpec(
-                required="variables must be among those of the results",
-                got=repr(unknown[0]),
-                why="there is nothing to gather",
-                remedy=f"use {', '.join(sorted(self.seen))}",
+                f"variables must be among those of the results, got {unknown[0]!r}. Use "
+                f"{', '.join(sorted(self.seen))}.",
+                field="variables",
             )
 
 
@@ -337,10 +317,9 @@ def _joined(name: str, one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any
     except TypeError:
         pass
     raise SchemaMismatch(
-        required=f"{name} must hold values of one kind in every cell",
-        got=f"{_KINDS.get(one.kind, 'numbers')} here and {_KINDS.get(other.kind, 'numbers')} there",
-        why="cells are laid side by side",
-        remedy="return one kind from every task, or gather other variables",
+        f"{name} must hold values of one kind in every cell, got {_KINDS.get(one.kind, 'numbers')} here "
+        f"and {_KINDS.get(other.kind, 'numbers')} there.",
+        field=name,
     )
 
 

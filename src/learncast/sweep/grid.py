@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.errors import InvalidSpec
 from learncast._core.validation import count, one_of
 from learncast.sweep.spec import canonical, found_at, placed
 
@@ -45,10 +45,6 @@ class Axis:
     points : tuple of tuple
         What the keys take at each point of the axis.
 
-    See Also
-    --------
-    Grid
-
     Examples
     --------
     >>> import learncast as lc
@@ -75,10 +71,6 @@ class Grid:
     axes : tuple of Axis
     conditions : tuple of str
         Comparisons like ``"training.batch < network.hidden_size"``; a cell must meet all of them.
-
-    See Also
-    --------
-    Axis, run, gather
 
     Examples
     --------
@@ -122,10 +114,8 @@ class Grid:
         """
         if not isinstance(keys, Mapping):
             raise InvalidSpec(
-                required="a grid must be a mapping from keys to lists of values",
-                got=type(keys).__name__,
-                why="each key is a dimension of the results",
-                remedy='write it like {"training.learning_rate": [1e-3, 1e-2]}',
+                f"a grid must be a mapping from keys to lists of values, got {type(keys).__name__}. Write it like "
+                f'{{"training.learning_rate": [1e-3, 1e-2]}}.'
             )
         listed = list(_flattened(keys))
         _check_keys([key for key, _ in listed])
@@ -133,24 +123,14 @@ class Grid:
         axes = _axes(flat, zips)
         if seeds is not None:
             if SEED in flat:
-                raise InvalidSpec(
-                    required="either seeds or a key called seed must be given",
-                    got="both",
-                    why="they would be one dimension",
-                    remedy="leave one of them out",
-                )
-            number = count("seeds", seeds, why="every cell is computed at least once")
+                raise InvalidSpec("either seeds or a key called seed must be given, got both. Leave one of them out.")
+            number = count("seeds", seeds)
             axes = (*axes, Axis((SEED,), tuple((k,) for k in range(number))))
         for condition in conditions:
             _parsed(condition)
         grid = cls(axes, tuple(conditions))
         if grid.size > MOST_CELLS:
-            raise InvalidSpec(
-                required=f"a grid must have at most {MOST_CELLS:,} cells",
-                got=f"{grid.size:,}",
-                why="each may become a file",
-                remedy="vary fewer keys, or zip some of them",
-            )
+            raise InvalidSpec(f"a grid must have at most {MOST_CELLS:,} cells, got {grid.size:,}.")
         return grid
 
     @property
@@ -204,19 +184,12 @@ def _check_keys(keys: Sequence[str]) -> None:
     for k, key in enumerate(keys):
         if not key or "/" in key or not all(key.split(".")):
             raise InvalidSpec(
-                required="a key of the grid must be words joined by dots, without a slash",
-                got=repr(key),
-                why="it names a place in the study and a dimension of the results",
-                remedy="use the key's dotted name",
+                f"a key of the grid must be words joined by dots, without a slash, got {key!r}. Use the key's "
+                "dotted name."
             )
         for other in keys[:k]:
             if key == other or key.startswith(f"{other}.") or other.startswith(f"{key}."):
-                raise InvalidSpec(
-                    required="keys of the grid must lie beside each other",
-                    got=f"{other!r} and {key!r}",
-                    why="one would overwrite the other",
-                    remedy="vary one of them",
-                )
+                raise InvalidSpec(f"keys of the grid must lie beside each other, got {other!r} and {key!r}.")
 
 
 def _flattened(keys: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -245,30 +218,18 @@ def _points(key: str, value: Any) -> list[Any]:
 def _range(key: str, table: Mapping[str, Any]) -> list[Any]:
     missing = [word for word in ("first", "last", "count") if word not in table]
     if missing:
-        raise InvalidSpec(
-            required=f"a range of {key} must have first, last and count",
-            got=f"no {missing[0]}",
-            why="its points are counted from these",
-            remedy=f"add {missing[0]}",
-        )
-    number = count(f"{key}.count", table["count"], why="a range has points")
+        raise InvalidSpec(f"a range of {key} must have first, last and count, got no {missing[0]}.")
+    number = count(f"{key}.count", table["count"])
     if number > MOST_CELLS:
-        raise InvalidSpec(
-            required=f"{key}.count must be at most {MOST_CELLS:,}",
-            got=f"{number:,}",
-            why="each point is at least one task",
-            remedy="choose fewer points",
-        )
+        raise InvalidSpec(f"{key}.count must be at most {MOST_CELLS:,}, got {number:,}.")
     ends = [table["first"], table["last"]]
-    spacing = one_of(f"{key}.spacing", table.get("spacing", "linear"), ("linear", "log"), why="points are spaced so")
+    spacing = one_of(f"{key}.spacing", table.get("spacing", "linear"), ("linear", "log"))
     if not all(isinstance(end, int | float) and math.isfinite(end) for end in ends) or (
         spacing == "log" and min(ends) <= 0
     ):
         raise InvalidSpec(
-            required=f"first and last of {key} must be {'positive' if spacing == 'log' else 'finite'} numbers",
-            got=f"{ends[0]!r} and {ends[1]!r}",
-            why="points lie between them",
-            remedy="correct them",
+            f"first and last of {key} must be {'positive' if spacing == 'log' else 'finite'} numbers, got "
+            f"{ends[0]!r} and {ends[1]!r}."
         )
     points = (np.geomspace if spacing == "log" else np.linspace)(float(ends[0]), float(ends[1]), number)
     # Whole ends with whole steps are counts, which a key such as hidden_size insists on.
@@ -280,28 +241,16 @@ def _axes(flat: Mapping[str, list[Any]], zips: Sequence[Sequence[str]]) -> tuple
     together: dict[str, tuple[str, ...]] = {}
     for group in zips:
         if isinstance(group, str):
-            raise InvalidSpec(
-                required="zips must be lists of keys",
-                got=repr(group),
-                why="keys of one list vary together",
-                remedy='write [["a", "b"]]',
-            )
+            raise InvalidSpec(f'zips must be lists of keys, got {group!r}. Write [["a", "b"]].', field="zips")
         for key in group:
             if key not in flat or key in together:
-                raise InvalidSpec(
-                    required="zips must name keys of the grid, each once",
-                    got=repr(key),
-                    why="zipped keys share one axis",
-                    remedy=suggestion(key, tuple(flat)) or f"use keys among {', '.join(flat)}",
-                )
+                raise InvalidSpec(f"zips must name keys of the grid, each once, got {key!r}.", field="zips")
             together[key] = tuple(group)
         lengths = {key: len(flat[key]) for key in group}
         if len(set(lengths.values())) > 1:
             raise InvalidSpec(
-                required="zipped keys must take equally many values",
-                got=", ".join(f"{key}: {n}" for key, n in lengths.items()),
-                why="they vary together, one by one",
-                remedy="make the lists equally long",
+                "zipped keys must take equally many values, got "
+                f"{', '.join((f'{key}: {n}' for key, n in lengths.items()))}."
             )
     groups = dict.fromkeys(together.get(key, (key,)) for key in flat)
     return tuple(Axis(group, tuple(zip(*(flat[key] for key in group), strict=True))) for group in groups)
@@ -311,10 +260,8 @@ def _parsed(condition: str) -> tuple[str, Callable[[Any, Any], bool], str]:
     found = _CONDITION.match(condition)
     if found is None:
         raise InvalidSpec(
-            required="a condition must compare a key with a number, a word or another key",
-            got=repr(condition),
-            why="nothing else is evaluated",
-            remedy="write it like 'network.hidden_size >= 16', and several conditions for 'and'",
+            f"a condition must compare a key with a number, a word or another key, got {condition!r}. "
+            "Write it like 'network.hidden_size >= 16', and several conditions for 'and'."
         )
     return found[1], _COMPARISONS[found[2]], found[3]
 
@@ -325,12 +272,7 @@ def _meets(condition: str, cell: Mapping[str, Any], whole: Mapping[str, Any]) ->
     try:
         return bool(compare(*values))
     except TypeError as error:
-        raise InvalidSpec(
-            required=f"{left} and {right} must be comparable",
-            got=f"{values[0]!r} and {values[1]!r}",
-            why="a condition compares them",
-            remedy="compare numbers with numbers and words with words",
-        ) from error
+        raise InvalidSpec(f"{left} and {right} must be comparable, got {values[0]!r} and {values[1]!r}.") from error
 
 
 def _valued(word: str, cell: Mapping[str, Any], whole: Mapping[str, Any], *, must: bool) -> Any:
@@ -339,12 +281,7 @@ def _valued(word: str, cell: Mapping[str, Any], whole: Mapping[str, Any], *, mus
     if known:
         return value
     if must:
-        raise InvalidSpec(
-            required="a condition must begin with a key of the grid or of the study",
-            got=repr(word),
-            why="there is nothing to compare",
-            remedy=suggestion(word, tuple(cell)) or f"use one of {', '.join(cell)}",
-        )
+        raise InvalidSpec(f"a condition must begin with a key of the grid or of the study, got {word!r}.")
     if word in ("true", "false"):
         return word == "true"
     for number in (int, float):

@@ -38,10 +38,6 @@ CREATE INDEX IF NOT EXISTS by_status ON tasks (status, seconds, bytes);
 class TaskStatus(enum.Enum):
     """What became of a cell; the value is the sentence a reader needs.
 
-    See Also
-    --------
-    gather, status
-
     Examples
     --------
     >>> import learncast as lc
@@ -102,12 +98,7 @@ class Ledger:
     def __init__(self, path: Path, *, write: bool = False) -> None:
         self.path = path
         if not write and not path.is_file():
-            raise InvalidSpec(
-                required=f"{path.parent} must hold a sweep",
-                got="no ledger",
-                why="there is nothing to read",
-                remedy="check the path, or start a sweep there",
-            )
+            raise InvalidSpec(f"{path.parent} must hold a sweep, got no ledger.")
         with _readable(path):
             self._connection = _connected(path, write=write)
             if write:
@@ -251,10 +242,8 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         raise SchemaMismatch(
-            required=f"{path} must be a ledger that can be read",
-            got=f"{error}",
-            why="it says what became of each task",
-            remedy="check who may read it, restore it, or make it anew with `learncast sweep rebuild`",
+            f"{path} must be a ledger that can be read, got {error}. Check who may read it, restore it, or "
+            "make it anew with `learncast sweep rebuild`."
         ) from error
 
 

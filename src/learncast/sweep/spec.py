@@ -26,10 +26,6 @@ class Spec(Mapping[str, Any]):
     digest : str
         Hash of the function's name and of all values; equal tasks have equal ones.
 
-    See Also
-    --------
-    run
-
     Examples
     --------
     >>> import learncast as lc
@@ -84,10 +80,9 @@ def canonical(value: Any, name: str = "a value") -> Any:
             value.encode()
         except UnicodeEncodeError as error:
             raise InvalidSpec(
-                required=f"{name} must be text that can be written",
-                got=ascii(value),
-                why="tasks are known by their content",
-                remedy="decode the name of a file properly, or use another",
+                f"{name} must be text that can be written, got {value!a}. Decode the name of a file "
+                "properly, or use another.",
+                field=name,
             ) from error
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -98,10 +93,7 @@ def canonical(value: Any, name: str = "a value") -> Any:
     if isinstance(value, Mapping):
         return {str(key): canonical(item, f"{name}.{key}") for key, item in value.items()}
     raise InvalidSpec(
-        required=f"{name} must be made of numbers, words, lists and tables",
-        got=type(value).__name__,
-        why="tasks are known by their content",
-        remedy="describe it by such values and build it inside the function",
+        f"{name} must be made of numbers, words, lists and tables, got {type(value).__name__}.", field=name
     )
 
 
@@ -148,19 +140,9 @@ def _place(key: str, word: str, table: Any) -> str | int:
         return word
     if not isinstance(table, list):
         path = key.rpartition(".")[0]
-        raise InvalidSpec(
-            required=f"{key} must lie in a table",
-            got=f"{table!r} at {path}",
-            why="it has no keys",
-            remedy=f"vary {path} itself",
-        )
+        raise InvalidSpec(f"{key} must lie in a table, got {table!r} at {path}.", field=key)
     if not word.isdecimal() or int(word) >= len(table):
-        raise InvalidSpec(
-            required=f"{key} must name a place from 0 to {len(table) - 1} in a list",
-            got=repr(word),
-            why="lists are counted",
-            remedy="write the number of the entry, the first being 0",
-        )
+        raise InvalidSpec(f"{key} must name a place from 0 to {len(table) - 1} in a list, got {word!r}.", field=key)
     return int(word)
 
 

@@ -89,10 +89,8 @@ class Store:
         content, wrong = self.examined(row)
         if wrong:
             raise SchemaMismatch(
-                required=f"{self.path(row.digest)} must be the file that was written",
-                got=f"one that {wrong}",
-                why="a damaged result must not be gathered",
-                remedy="run `learncast sweep verify`, then `learncast sweep resume`",
+                f"{self.path(row.digest)} must be the file that was written, got one that {wrong}. Run `learncast "
+                "sweep verify`, then `learncast sweep resume`."
             )
         return read(content)
 
@@ -116,10 +114,8 @@ class Store:
         if next(self.files(), None) is None:
             return None
         return InvalidSpec(
-            required=f"the ledger of {self.folder} must know the results beside it",
-            got="a ledger without a study",
-            why="it is damaged: it says which task each result belongs to",
-            remedy=f"restore it, or make it anew from the files with `learncast sweep rebuild {self.folder}`",
+            f"the ledger of {self.folder} must know the results beside it, got a ledger without a study. "
+            f"Restore it, or make it anew from the files with `learncast sweep rebuild {self.folder}`."
         )
 
     def study(self) -> dict[str, Any]:
@@ -130,10 +126,7 @@ class Store:
             stored, kind = ledger.meta("study"), ledger.meta("format")
         if stored is None or kind != FORMAT:
             raise (None if kind and stored else self._lost()) or InvalidSpec(
-                required=f"{self.folder} must hold a sweep of the format {FORMAT}",
-                got=repr(kind),
-                why="its ledger would be misread",
-                remedy="start the sweep again in a new folder" if kind else "run the sweep again: it had just begun",
+                f"{self.folder} must hold a sweep of the format {FORMAT}, got {kind!r}."
             )
         return dict(json.loads(stored))
 
@@ -237,12 +230,7 @@ def changed(folder: Path, stored: dict[str, Any], given: dict[str, Any]) -> Inva
     # The first cell repeats the study with its defaults: worth showing only when the study itself says nothing.
     lines = [line for line in lines if not line.startswith("notes.first_cell")] or lines
     shown = "; ".join(lines[:8]) + (f"; and {len(lines) - 8} more" if len(lines) > 8 else "")
-    return InvalidSpec(
-        required=f"the study must be the one that {folder} was begun with",
-        got=f"changes ({shown})",
-        why="results of two studies would be mixed",
-        remedy="undo the changes, or sweep into a new folder",
-    )
+    return InvalidSpec(f"the study must be the one that {folder} was begun with, got changes ({shown}).")
 
 
 def _shown(value: Any) -> str:
@@ -278,10 +266,6 @@ class StoreStatus:
         Size of its results.
     driven : bool
         Whether a driver is at work.
-
-    See Also
-    --------
-    status, Summary
 
     Examples
     --------
@@ -325,11 +309,7 @@ def status(store: Place) -> StoreStatus:
     Raises
     ------
     InvalidSpec
-        Where the folder holds no sweep, or one whose ledger is damaged.
-
-    See Also
-    --------
-    failures, verify
+        If the folder holds no sweep, or one whose ledger is damaged.
 
     Examples
     --------
@@ -355,10 +335,6 @@ def status(store: Place) -> StoreStatus:
 @dataclass(frozen=True)
 class Failure:
     """A task that was given up: what it was to compute, and the traceback.
-
-    See Also
-    --------
-    failures
 
     Examples
     --------
@@ -397,11 +373,7 @@ def failures(store: Place) -> Iterator[Failure]:
     Raises
     ------
     InvalidSpec
-        Where the folder holds no sweep, or one whose ledger is damaged.
-
-    See Also
-    --------
-    status, resume
+        If the folder holds no sweep, or one whose ledger is damaged.
 
     Examples
     --------
@@ -424,10 +396,6 @@ def failures(store: Place) -> Iterator[Failure]:
 @dataclass(frozen=True)
 class Damage:
     """A result whose file is not what was written.
-
-    See Also
-    --------
-    verify
 
     Examples
     --------
@@ -467,11 +435,7 @@ def verify(store: Place, *, progress: Progress = silent) -> list[Damage]:
     Raises
     ------
     InvalidSpec
-        Where the folder holds no sweep, or one whose ledger is damaged; or where a driver is at work.
-
-    See Also
-    --------
-    resume, rebuild, prune
+        If the folder holds no sweep, or one whose ledger is damaged; or where a driver is at work.
 
     Examples
     --------
@@ -528,11 +492,7 @@ def prune(store: Place, *, dry_run: bool = False) -> list[Path]:
     Raises
     ------
     InvalidSpec
-        Where the folder holds no sweep, or one whose ledger is damaged; or where a driver is at work.
-
-    See Also
-    --------
-    verify
+        If the folder holds no sweep, or one whose ledger is damaged; or where a driver is at work.
 
     Examples
     --------

@@ -36,16 +36,14 @@ def sweep_of(path: str | Path) -> Sweep:
     raw = tables_of(source, "the study file", why="there is nothing to sweep")
     if "sweep" not in raw:
         raise InvalidSpec(
-            required=f"{source} must have a [sweep]",
-            got=f"{', '.join(raw) or 'nothing'}",
-            why="it says what varies",
-            remedy='add [sweep] with command = "forecast" and [sweep.grid] with what varies',
+            f"{source} must have a [sweep], got {', '.join(raw) or 'nothing'}. Add [sweep] with command = "
+            '"forecast" and [sweep.grid] with what varies.'
         )
     section = checked(SweepSection, raw.pop("sweep"), str(source), "sweep")
     if section.command in ("check", "train", "window"):
         torch_package(f"to sweep {section.command}")
     for key in section.options:
-        one_of(f"an option of {section.command}", key, QUESTIONS[section.command].options, why="it would be ignored")
+        one_of(f"an option of {section.command}", key, QUESTIONS[section.command].options)
     folder = source.parent.resolve()
     options = dict(section.options)
     seeds = section.seeds
@@ -78,10 +76,8 @@ def _check_cells(grid: Grid, base: dict[str, Any], section: SweepSection, source
             whole.pop(SEED)
             if not repeatable(section.command, whole):
                 raise InvalidSpec(
-                    required=f"{source}: seeds must change the answer of {section.command}",
-                    got=f"seeds = {section.seeds} where nothing is random",
-                    why="the same numbers would be computed again",
-                    remedy="leave seeds out, or describe a network that is drawn",
+                    f"{source}: seeds must change the answer of {section.command}, got seeds = {section.seeds} where "
+                    "nothing is random. Leave seeds out, or describe a network that is drawn."
                 )
             whole = seeded(section.command, whole, [0, 1, 2, 3])
         shown = ", ".join(f"{key} = {value!r}" for key, value in cell.items())
@@ -159,10 +155,8 @@ def seeded(command: str, raw: Mapping[str, Any], seeds: list[int]) -> dict[str, 
         table = dict(found.get(section, {}))
         if "seed" in table:
             raise InvalidSpec(
-                required=f"either seeds in [sweep] or seed in [{section}] must be given",
-                got="both",
-                why="each repetition draws its own",
-                remedy="leave one of them out, or vary the seed in the grid",
+                f"either seeds in [sweep] or seed in [{section}] must be given, got both. Leave one of them out, "
+                "or vary the seed in the grid."
             )
         recorded = section == "task" and "data" in table
         if not recorded:

@@ -55,11 +55,7 @@ class Sweep:
     Raises
     ------
     InvalidSpec
-        Where `shard` is not ``(k, n)`` with 1 <= k <= n.
-
-    See Also
-    --------
-    run, Grid
+        If `shard` is not ``(k, n)`` with 1 <= k <= n.
 
     Examples
     --------
@@ -83,12 +79,7 @@ class Sweep:
             return
         k, n = self.shard
         if not 1 <= k <= n:
-            raise InvalidSpec(
-                required="a shard must be (k, n) with 1 <= k <= n",
-                got=f"({k}, {n})",
-                why="it is the k-th of n shares",
-                remedy="count shares from 1",
-            )
+            raise InvalidSpec(f"a shard must be (k, n) with 1 <= k <= n, got ({k}, {n}).")
 
     def study(self) -> dict[str, Any]:
         """All that results depend on, as plain values."""
@@ -170,16 +161,6 @@ def run(
     -------
     Summary
 
-    Raises
-    ------
-    InvalidSpec
-        Where the grid or a value of it means nothing, the function has no name that can be imported, the folder holds
-        another sweep, another driver is at work, or the disk is full.
-
-    See Also
-    --------
-    resume, gather, status
-
     Examples
     --------
     >>> import tempfile
@@ -197,12 +178,7 @@ def run(
     if not isinstance(grid, Grid):
         grid = Grid.of(grid, zips=zips, conditions=conditions, seeds=seeds)
     elif zips or conditions or seeds is not None:
-        raise InvalidSpec(
-            required="a Grid must say its zips, conditions and seeds itself",
-            got="them beside it",
-            why="they would be ignored",
-            remedy="give them to Grid.of",
-        )
+        raise InvalidSpec("a Grid must say its zips, conditions and seeds itself, got them beside it.")
     sweep = Sweep(function, grid, canonical(base or {}, "base"), {}, shard)
     return carry_out(sweep, store, executor_of(executor, workers), **options)
 
@@ -236,12 +212,8 @@ def resume(
     Raises
     ------
     InvalidSpec
-        Where the folder holds no sweep, `function` is not the one it was begun with, another driver is at work, or the
+        If the folder holds no sweep, `function` is not the one it was begun with, another driver is at work, or the
         disk is full.
-
-    See Also
-    --------
-    run, status
 
     Examples
     --------
@@ -271,10 +243,8 @@ def carry_out(sweep: Sweep, store: Place, executor: Executor, *, retry: bool = F
         if error.errno not in _FULL:
             raise
         raise InvalidSpec(
-            required=f"the disk of {place.folder} must take what is written",
-            got=f"'{error.strerror}'",
-            why="a result counts only when it is on the disk",
-            remedy="make room, then resume: what was entered is kept",
+            f"the disk of {place.folder} must take what is written, got '{error.strerror}'. Make room, then "
+            "resume: what was entered is kept."
         ) from error
 
 
@@ -297,12 +267,8 @@ def rebuild(store: Place) -> StoreStatus:
     Raises
     ------
     InvalidSpec
-        Where there is no sweep, the ledger can be read, ``study.json`` is missing or was changed, or a driver is at
+        If there is no sweep, the ledger can be read, ``study.json`` is missing or was changed, or a driver is at
         work.
-
-    See Also
-    --------
-    verify, resume
 
     Examples
     --------
@@ -331,20 +297,15 @@ def rebuild(store: Place) -> StoreStatus:
         whole = bool(place.study())
     if whole:
         raise InvalidSpec(
-            required=f"the ledger of {place.folder} must be damaged or lost",
-            got="one that can be read",
-            why="it knows more than could be found out again: times and failures",
-            remedy="check the results with `learncast sweep verify`",
+            f"the ledger of {place.folder} must be damaged or lost, got one that can be read. Check the "
+            "results with `learncast sweep verify`."
         )
     study: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError, AttributeError):
         study = json.loads(page.read_text(encoding="utf-8"))
     if not study or study.pop("fingerprint", "") != digest_of(study):
         raise InvalidSpec(
-            required=f"{page} must be the study that the sweep was begun with",
-            got="a file that is missing or was changed",
-            why="it says which tasks there are",
-            remedy="restore it, or run the sweep anew into another folder",
+            f"{page} must be the study that the sweep was begun with, got a file that is missing or was changed."
         )
     with place.locked(), draft_of(ledger, sole=True) as draft:
         draft.unlink(missing_ok=True)
@@ -379,10 +340,9 @@ def stored_sweep(store: Place, function: Function | str | None = None) -> Sweep:
     told = function if function is None or isinstance(function, str) else function_name(function)
     if study["function"] != told and (told is not None or study["function"] not in _OWN):
         raise InvalidSpec(
-            required=f"the function of {store} must be given by whoever goes on with it",
-            got=f"{told or 'none'}, where the store names {study['function']}",
-            why="a store that somebody else made could name any function of this machine, to be run",
-            remedy="run the script that began the sweep again, or pass the function (--function MODULE:NAME)",
+            f"the function of {store} must be given by whoever goes on with it, got {told or 'none'}, where "
+            f"the store names {study['function']}. Run the script that began the sweep again, or pass the "
+            "function (--function MODULE:NAME)."
         )
     found = _looked_up(study["function"]) if function is None or isinstance(function, str) else function
     shard = tuple(study["shard"]) if "shard" in study else None
@@ -400,12 +360,7 @@ def _looked_up(function: str) -> Any:
             found = getattr(found, word)
         return found
     except (ImportError, AttributeError) as error:
-        raise InvalidSpec(
-            required=f"the function {function} must be importable",
-            got=str(error),
-            why="the store knows it only by its name",
-            remedy="run the script that began the sweep again: it goes on",
-        ) from error
+        raise InvalidSpec(f"the function {function} must be importable, got {error!s}.") from error
 
 
 def function_name(function: Function) -> str:
@@ -413,12 +368,7 @@ def function_name(function: Function) -> str:
     name = getattr(function, "__qualname__", "")
     owner = getattr(function, "__self__", None)
     if owner is not None and not isinstance(owner, type | ModuleType):
-        raise InvalidSpec(
-            required="the function must depend on its spec alone",
-            got=f"a method of {type(owner).__name__}",
-            why="the object's own values are not part of the study",
-            remedy="put what differs into base or the grid, and build the object inside a function",
-        )
+        raise InvalidSpec(f"the function must depend on its spec alone, got a method of {type(owner).__name__}.")
     if not name or "<" in name:
         raise InvalidSpec(
             required="the function must have a name that can be imported",
@@ -441,7 +391,7 @@ def executor_of(executor: str | Executor, workers: int | None) -> Executor:
     """The executor of that name with so many workers, or the one that is given."""
     if not isinstance(executor, str):
         return executor
-    kind = one_of("executor", executor, EXECUTORS, why="tasks are computed there")
+    kind = one_of("executor", executor, EXECUTORS)
     if kind == "dask":
         return Cluster(workers=workers)
     return InProcess() if kind == "in-process" else Processes(workers)

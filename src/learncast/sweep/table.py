@@ -31,12 +31,7 @@ def write_table(path: Place, columns: Columns, sizes: Sizes) -> None:
 def check_table(path: Place) -> None:
     """Refuse a table of another kind than those that can be written, or for which a package is missing."""
     if _ending(path) not in _WRITERS:
-        raise InvalidSpec(
-            required="the table must be a .csv or .parquet file",
-            got=repr(Path(path).name),
-            why="the ending says how it is written",
-            remedy="let its name end in .csv or .parquet",
-        )
+        raise InvalidSpec(f"the table must be a .csv or .parquet file, got {Path(path).name!r}.")
     if _ending(path) == ".parquet":
         _parquet()
 

@@ -28,10 +28,7 @@ def check_room(values: int, what: str, got: str, remedy: str, *, limit: int = ME
     """Refuse what would hold so many numbers that memory is exhausted."""
     if 8 * values > limit:
         raise InvalidSpec(
-            required=f"{what} must fit in {limit / 2**30:.3g} GiB",
-            got=f"{got}, which takes {8 * values / 2**30:.3g} GiB",
-            why="it would exhaust memory",
-            remedy=remedy,
+            f"{what} must fit in {limit / 2**30:.3g} GiB, got {got}, which takes {8 * values / 2**30:.3g} GiB."
         )
 
 
@@ -49,10 +46,6 @@ class Covariance(ABC):
 
     A task keeps its statistics in this form, whatever they were made of. A network's recurrence weighs the steps
     (`contracted`), a frame turns the channels (`rotated`), and nothing is written out meanwhile.
-
-    See Also
-    --------
-    tasks.Kronecker, Task
 
     Examples
     --------
@@ -163,10 +156,6 @@ class Kronecker(Covariance):
     ----------
     time : (terms, left steps, right steps)
     channel : (terms, left channels, right channels)
-
-    See Also
-    --------
-    tasks.Covariance, Task
 
     Examples
     --------

@@ -38,10 +38,6 @@ def random_direction(inputs: int, rng: np.random.Generator) -> FloatArray:
     (inputs,) array
         Of length 1.
 
-    See Also
-    --------
-    multi_lag
-
     Examples
     --------
     >>> import learncast as lc
@@ -49,7 +45,7 @@ def random_direction(inputs: int, rng: np.random.Generator) -> FloatArray:
     >>> float(np.linalg.norm(lc.tasks.random_direction(4, np.random.default_rng(0))).round(12))
     1.0
     """
-    size = count("inputs", inputs, why="a direction has at least one component")
+    size = count("inputs", inputs)
     u = rng.standard_normal(size)
     return np.asarray(u / np.linalg.norm(u))
 
@@ -86,15 +82,6 @@ def multi_lag(
     -------
     Task
         Its statistics; `name` is what tables call it.
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    multi_lag_trials, sinusoidal_delay
 
     Examples
     --------
@@ -138,15 +125,6 @@ def multi_lag_trials(
     inputs : (trials, steps, inputs)
     targets : (trials, steps, 1)
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    multi_lag
-
     Examples
     --------
     >>> import learncast as lc
@@ -157,7 +135,7 @@ def multi_lag_trials(
     >>> inputs.shape, targets.shape
     ((10, 16, 2), (10, 16, 1))
     """
-    number = count("trials", trials, why="a data set has at least one trial")
+    number = count("trials", trials)
     T, u, ages, c, variance = _checked(steps, direction, lags, coefficients, noise_strength)
     inputs = rng.standard_normal((number, T, len(u)))
     targets = np.sqrt(variance) * rng.standard_normal((number, T, 1))
@@ -203,15 +181,6 @@ def sinusoidal_delay(
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    sinusoidal_delay_trials, multi_lag
-
     Examples
     --------
     >>> import learncast as lc
@@ -256,15 +225,6 @@ def sinusoidal_delay_trials(
     inputs : (trials, steps, inputs)
     targets : (trials, steps, 1)
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    sinusoidal_delay
-
     Examples
     --------
     >>> import learncast as lc
@@ -273,7 +233,7 @@ def sinusoidal_delay_trials(
     >>> inputs.shape, targets.shape
     ((5, 24, 1), (5, 24, 1))
     """
-    number = count("trials", trials, why="a data set has at least one trial")
+    number = count("trials", trials)
     T, age, omega, w, variance = _checked_waves(steps, delay, periods, weights, noise_strength)
     phases = rng.uniform(0.0, 2 * np.pi, size=(number, 1, len(w)))
     waves = np.sqrt(2) * np.sin(np.arange(T)[:, None] * omega + phases)
@@ -285,31 +245,24 @@ def sinusoidal_delay_trials(
 def _checked(
     steps: Any, direction: Any, lags: Any, coefficients: Any, noise_strength: Any
 ) -> tuple[int, FloatArray, tuple[int, ...], FloatArray, float]:
-    T = count("steps", steps, why="a trial has at least one step")
+    T = count("steps", steps)
     ages = tuple(lag_within("lags", age, T) for age in lags)
     c = real_array("coefficients", coefficients, ndim=1)
     if not ages or len(set(ages)) != len(ages) or len(c) != len(ages):
         raise InvalidSpec(
-            required="lags must be distinct, with one coefficient each",
-            got=f"lags {ages} and {len(c)} coefficients",
-            why="the target is a sum over lags",
-            remedy="give two lists of one length",
+            f"lags must be distinct, with one coefficient each, got lags {ages} and {len(c)} coefficients.",
+            field="lags",
         )
     return T, _direction(direction), ages, c, _variance(noise_strength)
 
 
 def _direction(direction: Any) -> FloatArray:
     if np.ndim(direction) == 0:
-        size = count("direction", direction, why="it is a vector, or the number of inputs")
+        size = count("direction", direction)
         return np.full(size, size**-0.5)
     u = real_array("direction", direction, ndim=1)
     if not u.any():
-        raise InvalidSpec(
-            required="direction must not be zero",
-            got=f"{len(u)} zeros",
-            why="the target would not depend on the input",
-            remedy="draw it with random_direction",
-        )
+        raise InvalidSpec(f"direction must not be zero, got {len(u)} zeros.", field="direction")
     return u
 
 
@@ -318,32 +271,26 @@ def _checked_waves(
 ) -> tuple[int, int, FloatArray, FloatArray, float]:
     lengths = np.atleast_1d(real_array("periods", periods, ndim=(0, 1)))
     for length in lengths:
-        positive("periods", length, why="a wave repeats after so many steps")
+        positive("periods", length)
     w = np.full(len(lengths), len(lengths) ** -0.5) if weights is None else real_array("weights", weights, ndim=1)
     if not len(w) or len(w) != len(lengths):
         raise InvalidSpec(
-            required="weights must have one number for each period",
-            got=f"{len(w)} for {len(lengths)} periods",
-            why="each input is one wave",
-            remedy="give two lists of one length, or leave weights out",
+            f"weights must have one number for each period, got {len(w)} for {len(lengths)} periods. Give two "
+            "lists of one length, or leave weights out.",
+            field="weights",
         )
-    T = count("steps", steps, why="a trial has at least one step")
+    T = count("steps", steps)
     return T, lag_within("delay", delay, T), 2 * np.pi / lengths, w, _variance(noise_strength)
 
 
 def _variance(noise_strength: Any) -> float:
     variance = float(real_array("noise_strength", noise_strength, ndim=0))
-    return variance if variance == 0 else positive("noise_strength", variance, why="it is a variance")
+    return variance if variance == 0 else positive("noise_strength", variance)
 
 
 def lag_within(name: str, value: Any, steps: int, *, least: int = 0) -> int:
     """Validate a number of steps back, less than a trial has."""
-    lag = count(name, value, least=least, why="it counts steps back")
+    lag = count(name, value, least=least)
     if lag >= steps:
-        raise InvalidSpec(
-            required=f"{name} must be less than the {steps} steps of a trial",
-            got=f"{lag}",
-            why="no input came before the first",
-            remedy=f"lengthen the trial or shorten {name}",
-        )
+        raise InvalidSpec(f"{name} must be less than the {steps} steps of a trial, got {lag}.", field=name)
     return lag

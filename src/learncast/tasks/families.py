@@ -154,15 +154,6 @@ def integration(
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    leaky_integration, Task.varied
-
     Examples
     --------
     >>> import learncast as lc
@@ -207,15 +198,6 @@ def leaky_integration(
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    integration, multi_lag
-
     Examples
     --------
     >>> import learncast as lc
@@ -244,20 +226,15 @@ def checked_channels(keyword: str, value: Any) -> FloatArray:
     """Validate one channel keyword: a number, or one per input (more leading axes for variants)."""
     array = real_array(keyword, value)
     if keyword in _POSITIVE and not (array > 0).all():
-        raise InvalidSpec(
-            required=f"{keyword} must be positive",
-            got=f"{float(array.min()):g}",
-            why=_POSITIVE[keyword],
-            remedy=f"choose {keyword} above 0",
-        )
+        raise InvalidSpec(f"{keyword} must be positive, got {float(array.min()):g}.")
     return array
 
 
 def _build(
     make: Callable[..., Profile], steps: Any, mixing: Any, targets: str, name: str, channels: dict[str, Any]
 ) -> Task:
-    T = count("steps", steps, why="a trial has at least one step")
-    targets = one_of("targets", targets, TARGETS, why="it says when the target is asked for")
+    T = count("steps", steps)
+    targets = one_of("targets", targets, TARGETS)
     values = {key: checked_channels(key, value) for key, value in channels.items()}
     mixing = _mixing(mixing, values)
     most = max(value.size for value in values.values())
@@ -268,10 +245,8 @@ def _build(
     if not np.isfinite(target).all():
         largest = (f"{key} {value.flat[np.abs(value).argmax()]:g}" for key, value in values.items())
         raise InvalidSpec(
-            required="the statistics must be finite",
-            got=f"an overflow at {T} steps with {', '.join(largest)}",
-            why="they are beyond the range of floating point",
-            remedy="shorten the trial or use smaller numbers",
+            f"the statistics must be finite, got an overflow at {T} steps with {', '.join(largest)}. Shorten "
+            "the trial or use smaller numbers."
         )
     every = np.eye(mixing.shape[1])
     return Task.trusted(
@@ -287,26 +262,19 @@ def _mixing(mixing: Any, values: Mapping[str, FloatArray]) -> FloatArray:
     for key, value in values.items():
         if value.ndim > 1:
             raise InvalidSpec(
-                required=f"{key} must be a number or a list with one number per input",
-                got=f"shape {value.shape}",
-                why="channels are counted along one axis",
-                remedy="flatten it",
+                f"{key} must be a number or a list with one number per input, got shape {value.shape}.", field=key
             )
     matrix = np.eye(max(lengths.values(), default=1)) if mixing is None else real_array("mixing", mixing, ndim=2)
     if 0 in matrix.shape:
         raise InvalidSpec(
-            required="a task must have at least one input and one output",
-            got=f"{matrix.shape[1]} and {matrix.shape[0]}",
-            why="there is nothing to map",
-            remedy="give numbers instead of empty lists",
+            f"a task must have at least one input and one output, got {matrix.shape[1]} and {matrix.shape[0]}."
         )
     for key, length in lengths.items():
         if length != matrix.shape[1]:
             raise InvalidSpec(
-                required=f"{key} must have one number for each of the {matrix.shape[1]} inputs",
-                got=f"{length}",
-                why="channels are independent inputs, mixed afterwards",
-                remedy="give a single number, or match the columns of mixing",
+                f"{key} must have one number for each of the {matrix.shape[1]} inputs, got {length}. Give a "
+                "single number, or match the columns of mixing.",
+                field=key,
             )
     return matrix
 

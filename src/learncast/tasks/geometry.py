@@ -216,10 +216,6 @@ class TaskSimilarity:
         steps (negative where the tasks ask for opposite signs), and mean variance s_xx over steps; nan for a mode
         the first task does not have.
 
-    See Also
-    --------
-    tasks.similarity, plan
-
     Examples
     --------
     Tasks turned by 17 degrees have the same channels, but not the same modes. Exact curricula need a mismatch of 0:
@@ -263,10 +259,6 @@ def similarity(first: Task, second: Task) -> TaskSimilarity:
     TaskSimilarity
         Angles between their modes, and ratios of their strengths.
 
-    See Also
-    --------
-    tasks.summary
-
     Examples
     --------
     >>> import learncast as lc
@@ -276,10 +268,8 @@ def similarity(first: Task, second: Task) -> TaskSimilarity:
     """
     if (first.inputs, first.outputs) != (second.inputs, second.outputs):
         raise InvalidSpec(
-            required="two tasks must have the same inputs and outputs to be compared",
-            got=f"{first.inputs}->{first.outputs} and {second.inputs}->{second.outputs}",
-            why="directions of different spaces have no angle",
-            remedy="compare tasks of one network",
+            "two tasks must have the same inputs and outputs to be compared, got "
+            f"{first.inputs}->{first.outputs} and {second.inputs}->{second.outputs}."
         )
     frame = common_frame([first, second])
     one, other = (mode_strengths(task, frame) for task in (first, second))
@@ -369,10 +359,8 @@ def pooled_statistics(task: Task, recurrence: float) -> tuple[FloatArray, FloatA
         power = task.input_covariance.contracted(pooling_kernel(recurrence, task.steps, kernel.shape[1]))
     if not (np.isfinite(cross).all() and np.isfinite(power).all()):
         raise InvalidSpec(
-            required="the recurrence must not overflow over a trial",
-            got=f"eigenvalue {recurrence:.4g} over {task.steps} steps",
-            why="the response to the first input is beyond the range of floating point",
-            remedy="use a smaller recurrence or shorter trials",
+            f"the recurrence must not overflow over a trial, got eigenvalue {recurrence:.4g} over "
+            f"{task.steps} steps. Use a smaller recurrence or shorter trials."
         )
     task.pooled_already[recurrence] = frozen(cross), frozen(power)
     return task.pooled_already[recurrence]

@@ -43,15 +43,6 @@ def static(
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    from_pairs, whitened, hierarchy
-
     Examples
     --------
     >>> import learncast as lc
@@ -85,15 +76,6 @@ def from_pairs(inputs: Any, targets: Any, *, name: str = "pairs", **options: Any
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    static, Task.from_samples
-
     Examples
     --------
     >>> import learncast as lc
@@ -120,10 +102,6 @@ def reversed(task: Task, *, name: str | None = None) -> Task:
     -------
     Task
         Its statistics; `name` is what tables call it.
-
-    See Also
-    --------
-    static, hierarchy
 
     Examples
     --------
@@ -155,10 +133,6 @@ class Whitened:
         The same targets, asked of whitened inputs.
     transform : (white inputs, inputs)
         White input = transform @ input.
-
-    See Also
-    --------
-    tasks.whitened, solve
 
     Examples
     --------
@@ -205,15 +179,6 @@ def whitened(task: Task) -> Whitened:
     Whitened
         The task in white coordinates, and the way there.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    static
-
     Examples
     --------
     >>> import learncast as lc
@@ -225,21 +190,14 @@ def whitened(task: Task) -> Whitened:
     """
     if task.steps != 1:
         raise InvalidSpec(
-            required="only a static task (one step) can be whitened",
-            got=f"{task.steps} steps",
-            why="one change of coordinates cannot whiten correlations over time",
-            remedy="use the recurrent theory, which takes time correlations as they are",
+            f"only a static task (one step) can be whitened, got {task.steps} steps. Use the recurrent "
+            "theory, which takes time correlations as they are."
         )
     covariance = task.input_covariance.dense()[0, :, 0, :]
     values, vectors = np.linalg.eigh(covariance)
     live = values > SILENT * values.max(initial=0.0)
     if not live.any():
-        raise InvalidSpec(
-            required="a task must have an input that varies to be whitened",
-            got="inputs without any variance",
-            why="nothing can be scaled to unit variance",
-            remedy="check the input correlation",
-        )
+        raise InvalidSpec("a task must have an input that varies to be whitened, got inputs without any variance.")
     axes = vectors[:, live] / np.sqrt(values[live])
     transform = axes @ vectors.T if live.all() else axes.T
     cross = task.cross_covariance.rotated(transform.T, np.eye(task.outputs))
@@ -269,10 +227,6 @@ class Hierarchy(Task):
     form : str
     order : tuple of int
         Which leaf of the tree each item sits on.
-
-    See Also
-    --------
-    tasks.hierarchy, tasks.reversed, representation.hidden_similarity
 
     Examples
     --------
@@ -329,12 +283,7 @@ class Hierarchy(Task):
         """
         first, second = (self._leaves(node) for node in (one, other))
         if len(first) != len(second) or set(first) & set(second):
-            raise InvalidSpec(
-                required="two different nodes on one level must be swapped",
-                got=f"{one} and {other}",
-                why="a node cannot change places with one above or below it",
-                remedy="name two nodes of the same level",
-            )
+            raise InvalidSpec(f"two different nodes on one level must be swapped, got {one} and {other}.")
         # Whatever sits below the one node moves to the same place below the other.
         moved = dict(zip(first + second, second + first, strict=True))
         order = [moved.get(leaf, leaf) for leaf in self.order]
@@ -385,15 +334,6 @@ def hierarchy(depth: int = 3, *, form: str = "signed", name: str = "hierarchy") 
     Hierarchy
         The tree, and the task of naming its items.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    static, reversed
-
     Examples
     --------
     >>> import learncast as lc
@@ -401,7 +341,7 @@ def hierarchy(depth: int = 3, *, form: str = "signed", name: str = "hierarchy") 
     >>> tree
     <Task 'hierarchy': 1 step, 8 inputs, 8 outputs at the end; given statistics>
     """
-    levels = count("depth", depth, why="a tree branches at least once")
+    levels = count("depth", depth)
     if levels > 12:
         raise InvalidSpec(
             required="depth must be at most 12",
@@ -409,7 +349,7 @@ def hierarchy(depth: int = 3, *, form: str = "signed", name: str = "hierarchy") 
             why="the task's covariances would not fit in memory",
             remedy="use a shallower tree",
         )
-    one_of("form", form, FORMS, why="it says what a feature is")
+    one_of("form", form, FORMS)
     return Hierarchy.of(levels, form, range(2**levels), name)
 
 

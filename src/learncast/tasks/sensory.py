@@ -43,15 +43,6 @@ def integrate(steps: int = 10, *, scale: float = 1.0, name: str = "integrate") -
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tasks.sensory.mean_target, tasks.integration
-
     Examples
     --------
     A recurrence of 1 forgets nothing:
@@ -82,15 +73,6 @@ def mean_target(steps: int = 10, *, scale: float = 1.0, name: str = "mean target
     -------
     Task
         Its statistics; `name` is what tables call it.
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tasks.sensory.integrate, tasks.sensory.noisy_constant
 
     Examples
     --------
@@ -128,15 +110,6 @@ def noisy_constant(
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tasks.sensory.mean_target
-
     Examples
     --------
     With four looks at it a third of the constant's variance stays unknown:
@@ -148,8 +121,8 @@ def noisy_constant(
     (1.0, 0.333333)
     """
     T = _steps(steps)
-    signal = positive("signal_variance", signal_variance, why="a constant that never varies teaches nothing")
-    noise = positive("noise_variance", noise_variance, why="without noise every input repeats the first")
+    signal = positive("signal_variance", signal_variance)
+    noise = positive("noise_variance", noise_variance)
     return _task(name, signal * np.ones((T, T)) + noise * np.eye(T), np.full(T, signal), signal)
 
 
@@ -172,15 +145,6 @@ def leaky(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: str 
     -------
     Task
         Its statistics; `name` is what tables call it.
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tasks.sensory.primacy, tasks.leaky_integration
 
     Examples
     --------
@@ -215,15 +179,6 @@ def primacy(steps: int = 10, *, decay: float = 0.8, scale: float = 1.0, name: st
     -------
     Task
         Its statistics; `name` is what tables call it.
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tasks.sensory.leaky
 
     Examples
     --------
@@ -261,15 +216,6 @@ def evidence_delay(
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tasks.sensory.integrate, tasks.sensory.impulse
-
     Examples
     --------
     One mode cannot tell the delay from the evidence, and a seventh of the target is lost:
@@ -306,15 +252,6 @@ def cosine(steps: int = 10, *, period: float = 20.0, scale: float = 1.0, name: s
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tasks.sensory.linear_ramp
-
     Examples
     --------
     A real mode decays and cannot swing: half of the target stays unexplained.
@@ -325,7 +262,7 @@ def cosine(steps: int = 10, *, period: float = 20.0, scale: float = 1.0, name: s
     >>> round(best.recurrence, 2), round(best.unexplained, 2)
     (0.63, 0.5)
     """
-    length = positive("period", period, why="the weights repeat after so many steps")
+    length = positive("period", period)
     return _white(steps, scale, name, lambda lags: np.cos(2 * np.pi * lags / length))
 
 
@@ -348,15 +285,6 @@ def linear_ramp(steps: int = 10, *, rising: bool = True, scale: float = 1.0, nam
     -------
     Task
         Its statistics; `name` is what tables call it.
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tasks.sensory.leaky, tasks.sensory.primacy
 
     Examples
     --------
@@ -392,15 +320,6 @@ def late_pulse(steps: int = 10, background: float = 0.1, *, scale: float = 1.0, 
     -------
     Task
         Its statistics; `name` is what tables call it.
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tasks.sensory.two_pulse, learncast.theory.recurrence.tradeoff.late_pulse_transition
 
     Examples
     --------
@@ -439,15 +358,6 @@ def two_pulse(
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tasks.sensory.late_pulse, learncast.theory.recurrence.tradeoff.two_pulse_transition
-
     Examples
     --------
     To remember the earlier input is to remember those between: one mode does better to ignore it.
@@ -481,15 +391,6 @@ def impulse(steps: int = 10, lag: int = 0, *, scale: float = 1.0, name: str = "i
     -------
     Task
         Its statistics; `name` is what tables call it.
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tasks.sensory.two_pulse, tasks.multi_lag
 
     Examples
     --------
@@ -527,15 +428,6 @@ def drawn(steps: int, strengths: ArrayLike, *, scale: float = 1.0, name: str = "
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tasks.sensory.leaky, tasks.static
-
     Examples
     --------
     Weights of a filter that was fitted elsewhere, newest first; one mode comes close to them:
@@ -551,12 +443,7 @@ def drawn(steps: int, strengths: ArrayLike, *, scale: float = 1.0, name: str = "
     """
     T, weights = _steps(steps), real_array("strengths", strengths, ndim=1)
     if not 1 <= len(weights) <= T:
-        raise InvalidSpec(
-            required=f"strengths must hold 1 to {T} numbers",
-            got=f"{len(weights)}",
-            why="a trial has no other inputs",
-            remedy="lengthen the trial, or leave out what is older than it",
-        )
+        raise InvalidSpec(f"strengths must hold 1 to {T} numbers, got {len(weights)}.", field="strengths")
     padded = np.concatenate([weights, np.zeros(T - len(weights))])
     return _white(steps, scale, name, lambda lags: padded[lags.astype(int)])
 
@@ -569,10 +456,8 @@ def _white(steps: Any, scale: Any, name: str, shape: Callable[[FloatArray], Floa
         power = float(np.dot(s, s))
     if not np.isfinite(power):
         raise InvalidSpec(
-            required="the target must have a finite variance",
-            got=f"an overflow of {name} at {T} steps",
-            why="it is beyond the range of floating point",
-            remedy="shorten the trial or use smaller numbers",
+            f"the target must have a finite variance, got an overflow of {name} at {T} steps. Shorten the "
+            "trial or use smaller numbers."
         )
     return _task(name, np.eye(T), s, power)
 
@@ -585,7 +470,7 @@ def _task(name: str, inputs: FloatArray, cross: FloatArray, power: float) -> Tas
 
 
 def _steps(steps: Any) -> int:
-    T = count("steps", steps, why="a trial has at least one step")
+    T = count("steps", steps)
     check_steps(T, COPIES["end"])
     return T
 

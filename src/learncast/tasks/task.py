@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, Self
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count, frozen, real_array
 from learncast.card import Card, Picture, Shown, facts, so_many
 from learncast.results import described, spec_hash
@@ -74,15 +74,6 @@ class Task(Shown):
     Notes
     -----
     The second moments are taken about zero, since a linear network without bias sees no mean.
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tasks.integration, tasks.from_batches, tasks.from_table, tasks.static
 
     Examples
     --------
@@ -229,7 +220,7 @@ class Task(Shown):
         inputs : (trials, steps, inputs)
         targets : (trials, outputs) or (trials, steps, outputs)
         """
-        number = count("trials", trials, why="a data set has at least one trial")
+        number = count("trials", trials)
         inputs, targets = self._sampler.draw(number, rng)
         layout = self.cross_covariance.shape[3:] if self.targets == "end" else self.cross_covariance.shape[2:]
         return inputs.reshape(number, self.steps, self.inputs), targets.reshape(number, *layout)
@@ -247,20 +238,12 @@ class Task(Shown):
         """Make the same task with some keywords of its family changed."""
         if self.recipe is None:
             raise InvalidSpec(
-                required="a task must come from a family to be varied",
-                got=f"task {self.name!r}, which is made of statistics",
-                why="statistics alone have no keyword to change",
-                remedy="build it with a family such as tasks.integration, or build each variant yourself",
+                f"a task must come from a family to be varied, got task {self.name!r}, which is made of statistics."
             )
         known = tuple(inspect.signature(self.recipe.family).parameters)
         for key in changes:
             if key not in known:
-                raise InvalidSpec(
-                    required=f"the keyword must be one of {self.recipe.name}'s ({', '.join(known)})",
-                    got=repr(key),
-                    why="the family has no such parameter",
-                    remedy=suggestion(key, known) or "use one of these",
-                )
+                raise InvalidSpec(f"the keyword must be one of {self.recipe.name}'s ({', '.join(known)}), got {key!r}.")
         return self.recipe.family(**{**self.recipe.parameters, **changes})
 
     def renamed(self, name: str) -> Self:
@@ -360,12 +343,7 @@ def _check_shapes(inputs: Covariance, cross: Covariance, target: Covariance | No
     else:
         required = got = ""
     if required:
-        raise InvalidSpec(
-            required=required,
-            got=got,
-            why="the axes of the three covariances must describe the same steps and channels",
-            remedy="check the axis order, time before channel on each side",
-        )
+        raise InvalidSpec(f"{required}, got {got}.")
 
 
 def _check_symmetric(name: str, covariance: Covariance) -> None:
@@ -379,10 +357,10 @@ def _check_symmetric(name: str, covariance: Covariance) -> None:
         difference = _asymmetry(covariance.dense().reshape(1, size, size))
     if difference > ROUND_OFF:
         raise InvalidSpec(
-            required=f"{name} must be symmetric: entry [t, i, s, j] equal to entry [s, j, t, i]",
-            got=f"a difference of {difference:.3g} of its largest entry",
-            why="a covariance is symmetric under exchange of its two sides",
-            remedy="symmetrise it, or check the axis order (steps, channels, steps, channels)",
+            f"{name} must be symmetric: entry [t, i, s, j] equal to entry [s, j, t, i], got a difference of "
+            f"{difference:.3g} of its largest entry. Symmetrise it, or check the axis order (steps, channels, "
+            "steps, channels).",
+            field=name,
         )
 
 
@@ -424,10 +402,8 @@ def _check_positive(inputs: Covariance, cross: Covariance, target: Covariance | 
     missed = float(np.abs(xx @ coefficients - xy).max())
     if missed > ROUND_OFF * max(float(np.abs(xy).max()), np.finfo(float).tiny):
         raise InvalidSpec(
-            required="the target may co-vary only with inputs that vary",
-            got=f"a covariance of {missed:.3g} with a combination of inputs of zero variance",
-            why="no data have such statistics",
-            remedy="check cross_covariance against input_covariance",
+            f"the target may co-vary only with inputs that vary, got a covariance of {missed:.3g} with a "
+            "combination of inputs of zero variance."
         )
 
 
@@ -435,10 +411,8 @@ def _refuse_negative(matrix: FloatArray, what: str, *, why: str, remedy: str) ->
     lowest = _lowest_eigenvalue(matrix)
     if lowest < -ROUND_OFF:
         raise InvalidSpec(
-            required=f"{what} must be positive semi-definite",
-            got=f"an eigenvalue of {lowest:.3g} in units of the largest variance",
-            why=why,
-            remedy=remedy,
+            f"{what} must be positive semi-definite, got an eigenvalue of {lowest:.3g} in units of the "
+            "largest variance."
         )
 
 

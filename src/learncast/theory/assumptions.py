@@ -25,10 +25,6 @@ EXACT = 1e-8
 class Condition:
     """What a condition requires, what follows when it fails, and what to do then.
 
-    See Also
-    --------
-    Assumption
-
     Examples
     --------
     >>> from learncast.theory.assumptions import ASSUMPTIONS
@@ -130,10 +126,6 @@ class Assumption:
     measured, allowed : float
         The number found, and the largest under which the theory is exact.
 
-    See Also
-    --------
-    Condition, Trust, learncast.AssumptionViolated
-
     Examples
     --------
     >>> import learncast as lc
@@ -172,13 +164,10 @@ class Assumption:
     def violation(self) -> AssumptionViolated:
         """Make the error that says so."""
         return AssumptionViolated(
+            f"{self.name} requires that {self.condition.requires} (at most {self.allowed:g}), got {self.measured:.4g}.",
             assumption=self.name,
             measured=self.measured,
             allowed=self.allowed,
-            required=f"{self.name} requires that {self.condition.requires} (at most {self.allowed:g})",
-            got=f"{self.measured:.4g}",
-            why=self.condition.otherwise,
-            remedy=self.condition.remedy,
         )
 
 
@@ -192,10 +181,6 @@ class Trust:
         Every condition, as measured.
     promise : str
         What may be promised where all that bind hold: a key of `learncast.results.FORECAST_CLASSES`.
-
-    See Also
-    --------
-    Assumption
 
     Examples
     --------
@@ -253,10 +238,6 @@ def require(assumptions: Iterable[Assumption]) -> None:
     AssumptionViolated
         For the first that binds and does not hold.
 
-    See Also
-    --------
-    exact, worst
-
     Examples
     --------
     >>> import learncast as lc
@@ -285,10 +266,6 @@ def exact(assumptions: Iterable[Assumption]) -> bool:
     -------
     bool
 
-    See Also
-    --------
-    require
-
     Examples
     --------
     >>> import learncast as lc
@@ -313,10 +290,6 @@ def worst(groups: Iterable[Iterable[Assumption]]) -> tuple[Assumption, ...]:
     Returns
     -------
     tuple of Assumption
-
-    See Also
-    --------
-    require, exact
 
     Examples
     --------
@@ -346,10 +319,6 @@ def static_geometry(task: Task, frame: Frame) -> Assumption:
     -------
     Assumption
 
-    See Also
-    --------
-    aligned_input_covariance
-
     Examples
     --------
     >>> import learncast as lc
@@ -375,10 +344,6 @@ def aligned_input_covariance(task: Task, frame: Frame) -> Assumption:
     Returns
     -------
     Assumption
-
-    See Also
-    --------
-    static_geometry
 
     Examples
     --------
@@ -411,10 +376,6 @@ def balanced_start(alignment: Alignment) -> Assumption:
     -------
     Assumption
 
-    See Also
-    --------
-    Assumption
-
     Examples
     --------
     >>> import learncast as lc
@@ -444,10 +405,6 @@ def stable_learning_rate(learning_rate: float, sharpness: FloatArray) -> Assumpt
     Returns
     -------
     Assumption
-
-    See Also
-    --------
-    learncast.theory.recurrence.stability.largest_stable_rate
 
     Examples
     --------

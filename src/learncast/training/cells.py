@@ -42,11 +42,7 @@ class SteppedCell(nn.Module):
     Raises
     ------
     InvalidSpec
-        Where there is no input or no unit.
-
-    See Also
-    --------
-    training.RateRNN, training.gated_module, windows.window
+        If there is no input or no unit.
 
     Examples
     --------
@@ -68,7 +64,7 @@ class SteppedCell(nn.Module):
     def __init__(self, inputs: int, hidden_size: int, *, batch_first: bool = True) -> None:
         super().__init__()
         why = "a layer has at least one of each"
-        self.input_size, self.hidden_size = count("inputs", inputs, why=why), count("hidden_size", hidden_size, why=why)
+        self.input_size, self.hidden_size = count("inputs", inputs), count("hidden_size", hidden_size)
         self.batch_first = batch_first
 
     def step(self, state: Tensor, input: Tensor) -> Tensor:
@@ -91,10 +87,9 @@ class SteppedCell(nn.Module):
         """All states in the layout of the inputs, and the last (1, trials, hidden), as torch's layers have them."""
         if input.dim() != 3 or input.shape[2] != self.input_size or 0 in input.shape:
             raise InvalidSpec(
-                required=f"inputs must be (trials, steps, {self.input_size}), or steps first with batch_first=False",
-                got=f"shape {tuple(input.shape)}",
-                why="each axis has a fixed meaning",
-                remedy="reshape the inputs",
+                f"inputs must be (trials, steps, {self.input_size}), or steps first with batch_first=False, got "
+                f"shape {tuple(input.shape)}.",
+                field="inputs",
             )
         drives = self.drive(input.transpose(0, 1) if self.batch_first else input)
         state = drives.new_zeros(drives.shape[1], self.hidden_size) if hx is None else hx[0]
@@ -127,7 +122,7 @@ class LowRankRecurrence(nn.Module):
 
     def __init__(self, hidden_size: int, *, rank: int = 2) -> None:
         super().__init__()
-        size = (hidden_size, count("rank", rank, why="a recurrence has at least one direction"))
+        size = (hidden_size, count("rank", rank))
         self.left, self.right = (nn.Parameter(torch.randn(size)) for _ in range(2))
 
     def forward(self) -> Tensor:
@@ -151,7 +146,7 @@ class DaleRecurrence(nn.Module):
 
     def __init__(self, hidden_size: int, *, excitatory: float = 0.8, gain: float = 1.0) -> None:
         super().__init__()
-        first = round(hidden_size * between("excitatory", excitatory, 0.0, 1.0, why="it is a share of the units"))
+        first = round(hidden_size * between("excitatory", excitatory, 0.0, 1.0))
         signs, size = torch.ones(hidden_size), torch.ones(hidden_size)
         signs[first:] = -1.0
         if 0 < first < hidden_size:
@@ -176,10 +171,9 @@ class MaskedRecurrence(nn.Module):
         found = real_array("mask", mask, ndim=2)
         if found.shape != (hidden_size, hidden_size) or not np.isin(found, (0.0, 1.0)).all():
             raise InvalidSpec(
-                required=f"mask must hold 0 or 1 for each pair of the {hidden_size} units",
-                got=f"shape {found.shape}, values from {found.min():g} to {found.max():g}",
-                why="it says which connections there are",
-                remedy="make it boolean, (to, from)",
+                f"mask must hold 0 or 1 for each pair of the {hidden_size} units, got shape {found.shape}, values "
+                f"from {found.min():g} to {found.max():g}. Make it boolean, (to, from).",
+                field="mask",
             )
         self.weights = nn.Parameter(
             gain * torch.randn(hidden_size, hidden_size) / math.sqrt(max(found.sum(1).mean(), 1))
@@ -217,15 +211,6 @@ class RateRNN(SteppedCell):
     **options
         Of the recurrence: gain, rank, excitatory, mask.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a size, the leak, a name or an option of the recurrence means nothing.
-
-    See Also
-    --------
-    simulate.SteppedCell, training.gated_module, windows.window
-
     Examples
     --------
     >>> import learncast as lc
@@ -251,19 +236,19 @@ class RateRNN(SteppedCell):
         **options: Any,
     ) -> None:
         super().__init__(inputs, hidden_size, batch_first=batch_first)
-        self.alpha = between("alpha", alpha, 0.0, 1.0, why="it is the share of the state that a step replaces")
-        positive("alpha", alpha, why="a state that never leaks never changes")
-        self.nonlinearity = one_of("nonlinearity", nonlinearity, tuple(RATES), why="these are known")
+        self.alpha = between("alpha", alpha, 0.0, 1.0)
+        positive("alpha", alpha)
+        self.nonlinearity = one_of("nonlinearity", nonlinearity, tuple(RATES))
         with own_randomness(seed):
             self.input_weights = nn.Parameter(torch.randn(hidden_size, inputs) / math.sqrt(inputs))
             self.bias = nn.Parameter(torch.zeros(hidden_size))
             if isinstance(recurrence, nn.Module):
                 self.recurrent = recurrence
             else:
-                name = one_of("recurrence", recurrence, tuple(RECURRENCES), why="these are known")
+                name = one_of("recurrence", recurrence, tuple(RECURRENCES))
                 known = tuple(inspect.signature(RECURRENCES[name]).parameters)[1:]
                 for option in options:
-                    one_of(f"an option of recurrence={name!r}", option, known, why="it makes its weights by these")
+                    one_of(f"an option of recurrence={name!r}", option, known)
                 self.recurrent = RECURRENCES[name](hidden_size, **options)
 
     def drive(self, inputs: Tensor) -> Tensor:
@@ -303,11 +288,7 @@ class MinimalGRU(SteppedCell):
     Raises
     ------
     InvalidSpec
-        Where there is no input or no unit, or the gate does not lie between 0 and 1.
-
-    See Also
-    --------
-    simulate.SteppedCell, training.gated_module, windows.PaperGRU
+        If there is no input or no unit, or the gate does not lie between 0 and 1.
 
     Examples
     --------
@@ -325,7 +306,7 @@ class MinimalGRU(SteppedCell):
         self, inputs: int, hidden_size: int, *, gate: float = 0.2, seed: int = 0, batch_first: bool = True
     ) -> None:
         super().__init__(inputs, hidden_size, batch_first=batch_first)
-        share = between("gate", gate, 1e-6, 1 - 1e-6, why="it is the share of the state that a step replaces")
+        share = between("gate", gate, 1e-6, 1 - 1e-6)
         with own_randomness(seed):
             self.input_weights = nn.Parameter(torch.randn(2 * hidden_size, inputs) / math.sqrt(inputs))
             bias = torch.zeros(2 * hidden_size)
@@ -366,11 +347,7 @@ class LinearRecurrentUnit(SteppedCell):
     Raises
     ------
     InvalidSpec
-        Where there is no input or no unit, a time scale is not above 0, or an odd number of units should turn in pairs.
-
-    See Also
-    --------
-    simulate.SteppedCell, training.gated_module
+        If there is no input or no unit, a time scale is not above 0, or an odd number of units should turn in pairs.
 
     Examples
     --------
@@ -395,13 +372,11 @@ class LinearRecurrentUnit(SteppedCell):
         batch_first: bool = True,
     ) -> None:
         super().__init__(inputs, hidden_size, batch_first=batch_first)
-        low, high = (positive("timescales", value, why="they count steps") for value in timescales)
+        low, high = (positive("timescales", value) for value in timescales)
         if turning and hidden_size % 2:
             raise InvalidSpec(
-                required="hidden_size must be even where units turn in pairs",
-                got=f"{hidden_size}",
-                why="each pair is one complex number",
-                remedy="use one unit more",
+                f"hidden_size must be even where units turn in pairs, got {hidden_size}. Use one unit more.",
+                field="hidden_size",
             )
         self.turning, number = turning, hidden_size // 2 if turning else hidden_size
         with own_randomness(seed):

@@ -54,10 +54,6 @@ class EnsembleRun(Result):
     networks : tuple of TwoLayer or Activated
         After training; of a diverged network the last finite weights. A file does not keep them.
 
-    See Also
-    --------
-    training.train_ensemble, training.TrainingRun
-
     Examples
     --------
     >>> import learncast as lc
@@ -141,14 +137,8 @@ def train_ensemble(
 
     Raises
     ------
-    InvalidSpec
-        Where there is no network, trials do not fit one, or a setting means nothing.
     UnsupportedModel
-        Where a network is not of two layers.
-
-    See Also
-    --------
-    training.train, training.train_replicas, TwoLayer
+        If a network is not of two layers.
 
     Examples
     --------
@@ -168,15 +158,15 @@ def train_ensemble(
     pairs = _checked_trials(trials, starts)
     n = len(starts)
     rates = one_or_each("learning_rate", learning_rate, n, of="networks").copy()
-    positive("learning_rate", rates.min(), why="training moves against the gradient")
+    positive("learning_rate", rates.min())
     asked = one_or_each("steps", steps, n, of="networks")
-    limits = np.array([count("steps", k, least=0, why="it counts updates") for k in asked])
+    limits = np.array([count("steps", k, least=0) for k in asked])
     goals = np.full(n, -np.inf) if until is None else one_or_each("until", until, n, of="networks")
     if until is not None:
-        positive("until", goals.min(), why="no loss falls to nothing")
+        positive("until", goals.min())
     for name in record:
-        one_of("record", name, RECORDS, why="these can be recorded")
-    last, spacing = int(limits.max()), count("every", every, why="it counts steps")
+        one_of("record", name, RECORDS)
+    last, spacing = int(limits.max()), count("every", every)
     digest = spec_hash(*(s.hash for s in starts), *(a for pair in pairs for a in pair), rates, limits, goals)
     with own_threads(1), torch.no_grad():  # small matrices: threads would only wait for one another
         ensemble = _Ensemble(pairs, starts, rates, np.append(np.arange(0, last, spacing), last), record)
@@ -375,10 +365,8 @@ def _checked_networks(networks: Any) -> tuple[Layered, ...]:
         weights = network.network if isinstance(network, Activated) else network
         if not isinstance(weights, TwoLayer):
             raise UnsupportedModel(
-                required="an ensemble must be of TwoLayer networks, Activated or not",
-                got=type(weights).__name__,
-                why="their layers are stacked and trained at once",
-                remedy="use learncast.training.train_replicas for other networks",
+                f"an ensemble must be of TwoLayer networks, Activated or not, got {type(weights).__name__}. Use "
+                "learncast.training.train_replicas for other networks."
             )
     return tuple(networks)
 
@@ -400,10 +388,9 @@ def _checked_trials(trials: Any, starts: Sequence[Layered]) -> list[Pair]:
         x, y = data.inputs, data.targets
         if x.ndim != 2 or y.ndim != 2 or (x.shape[1], y.shape[1]) != (start.inputs, start.outputs):
             raise InvalidSpec(
-                required=f"trials must be (trials, {start.inputs} inputs) and (trials, {start.outputs} outputs)",
-                got=f"shapes {x.shape} and {y.shape}",
-                why="the network answers these inputs with these outputs",
-                remedy="match the network's channels to the trials'",
+                f"trials must be (trials, {start.inputs} inputs) and (trials, {start.outputs} outputs), got "
+                f"shapes {x.shape} and {y.shape}. Match the network's channels to the trials'.",
+                field="trials",
             )
         found.append((x, y))
     return found

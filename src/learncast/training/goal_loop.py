@@ -55,11 +55,7 @@ class GoalLoop:
     Raises
     ------
     InvalidSpec
-        Where there is no stage, a stage ends by no such rule, or trials and batch do not fit.
-
-    See Also
-    --------
-    training.train, advice.Advice, practice.TrainingLoop, practice.CurriculumCallback
+        If there is no stage, a stage ends by no such rule, or trials and batch do not fit.
 
     Examples
     --------
@@ -97,16 +93,14 @@ class GoalLoop:
     ) -> None:
         self.legs = [(Source.of(trials), _checked(rule)) for trials, rule in stages]
         if not self.legs:
-            raise InvalidSpec(
-                required="a loop needs a stage", got="none", why="there is nothing to train", remedy="give one"
-            )
+            raise InvalidSpec("a loop needs a stage, got none.")
         for source, _ in self.legs:
             source.check(batch)
         self.model, self.loss, self.reset_optimizer, self.log = model, Loss.read(loss), reset_optimizer, log
         self.optimizers = [] if optimizer is None else optimizer if isinstance(optimizer, list) else [optimizer]
         self.batch, self.seed = batch, seed
-        self.most_steps = count("most_steps", most_steps, why="a stage takes at least one step")
-        self.evaluation = count("evaluation", evaluation, why="less is nothing")
+        self.most_steps = count("most_steps", most_steps)
+        self.evaluation = count("evaluation", evaluation)
         self.stage, self.steps, self.status = 0, [0] * len(self.legs), Status.ok
         self.spec = spec_hash(*((source.hash, repr(rule)) for source, rule in self.legs), seed, repr(self.loss))
         self._given = 0
@@ -206,12 +200,7 @@ class GoalLoop:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from such a state."""
         if state.get("spec") != self.spec:
-            raise SchemaMismatch(
-                required="the state must be one of a loop of these very stages",
-                got="one of another",
-                why="going on from it would mix two runs",
-                remedy="build the loop as it was built when the state was saved",
-            )
+            raise SchemaMismatch("the state must be one of a loop of these very stages, got one of another.")
         self.stage, self.steps = int(state["stage"]), [int(n) for n in state["steps"]]
         self.status, self._watch, self._given = Status[state["status"]], self._watching(), 0
         if state["watch"] is not None and self._watch is not None:
@@ -236,10 +225,8 @@ def _checked(rule: Any) -> Any:
     if isinstance(rule, Goal | Learned | Stalled):
         return rule
     if isinstance(rule, int) and not isinstance(rule, bool):
-        return count("steps", rule, least=0, why="it counts updates")
+        return count("steps", rule, least=0)
     raise InvalidSpec(
-        required="a stage of a loop must end by a goal, a Learned, a Stalled, or a number of steps",
-        got=type(rule).__name__,
-        why="the model is judged on held-out trials",
-        remedy="use LossBelow, DecisionAccuracy, Measured, Learned or Stalled",
+        "a stage of a loop must end by a goal, a Learned, a Stalled, or a number of steps, got "
+        f"{type(rule).__name__}. Use LossBelow, DecisionAccuracy, Measured, Learned or Stalled."
     )

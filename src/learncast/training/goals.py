@@ -27,10 +27,6 @@ class Goal(ABC):
     every : int
         Steps between two looks.
 
-    See Also
-    --------
-    training.LossBelow, training.DecisionAccuracy, training.Measured, training.Learned, training.Stalled
-
     Examples
     --------
     Where a goal is asked for, a number is the loss to reach.
@@ -105,11 +101,7 @@ class LossBelow(Goal):
     Raises
     ------
     InvalidSpec
-        Where the tolerance is not a number above 0, the loss is none, or looks are fewer than one.
-
-    See Also
-    --------
-    training.Goal, training.Loss, training.train
+        If the tolerance is not a number above 0, the loss is none, or looks are fewer than one.
 
     Examples
     --------
@@ -133,12 +125,11 @@ class LossBelow(Goal):
         _check_looks(self)
         if isinstance(self.tolerance, Loss | nn.Module | str) or callable(self.tolerance):
             raise InvalidSpec(
-                required="tolerance must be a number, the loss to reach",
-                got=type(self.tolerance).__name__,
-                why="training ends when the loss has fallen so far",
-                remedy="use LossBelow(0.05, loss=...)",
+                f"tolerance must be a number, the loss to reach, got {type(self.tolerance).__name__}. Use "
+                "LossBelow(0.05, loss=...).",
+                field="tolerance",
             )
-        positive("tolerance", self.tolerance, why="no sampled loss falls to nothing")
+        positive("tolerance", self.tolerance)
         if self.loss is not None:
             object.__setattr__(self, "loss", Loss.read(self.loss))
 
@@ -192,12 +183,8 @@ class DecisionAccuracy(Goal):
     Raises
     ------
     InvalidSpec
-        Where the accuracy does not lie between 0 and 1, a class or looks are no counts, or `steps` and `outputs` are no
+        If the accuracy does not lie between 0 and 1, a class or looks are no counts, or `steps` and `outputs` are no
         places.
-
-    See Also
-    --------
-    training.Goal, training.CrossEntropy, advise
 
     Examples
     --------
@@ -221,10 +208,10 @@ class DecisionAccuracy(Goal):
     every: int = 5
 
     def __post_init__(self) -> None:
-        between("accuracy", self.accuracy, 0.0, 1.0, why="it is a share of decisions")
+        between("accuracy", self.accuracy, 0.0, 1.0)
         _check_looks(self)
         if self.ignore is not None:
-            count("ignore", self.ignore, least=0, why="it numbers a class")
+            count("ignore", self.ignore, least=0)
         for name in ("steps", "outputs"):
             given = getattr(self, name)
             if given is not None and not isinstance(given, slice):
@@ -282,10 +269,8 @@ class DecisionAccuracy(Goal):
         found = list(places[given]) if isinstance(given, slice) else [k + size if k < 0 else k for k in given]
         if not found or not all(0 <= k < size for k in found):
             raise InvalidSpec(
-                required=f"{name} of decisions must be among the {size} that are answered",
-                got=f"{given}",
-                why="accuracy is the share of right decisions there",
-                remedy=f"use numbers from 0 to {size - 1}, or from -{size} to -1 counted from the end",
+                f"{name} of decisions must be among the {size} that are answered, got {given}. Use numbers from 0 "
+                f"to {size - 1}, or from -{size} to -1 counted from the end."
             )
         return found
 
@@ -323,11 +308,7 @@ class Measured(Goal):
     Raises
     ------
     InvalidSpec
-        Where there is no function, or not exactly one of `at_least` and `at_most`, or looks are fewer than one.
-
-    See Also
-    --------
-    training.Goal, training.train, advise
+        If there is no function, or not exactly one of `at_least` and `at_most`, or looks are fewer than one.
 
     Examples
     --------
@@ -353,10 +334,9 @@ class Measured(Goal):
     def __post_init__(self) -> None:
         if not callable(self.function) or (self.at_least is None) == (self.at_most is None):
             raise InvalidSpec(
-                required="a measured goal must have a function of (answers, targets), and at_least or at_most",
-                got=f"{type(self.function).__name__}, at_least={self.at_least}, at_most={self.at_most}",
-                why="the function says how good answers are, the number how good they must be",
-                remedy="use Measured(function, at_least=0.9)",
+                "a measured goal must have a function of (answers, targets), and at_least or at_most, got "
+                f"{type(self.function).__name__}, at_least={self.at_least}, at_most={self.at_most}. Use "
+                "Measured(function, at_least=0.9)."
             )
         _check_looks(self)
 
@@ -365,12 +345,7 @@ class Measured(Goal):
         try:
             return float(found)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise InvalidSpec(
-                required="the function of a goal must return a number",
-                got=type(found).__name__,
-                why="it is compared with what is to be reached",
-                remedy="take its mean over trials",
-            ) from error
+            raise InvalidSpec(f"the function of a goal must return a number, got {type(found).__name__}.") from error
 
     def chance(self, targets: Tensor, weights: Tensor | None = None) -> float:
         return self.chance_level
@@ -398,7 +373,7 @@ class Measured(Goal):
 
 def _check_looks(goal: Goal) -> None:
     for name in ("looks", "every"):
-        count(name, getattr(goal, name), why="less is none")
+        count(name, getattr(goal, name))
 
 
 def _places(name: str, given: Any) -> tuple[int, ...]:
@@ -408,9 +383,8 @@ def _places(name: str, given: Any) -> tuple[int, ...]:
     found = np.asarray(given)
     if found.ndim != 1 or found.dtype.kind not in "iub" or not found.size:
         raise InvalidSpec(
-            required=f"{name} must be whole numbers, a mask of true and false, or a slice",
-            got=f"{given!r:.60}",
-            why=f"they say which {name} decide",
-            remedy=f"use {name}=[-1] for the last, or {name}=slice(-3, None)",
+            f"{name} must be whole numbers, a mask of true and false, or a slice, got {given!r:.60}. Use "
+            f"{name}=[-1] for the last, or {name}=slice(-3, None).",
+            field=name,
         )
     return tuple(int(k) for k in (np.flatnonzero(found) if found.dtype.kind == "b" else found))

@@ -56,10 +56,8 @@ class Learner:
         if isinstance(network, nn.Module):
             if training.learn is not None:
                 raise InvalidSpec(
-                    required="learn names weights of a described network",
-                    got=f"learn={training.learn!r} with a torch module",
-                    why="a module says itself which of its parameters learn",
-                    remedy="set requires_grad on the module's parameters",
+                    f"learn names weights of a described network, got learn={training.learn!r} with a torch module. "
+                    "Set requires_grad on the module's parameters."
                 )
             self.module = copy.deepcopy(network).to(self.dtype)  # the user's own stays as it is
         else:
@@ -69,10 +67,8 @@ class Learner:
         self.parameters = [p for p in self.module.parameters() if p.requires_grad]
         if not self.parameters:
             raise UnsupportedModel(
-                required="some parameters of the module must require a gradient",
-                got="none that does",
-                why="nothing would ever change",
-                remedy="set requires_grad on what should learn",
+                "some parameters of the module must require a gradient, got none that does. Set requires_grad on "
+                "what should learn."
             )
         self._check_answers(sources)
         self.tasks = [self._task(source) for source in sources] if self._own is not None else []
@@ -225,17 +221,13 @@ def check_answers(module: nn.Module, x: torch.Tensor, y: torch.Tensor, name: str
     if found != wanted:
         asked = f"{(*y.shape, 'outputs')}".replace("'", "") if labels else f"{wanted}"
         raise InvalidSpec(
-            required=f"the network must take {name!r} inputs {tuple(x.shape)} to answers {asked}",
-            got=got,
-            why="each answer is compared with its target",
-            remedy="match channels, and answer at the end or at every step as the targets do",
+            f"the network must take {name!r} inputs {tuple(x.shape)} to answers {asked}, got {got}."
         ) from cause
     if mixed:
         raise InvalidSpec(
-            required=f"the network must take inputs (trials, steps, inputs), as {name!r} has them, trial by trial",
-            got="answers to one trial that change with another",
-            why="it reads its inputs (steps, trials, inputs), and takes trials for steps",
-            remedy="make its layers with batch_first=True, or wrap it: training.TimeFirst(model)",
+            f"the network must take inputs (trials, steps, inputs), as {name!r} has them, trial by trial, got "
+            "answers to one trial that change with another. Make its layers with batch_first=True, or wrap "
+            "it: training.TimeFirst(model)."
         )
 
 

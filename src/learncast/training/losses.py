@@ -64,10 +64,8 @@ class Answered(NamedTuple):
                 continue
             if len(given) != self.answers.shape[axis]:
                 raise InvalidSpec(
-                    required=f"a loss must weigh the {self.answers.shape[axis]} {name} that are answered",
-                    got=f"{len(given)} weights",
-                    why="each has its own",
-                    remedy="give one weight for each, or weigh trials of unequal length by their own mask",
+                    f"a loss must weigh the {self.answers.shape[axis]} {name} that are answered, got {len(given)} "
+                    "weights. Give one weight for each, or weigh trials of unequal length by their own mask."
                 )
             own = torch.tensor(given).to(self.answers).reshape((1, -1, 1) if axis == 1 else (1, 1, -1))
             weights = own if weights is None else weights * own
@@ -107,11 +105,7 @@ class Loss(ABC):
     Raises
     ------
     InvalidSpec
-        Where a weight is below 0, or none is above.
-
-    See Also
-    --------
-    training.HalfSquaredError, training.MeanSquaredError, training.CrossEntropy, training.OwnLoss, training.Training
+        If a weight is below 0, or none is above.
 
     Examples
     --------
@@ -141,10 +135,8 @@ class Loss(ABC):
             found = real_array(f"weights of {name}", np.asarray(given, dtype=float), ndim=(1,))
             if not (found >= 0).all() or not found.any():
                 raise InvalidSpec(
-                    required=f"weights of {name} must be at least 0, and one above",
-                    got=f"{found.tolist()}",
-                    why="what counts less than nothing would be unlearned",
-                    remedy="use 0 for what does not count",
+                    f"weights of {name} must be at least 0, and one above, got {found.tolist()}. Use 0 for what does "
+                    "not count."
                 )
             object.__setattr__(self, name, tuple(found.tolist()))
 
@@ -174,7 +166,7 @@ class Loss(ABC):
         if isinstance(loss, Loss):
             return loss
         if isinstance(loss, str):
-            return LOSSES[one_of("loss", loss, tuple(LOSSES), why="these are the losses known by name")]()
+            return LOSSES[one_of("loss", loss, tuple(LOSSES))]()
         if isinstance(loss, nn.MSELoss) and loss.reduction == "mean":
             return MeanSquaredError()
         if isinstance(loss, nn.CrossEntropyLoss) and loss.reduction == "mean" and loss.ignore_index == IGNORED:
@@ -206,11 +198,7 @@ class HalfSquaredError(Loss):
     Raises
     ------
     InvalidSpec
-        Where a weight is below 0, or none is above.
-
-    See Also
-    --------
-    training.Loss, training.MeanSquaredError, training.Training
+        If a weight is below 0, or none is above.
 
     Examples
     --------
@@ -246,11 +234,7 @@ class MeanSquaredError(Loss):
     Raises
     ------
     InvalidSpec
-        Where a weight is below 0, or none is above.
-
-    See Also
-    --------
-    training.Loss, training.HalfSquaredError, training.Training
+        If a weight is below 0, or none is above.
 
     Examples
     --------
@@ -303,11 +287,7 @@ class CrossEntropy(Loss):
     Raises
     ------
     InvalidSpec
-        Where a weight is below 0, or none is above, or the smoothing is no share.
-
-    See Also
-    --------
-    training.Loss, training.DecisionAccuracy, training.Training
+        If a weight is below 0, or none is above, or the smoothing is no share.
 
     Examples
     --------
@@ -324,7 +304,7 @@ class CrossEntropy(Loss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        between("smoothing", self.smoothing, 0.0, 1.0, why="it is the share of a label that every class has")
+        between("smoothing", self.smoothing, 0.0, 1.0)
 
     meaning: ClassVar[str] = (
         "Near answers of nothing it is a squared error towards the centred one-hot targets, and its first steps are "
@@ -354,10 +334,8 @@ class CrossEntropy(Loss):
         trials = Answered.of(answers, targets, weights).weighed(self.steps, None)
         if trials.weights is not None and trials.weights.shape[2] != 1:
             raise InvalidSpec(
-                required="weights of trials must be (trials) or (trials, steps) for cross-entropy",
-                got=f"shape {tuple(trials.weights.shape)}",
-                why="all outputs together are one decision",
-                remedy="weigh classes with CrossEntropy(outputs=...)",
+                "weights of trials must be (trials) or (trials, steps) for cross-entropy, got shape "
+                f"{tuple(trials.weights.shape)}. Weigh classes with CrossEntropy(outputs=...)."
             )
         return self.of(trials)
 
@@ -376,11 +354,7 @@ class OwnLoss(Loss):
     Raises
     ------
     InvalidSpec
-        Where there is no function, or weights of steps or outputs are given besides.
-
-    See Also
-    --------
-    training.Loss, training.Training
+        If there is no function, or weights of steps or outputs are given besides.
 
     Examples
     --------
@@ -409,10 +383,7 @@ class OwnLoss(Loss):
         super().__post_init__()
         if self.steps is not None or self.outputs is not None or not callable(self.function):
             raise InvalidSpec(
-                required="a loss of one's own must be a function, without weights of steps or outputs",
-                got=f"{self!r:.80}",
-                why="what counts in it is its own affair",
-                remedy="weigh inside the function",
+                f"a loss of one's own must be a function, without weights of steps or outputs, got {self!r:.80}."
             )
 
     def __repr__(self) -> str:
@@ -443,10 +414,8 @@ def called(function: Any, answers: Any, targets: Any, weights: Any) -> Any:
         return function(answers, targets, weights)
     if weights is not None:
         raise InvalidSpec(
-            required="a function of answers and targets must take weights as well where trials have a mask",
-            got="a function of two arguments",
-            why="it would count steps that the mask leaves out",
-            remedy="write it as function(answers, targets, weights)",
+            "a function of answers and targets must take weights as well where trials have a mask, got a "
+            "function of two arguments. Write it as function(answers, targets, weights)."
         )
     return function(answers, targets)
 

@@ -47,13 +47,9 @@ def as_module(
     Raises
     ------
     InvalidSpec
-        Where `learn` names weights that the network has not.
+        If `learn` names weights that the network has not.
     UnsupportedModel
-        Where the network is none of these.
-
-    See Also
-    --------
-    training.train
+        If the network is none of these.
 
     Examples
     --------
@@ -66,10 +62,8 @@ def as_module(
     weights, activation = (network.network, network.activation) if isinstance(network, Activated) else (network, None)
     if not isinstance(weights, LinearRNN | TwoLayer):
         raise UnsupportedModel(
-            required="the network must be a LinearRNN, a TwoLayer, an Activated one or a torch module",
-            got=type(network).__name__,
-            why="its weights are what is trained",
-            remedy="describe it with learncast.LinearRNN(...) or pass an nn.Module",
+            "the network must be a LinearRNN, a TwoLayer, an Activated one or a torch module, got "
+            f"{type(network).__name__}. Describe it with learncast.LinearRNN(...) or pass an nn.Module."
         )
     names = checked_learn(weights, learn)
     kind = torch.float64 if dtype is None else dtype
@@ -266,10 +260,6 @@ class TimeFirst(nn.Module):
     module : nn.Module
         Answers (steps, trials, outputs), or (trials, outputs) at the end.
 
-    See Also
-    --------
-    training.train, training.trials
-
     Examples
     --------
     >>> import learncast as lc
@@ -341,11 +331,7 @@ def gated_module(
     Raises
     ------
     InvalidSpec
-        Where the kind is none of these, or a size is less than one.
-
-    See Also
-    --------
-    training.as_module, training.RateRNN, training.train
+        If the kind is none of these, or a size is less than one.
 
     Examples
     --------
@@ -357,12 +343,12 @@ def gated_module(
     >>> lc.training.gated_module("rate", hidden_size=3, every_step=True, alpha=0.1)(torch.zeros(8, 20, 1)).shape
     torch.Size([8, 20, 1])
     """
-    make = GATED[one_of("kind", kind, tuple(GATED), why="these are the recurrent layers known here")]
+    make = GATED[one_of("kind", kind, tuple(GATED))]
     why = "a network has at least one of each"
-    sizes = [count(name, n, why=why) for name, n in (("inputs", inputs), ("hidden_size", hidden_size))]
+    sizes = [count(name, n) for name, n in (("inputs", inputs), ("hidden_size", hidden_size))]
     if kind in CELLS:
         keywords = {"seed": seed, **keywords}
     with own_randomness(seed):
         layer = make(*sizes, batch_first=True, **keywords)
-        readout = nn.Linear(sizes[1], count("outputs", outputs, why=why))
+        readout = nn.Linear(sizes[1], count("outputs", outputs))
     return GatedModule(layer, readout, every_step=every_step)

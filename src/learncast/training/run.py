@@ -37,10 +37,6 @@ class TrainingRun(Trajectory):
     module : nn.Module
         The trained module. A file keeps neither this nor the network.
 
-    See Also
-    --------
-    training.train, Trajectory, agreement
-
     Examples
     --------
     >>> import learncast as lc
@@ -66,10 +62,8 @@ class TrainingRun(Trajectory):
         found = super().load(path, most_bytes=most_bytes)
         if "stage_steps" not in found.dataset.attrs:
             raise SchemaMismatch(
-                required=f"{path} must hold a training run",
-                got=f"a trajectory by {found.provenance.kind}",
-                why="it has no stages that took steps",
-                remedy="load it with learncast.Trajectory",
+                f"{path} must hold a training run, got a trajectory by {found.provenance.kind}. Load it with "
+                "learncast.Trajectory."
             )
         return found
 

@@ -105,11 +105,7 @@ def trials(
     Raises
     ------
     InvalidSpec
-        Where arrays, mask, lengths and `held_out` do not fit one another, or are said of trials that are not recorded.
-
-    See Also
-    --------
-    training.train, advise, Task.from_samples
+        If arrays, mask, lengths and `held_out` do not fit one another, or are said of trials that are not recorded.
 
     Examples
     --------
@@ -133,10 +129,8 @@ def trials(
         made = Source.recorded(_checked(*source, mask, batch_first=first, lengths=lengths, where=where))
     else:
         raise InvalidSpec(
-            required="mask and lengths are said of recorded arrays (inputs, targets)",
-            got=f"a {type(source).__name__}",
-            why="trials that are still to come have masks of their own",
-            remedy="let the loader or sampler give (inputs, targets, mask)",
+            f"mask and lengths are said of recorded arrays (inputs, targets), got a {type(source).__name__}. "
+            "Let the loader or sampler give (inputs, targets, mask)."
         )
     if held_out is not None:
         made = made.split(held_out)
@@ -212,11 +206,10 @@ class Source:
         if isinstance(source, tuple) and len(source) in (2, 3):
             return cls.recorded(_checked(*source, batch_first=first, where=where))
         raise InvalidSpec(
-            required="trials must come from a Task, an environment, a function of (trials, rng), a pair (inputs, "
-            "targets), a DataLoader, a Dataset, or a function of nothing that returns batches",
-            got=type(source).__name__,
-            why="training needs inputs and targets",
-            remedy="pass one of these",
+            "trials must come from a Task, an environment, a function of (trials, rng), a pair (inputs, "
+            "targets), a DataLoader, a Dataset, or a function of nothing that returns batches, got "
+            f"{type(source).__name__}. Pass one of these.",
+            field="trials",
         )
 
     @classmethod
@@ -298,20 +291,18 @@ class Source:
             return replace(self, kept=kept, hash=spec_hash(self.hash, *(p for p in kept if p is not None)))
         if self.data is None:
             raise InvalidSpec(
-                required="held_out must be trials themselves where trials are not recorded arrays",
-                got=f"{held_out!r} of {self.name!r}",
-                why="a loader's first batches and fresh draws are held out as it is",
-                remedy="leave it out, or give (inputs, targets)",
+                f"held_out must be trials themselves where trials are not recorded arrays, got {held_out!r} of "
+                f"{self.name!r}. Leave it out, or give (inputs, targets).",
+                field="held_out",
             )
         size = len(self.data.inputs)
-        share = held_out if isinstance(held_out, float) else count("held_out", held_out, why="it counts trials") / size
-        aside = round(size * between("held_out", share, 0.0, 1.0, why="it is a share of the trials"))
+        share = held_out if isinstance(held_out, float) else count("held_out", held_out) / size
+        aside = round(size * between("held_out", share, 0.0, 1.0))
         if not 0 < aside < size:
             raise InvalidSpec(
-                required=f"held_out must leave some of the {size} trials on both sides",
-                got=f"{held_out!r}",
-                why="training needs trials, and so does judging",
-                remedy="use a share such as 0.2",
+                f"held_out must leave some of the {size} trials on both sides, got {held_out!r}. Use a share such "
+                "as 0.2.",
+                field="held_out",
             )
         data, kept = self.data.rows(slice(0, size - aside)), self.data.rows(slice(size - aside, None))
         return replace(self, data=data, kept=kept, hash=spec_hash(self.hash, aside), _tensors_of={})
@@ -322,20 +313,18 @@ class Source:
         None uses all recorded trials at every step, or a loader's own number.
         """
         if batch is not None:
-            count("batch", batch, why="it counts trials")
+            count("batch", batch)
         elif self.draw is not None:
             raise InvalidSpec(
-                required="batch must say how many fresh trials are drawn per step",
-                got="None",
-                why=f"{self.name!r} has no end of them",
-                remedy="give a batch such as 1000; to use all recorded trials at once, pass them as (inputs, targets)",
+                "batch must say how many fresh trials are drawn per step, got None. Give a batch such as 1000; "
+                "to use all recorded trials at once, pass them as (inputs, targets).",
+                field="batch",
             )
         if replayed and self.passes is not None:
             raise InvalidSpec(
-                required="a run with a checkpoint must draw its batches from a Task, a sampler or recorded trials",
-                got=f"{self.name!r}, a loader or a function that returns batches",
-                why="it cannot be asked again for the batches that would have come next",
-                remedy="leave checkpoint out, or pass the trials as arrays or a Dataset",
+                "a run with a checkpoint must draw its batches from a Task, a sampler or recorded trials, got "
+                f"{self.name!r}, a loader or a function that returns batches. Leave checkpoint out, or pass the "
+                "trials as arrays or a Dataset."
             )
 
 
@@ -358,10 +347,9 @@ class Passes:
             batch = self._rest_of_pass()
         if batch is None:
             raise InvalidSpec(
-                required="a loader must give batches at every pass",
-                got=f"none in pass {self._passes} after {self._given} batches",
-                why="training goes on pass after pass",
-                remedy="check its data set, batch_size and drop_last; a function must make a new generator each time",
+                f"a loader must give batches at every pass, got none in pass {self._passes} after {self._given} "
+                "batches. Check its data set, batch_size and drop_last; a function must make a new generator "
+                "each time."
             )
         return batch
 
@@ -432,10 +420,8 @@ def _refuse_words(y: Any, where: str) -> None:
     """Refuse labels that are words: which output answers which is not known here."""
     if y.dtype.kind in "USO" and y.size and isinstance(first := y.flat[0], str | bytes):
         raise InvalidSpec(
-            required=f"labels{where} must be whole numbers here",
-            got=f"words, such as {str(first)!r}",
-            why="a label is the number of the output that answers it",
-            remedy="number them, the same way in every task: numpy.unique(words, return_inverse=True)[1]",
+            f"labels{where} must be whole numbers here, got words, such as {str(first)!r}. Number them, the "
+            "same way in every task: numpy.unique(words, return_inverse=True)[1]."
         )
 
 
@@ -471,12 +457,9 @@ def _checked(
     if len(x) != len(y) or 0 in x.shape + y.shape or (at_steps and (x.ndim != 3 or y.shape[1] != x.shape[1])):
         turned = x.ndim == 3 and y.ndim >= 2 and x.shape[:2] == y.shape[1::-1]
         raise InvalidSpec(
-            required="inputs (trials, steps, inputs) or (trials, inputs) must go with targets (trials, outputs) or, "
-            "at every step, (trials, steps, outputs); labels are whole numbers (trials) or (trials, steps)",
-            got=f"shapes {x.shape} and {y.shape}",
-            why="each trial has its own inputs and targets",
-            remedy="check the axis order and the number of trials"
-            + ("; training.trials(..., batch_first=False) reads steps first" if turned else ""),
+            "inputs (trials, steps, inputs) or (trials, inputs) must go with targets (trials, outputs) or, "
+            "at every step, (trials, steps, outputs); labels are whole numbers (trials) or (trials, steps), "
+            f"got shapes {x.shape} and {y.shape}."
         )
     return Batch(x, y, None if w is None else _fitting(w, y.shape if labels else y.shape[:-1], y, where))
 
@@ -487,10 +470,8 @@ def _fitting(weights: FloatArray, readouts: tuple[int, ...], targets: Any, where
         weights = np.repeat(weights[:, None], readouts[1], axis=1)
     if weights.shape not in (readouts, targets.shape) or (weights < 0).any() or not weights.any():
         raise InvalidSpec(
-            required=f"mask{where} must be at least 0, and not all 0, for each trial or each readout {readouts}",
-            got=f"shape {weights.shape}, values from {weights.min():g} to {weights.max():g}",
-            why="it says how much each target counts",
-            remedy="give it the axes of the targets, without that of the outputs",
+            f"mask{where} must be at least 0, and not all 0, for each trial or each readout {readouts}, got "
+            f"shape {weights.shape}, values from {weights.min():g} to {weights.max():g}."
         )
     return weights
 
@@ -499,10 +480,10 @@ def _cut(x: FloatArray, y: Any, weights: Any, lengths: Any) -> tuple[FloatArray,
     """Trials that end sooner than their arrays: later targets do not count; one at the end moves the trial there."""
     if lengths.shape != (len(x),) or x.ndim != 3 or not ((lengths >= 1) & (lengths <= x.shape[1])).all():
         raise InvalidSpec(
-            required=f"lengths must be from 1 to {np.shape(x)[1]}, the steps of the array, for each of {len(x)} trials",
-            got=f"shape {lengths.shape}, values from {lengths.min()} to {lengths.max()}",
-            why="they say how many steps of a trial there are",
-            remedy="count each trial's steps",
+            f"lengths must be from 1 to {np.shape(x)[1]}, the steps of the array, for each of {len(x)} "
+            f"trials, got shape {lengths.shape}, values from {lengths.min()} to {lengths.max()}. Count each "
+            "trial's steps.",
+            field="lengths",
         )
     present = np.arange(x.shape[1]) < lengths[:, None]
     if Batch(x, y).every_step:

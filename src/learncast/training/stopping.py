@@ -34,11 +34,7 @@ class Accuracy:
     Raises
     ------
     InvalidSpec
-        Where the accuracy does not lie between 0 and 1, or the optimum is no number.
-
-    See Also
-    --------
-    training.train, training.Plateau, Stage
+        If the accuracy does not lie between 0 and 1, or the optimum is no number.
 
     Examples
     --------
@@ -57,7 +53,7 @@ class Accuracy:
     plateau: Plateau = field(default_factory=lambda: Plateau())
 
     def __post_init__(self) -> None:
-        between("accuracy", self.accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+        between("accuracy", self.accuracy, 0.0, 1.0)
         if self.optimum is not None:
             real_array("optimum", self.optimum, ndim=(0, 1))
 
@@ -78,11 +74,7 @@ class Plateau:
     Raises
     ------
     InvalidSpec
-        Where the window holds no step, or the tolerance is not above 0.
-
-    See Also
-    --------
-    training.train, training.Accuracy
+        If the window holds no step, or the tolerance is not above 0.
 
     Examples
     --------
@@ -101,8 +93,8 @@ class Plateau:
     tolerance: float = 2e-3
 
     def __post_init__(self) -> None:
-        count("window", self.window, why="it counts steps")
-        positive("tolerance", self.tolerance, why="noise never rests altogether")
+        count("window", self.window)
+        positive("tolerance", self.tolerance)
 
 
 @dataclass(frozen=True)
@@ -123,11 +115,7 @@ class Learned:
     Raises
     ------
     InvalidSpec
-        Where the goal is neither a Goal nor a number, or `times` is below 1.
-
-    See Also
-    --------
-    training.Goal, training.Stalled, training.train
+        If the goal is neither a Goal nor a number, or `times` is below 1.
 
     Examples
     --------
@@ -152,12 +140,9 @@ class Learned:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "goal", Goal.read(self.goal))
-        if not positive("times", self.times, why="it multiplies steps") >= 1.0:
+        if not positive("times", self.times) >= 1.0:
             raise InvalidSpec(
-                required="times must be at least 1",
-                got=f"{self.times:g}",
-                why="when a goal is met is known only then",
-                remedy="lower the goal to stop sooner",
+                f"times must be at least 1, got {self.times:g}. Lower the goal to stop sooner.", field="times"
             )
 
     @property
@@ -206,15 +191,6 @@ class Stalled:
     least : int
         Steps before which nothing is said.
 
-    Raises
-    ------
-    InvalidSpec
-        Where the goal is neither a Goal nor a number, or a share or a number of steps means nothing.
-
-    See Also
-    --------
-    training.Goal, training.Learned, training.train
-
     Examples
     --------
     >>> import learncast as lc
@@ -238,8 +214,8 @@ class Stalled:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "goal", Goal.read(self.goal))
-        between("share", self.share, 0.0, 1.0, why="it is a share of what the loss has lost")
-        count("least", self.least, why="a loss must have fallen before it can stall")
+        between("share", self.share, 0.0, 1.0)
+        count("least", self.least)
 
     @property
     def words(self) -> str:
@@ -257,11 +233,10 @@ def read_rule(until: Any) -> Rule:
     if isinstance(until, Rule):
         return until
     raise InvalidSpec(
-        required="until must be an accuracy or a rule (Accuracy, LossBelow, DecisionAccuracy, Measured, Learned, "
-        "Stalled, Plateau)",
-        got=type(until).__name__,
-        why="it decides when training ends",
-        remedy="use until=0.99, or one of learncast.training's rules",
+        "until must be an accuracy or a rule (Accuracy, LossBelow, DecisionAccuracy, Measured, Learned, "
+        f"Stalled, Plateau), got {type(until).__name__}. Use until=0.99, or one of learncast.training's "
+        "rules.",
+        field="until",
     )
 
 

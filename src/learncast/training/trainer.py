@@ -85,18 +85,12 @@ def train(
 
     Raises
     ------
-    InvalidSpec
-        Where trials, stages or settings mean nothing or do not fit the network.
     UnsupportedModel
-        Where the network is neither described nor a torch module.
+        If the network is neither described nor a torch module.
     SchemaMismatch
-        Where the checkpoint is one of another run, or damaged.
+        If the checkpoint is one of another run, or damaged.
     OutOfTime
-        Where a limit of time is set and it is up.
-
-    See Also
-    --------
-    follow, training.Training, agreement
+        If a limit of time is set and it is up.
 
     Examples
     --------
@@ -112,17 +106,15 @@ def train(
     """
     if not isinstance(training, Training):
         raise InvalidSpec(
-            required="training must be a Training",
-            got=type(training).__name__,
-            why="it says how the network is trained",
-            remedy="use learncast.training.Training(learning_rate=..., ...)",
+            f"training must be a Training, got {type(training).__name__}. Use "
+            "learncast.training.Training(learning_rate=..., ...).",
+            field="training",
         )
     if writer is not None and not callable(getattr(writer, "add_scalar", None)):
         raise InvalidSpec(
-            required="writer must have a method add_scalar(name, value, step)",
-            got=type(writer).__name__,
-            why="it is given what is recorded along the run",
-            remedy="use torch.utils.tensorboard.SummaryWriter, or an object of your own",
+            f"writer must have a method add_scalar(name, value, step), got {type(writer).__name__}. Use "
+            "torch.utils.tensorboard.SummaryWriter, or an object of your own.",
+            field="writer",
         )
     legs = _legs(source, training, optima)
     for leg in legs:
@@ -168,30 +160,19 @@ def _legs(source: Any, training: Training, optima: Sequence[Any] | None) -> list
     staged = isinstance(source, list)
     if staged and not (source and all(isinstance(stage, Stage) or _is_ruled(stage) for stage in source)):
         raise InvalidSpec(
-            required="a curriculum must be a list of Stage, or of pairs (trials, rule)",
-            got=f"{[type(stage).__name__ for stage in source]}",
-            why="each stage needs a task and a rule to stop",
-            remedy="use learncast.Stage(task, accuracy=...) or Stage(task, steps=...)",
+            "a curriculum must be a list of Stage, or of pairs (trials, rule), got "
+            f"{[type(stage).__name__ for stage in source]}. Use learncast.Stage(task, accuracy=...) or "
+            "Stage(task, steps=...)."
         )
     if (training.steps is not None) + (training.until is not None) != (0 if staged else 1):
         required = "a curriculum's stages say when they end" if staged else "Training must have either steps or until"
-        raise InvalidSpec(
-            required=required,
-            got=f"steps={training.steps}, until={training.until}",
-            why="training needs exactly one rule to stop",
-            remedy="leave them out of Training" if staged else "give a number of steps, or an accuracy to reach",
-        )
+        raise InvalidSpec(f"{required}, got steps={training.steps}, until={training.until}.")
     limit = training.most_steps if training.steps is None else training.steps
     legs = [_leg(stage, limit) for stage in source] if staged else [Leg(Source.of(source), training.rule, limit)]
     if optima is None:
         return legs
     if len(optima) != len(legs):
-        raise InvalidSpec(
-            required=f"optima must be one for each of the {len(legs)} stages",
-            got=f"{len(optima)}",
-            why="each stage has its own optimum",
-            remedy="give None for a stage whose optimum should be found",
-        )
+        raise InvalidSpec(f"optima must be one for each of the {len(legs)} stages, got {len(optima)}.", field="optima")
     return [leg._replace(optimum=optimum) for leg, optimum in zip(legs, optima, strict=True)]
 
 
@@ -204,13 +185,13 @@ def _leg(stage: Any, most_steps: int) -> Leg:
     if not isinstance(stage, Stage):
         source, rule = Source.of(stage[0]), stage[1]
         if isinstance(rule, int):
-            return Leg(source, None, count("steps", rule, least=0, why="training counts whole steps"))
+            return Leg(source, None, count("steps", rule, least=0))
         return Leg(source, read_rule(rule), most_steps)
     if stage.until is not None:
         return Leg(Source.of(stage.task), read_rule(stage.until), most_steps)
     if stage.accuracy is not None:
         return Leg(Source.of(stage.task), Accuracy(stage.accuracy), most_steps)
-    return Leg(Source.of(stage.task), None, count("steps", stage.steps, least=0, why="training counts whole steps"))
+    return Leg(Source.of(stage.task), None, count("steps", stage.steps, least=0))
 
 
 class _Loop:
@@ -228,7 +209,7 @@ class _Loop:
     ) -> None:
         self.learner, self.legs, self.training = learner, legs, learner.training
         self.path, self.progress, self.log, self.writer = path, progress, log, writer
-        self.every = count("checkpoint_every", every, why="it counts steps")
+        self.every = count("checkpoint_every", every)
         self.updates = Updates(learner.module, self.training)
         self.history = History(learner.modes, self.training.record)
         self.watch: Watch | GoalWatch | None = None
@@ -518,12 +499,7 @@ class Checkpoint:
 
 
 def _refused(required: str, got: str) -> SchemaMismatch:
-    return SchemaMismatch(
-        required=required,
-        got=got,
-        why="going on from it would mix two runs, or go on from a damaged state",
-        remedy="name another file, or remove this one to train afresh",
-    )
+    return SchemaMismatch(f"{required}, got {got}. Name another file, or remove this one to train afresh.")
 
 
 @noticed("training")
@@ -558,16 +534,10 @@ def train_replicas(
 
     Raises
     ------
-    InvalidSpec
-        Where trials, stages or settings mean nothing or do not fit the network.
     UnsupportedModel
-        Where the network is neither described nor a torch module.
+        If the network is neither described nor a torch module.
     OutOfTime
-        Where a limit of time is set and it is up.
-
-    See Also
-    --------
-    training.train, training.train_all, training.train_ensemble
+        If a limit of time is set and it is up.
 
     Examples
     --------
@@ -579,7 +549,7 @@ def train_replicas(
     >>> [run.steps for run in runs]
     [49, 54, 57]
     """
-    chosen = list(range(count("seeds", seeds, why="they are counted"))) if isinstance(seeds, int) else list(seeds)
+    chosen = list(range(count("seeds", seeds))) if isinstance(seeds, int) else list(seeds)
     jobs = [(source, network, training.with_(seed=seed), optima) for seed in chosen]
     return tuple(train_all(jobs, processes=processes, progress=progress))
 
@@ -604,14 +574,8 @@ def train_all(jobs: Sequence[Any], *, processes: int | None = None, progress: Pr
 
     Raises
     ------
-    InvalidSpec
-        Where a job means nothing, or `processes` is no count.
     OutOfTime
-        Where a limit of time is set and it is up.
-
-    See Also
-    --------
-    training.train, training.train_replicas, training.trained_in_time
+        If a limit of time is set and it is up.
 
     Examples
     --------
@@ -648,15 +612,6 @@ def trained_in_time(
     list of TrainingRun or None
         In the order of the jobs.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a job means nothing, or `processes` is no count.
-
-    See Also
-    --------
-    training.train_all
-
     Examples
     --------
     >>> import learncast as lc
@@ -671,7 +626,7 @@ def trained_in_time(
     [None]
     """
     end = time.time() + seconds_left()  # of the clock on the wall, which processes share
-    workers = min(len(jobs), os.cpu_count() or 1 if processes is None else count("processes", processes, why="a job"))
+    workers = min(len(jobs), os.cpu_count() or 1 if processes is None else count("processes", processes))
     if workers <= 1:
         found = []
         for k, job in enumerate(jobs):

@@ -119,15 +119,6 @@ class Training:
     most_steps : int
         Where a stage that should stop by itself is given up.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    training.train
-
     Examples
     --------
     >>> import learncast as lc
@@ -160,18 +151,18 @@ class Training:
         # It checks the numbers that all update rules have in common.
         Optimizer("gd", self.learning_rate, self.momentum, self.betas, weight_decay=self.weight_decay)
         if not callable(self.optimizer):
-            one_of("optimizer", self.optimizer, tuple(OPTIMIZERS), why="these are the update rules known here")
-        one_of("dtype", self.dtype, tuple(DTYPES), why="these are the precisions torch trains in on any machine")
+            one_of("optimizer", self.optimizer, tuple(OPTIMIZERS))
+        one_of("dtype", self.dtype, tuple(DTYPES))
         for name in self.record:
-            one_of("record", name, RECORDS, why="these can be recorded")
+            one_of("record", name, RECORDS)
         for name, value in (("threads", self.threads), ("every", self.every), ("evaluation", self.evaluation)):
-            count(name, value, why="less is nothing")
-        count("seed", self.seed, least=0, why="it numbers a random stream")
-        count("most_steps", self.most_steps, why="a run takes at least one step")
+            count(name, value)
+        count("seed", self.seed, least=0)
+        count("most_steps", self.most_steps)
         if self.clip is not None:
-            positive("clip", self.clip, why="a gradient cut to nothing moves nothing")
+            positive("clip", self.clip)
         if self.steps is not None:
-            count("steps", self.steps, least=0, why="it counts updates")
+            count("steps", self.steps, least=0)
         # A bad rule, loss or schedule is refused here, not when training begins.
         self.rule  # noqa: B018
         self.loss_object  # noqa: B018
@@ -221,12 +212,9 @@ class Training:
         known = isinstance(made, torch.optim.lr_scheduler.LRScheduler)
         if not known or isinstance(made, torch.optim.lr_scheduler.ReduceLROnPlateau):
             raise InvalidSpec(
-                required="schedule must make a schedule of torch.optim.lr_scheduler that counts steps",
-                got=type(made).__name__,
-                why="it takes a step after every update, with nothing else to go by",
-                remedy="end a stage by a Plateau and begin another with a smaller rate"
-                if known
-                else "use schedule=partial(torch.optim.lr_scheduler.StepLR, step_size=100)",
+                "schedule must make a schedule of torch.optim.lr_scheduler that counts steps, got "
+                f"{type(made).__name__}.",
+                field="schedule",
             )
         return made
 
@@ -245,5 +233,5 @@ class Training:
     def with_(self, **changes: Any) -> Training:
         """The same settings with some changed."""
         for key in changes:
-            one_of("the setting", key, tuple(f.name for f in fields(self)), why="a training run has no other")
+            one_of("the setting", key, tuple(f.name for f in fields(self)))
         return replace(self, **changes)

@@ -91,10 +91,8 @@ class Updates:
         except TypeError as error:
             name = type(self.schedule).__name__
             raise InvalidSpec(
-                required="a schedule must have a state of plain numbers where checkpoints are written",
-                got=f"{name} ({error})",
-                why="training could not go on from the checkpoint as if it had never stopped",
-                remedy="leave checkpoint out, or use another schedule",
+                f"a schedule must have a state of plain numbers where checkpoints are written, got {name} "
+                f"({error}). Leave checkpoint out, or use another schedule."
             ) from error
         return found
 

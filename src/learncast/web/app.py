@@ -300,7 +300,7 @@ def _serve(app: Starlette, listener: socket.socket) -> None:
 
 def _listening(host: str, port: int) -> socket.socket:
     """A socket that listens there; a sentence where it cannot."""
-    between("--port", port, 0, 65535, why="there are no other ports")
+    between("--port", port, 0, 65535)
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)

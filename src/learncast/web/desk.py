@@ -173,10 +173,8 @@ class Desk:
             if asyncio.get_running_loop().time() - begun < SECONDS:
                 raise
             raise OutOfTime(
-                required=f"an answer must be there within {SECONDS:g} seconds",
-                got="a computation that was not done",
-                why="others wait for their turn",
-                remedy="ask for less: a larger learning rate, fewer hidden units, a lower accuracy",
+                f"an answer must be there within {SECONDS:g} seconds, got a computation that was not done. Ask "
+                "for less: a larger learning rate, fewer hidden units, a lower accuracy."
             ) from None
         finally:
             end.cancel()

@@ -24,12 +24,7 @@ def exported(folder: Path, progress: Progress = silent) -> Path:
         Called with the share of the examples that are answered.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidSpec(
-            required="--export must name a new or an empty folder",
-            got=f"{folder}, which is there already",
-            why="what is in it would be mixed with the page",
-            remedy="choose another name, or remove it",
-        )
+        raise InvalidSpec(f"--export must name a new or an empty folder, got {folder}, which is there already.")
     everything = rooms()
     total = sum(len(room.examples) for room in everything)
     done = 0

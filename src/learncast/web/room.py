@@ -237,7 +237,7 @@ def complaint(error: ValidationError, state: type[State]) -> InvalidSpec:
         remedy = f"{key} may be {allowed}" if allowed else f"correct {key}"
     got = ascii(problem.get("input"))
     shown = got if len(got) <= _MOST_SHOWN else got[: _MOST_SHOWN - 3] + "..."
-    return InvalidSpec(required=required, got=shown, why=why, remedy=remedy)
+    return InvalidSpec(f"{required}, got {shown}.")
 
 
 def _allowed(field: FieldInfo) -> str:

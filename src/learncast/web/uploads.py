@@ -32,10 +32,8 @@ class Uploads:
         name = PurePosixPath(name.replace("\\", "/")).name[:80] or "file"
         if len(content) > MOST_BYTES:
             raise InvalidSpec(
-                required=f"a dropped file must have at most {MOST_BYTES // 2**20} MB",
-                got=f"{len(content) / 2**20:.1f} MB",
-                why="it is kept in memory",
-                remedy="drop fewer trials, or use `learncast plan` on the file",
+                f"a dropped file must have at most {MOST_BYTES // 2**20} MB, got {len(content) / 2**20:.1f} "
+                "MB. Drop fewer trials, or use `learncast plan` on the file."
             )
         token = hashlib.sha256(name.encode() + b"\0" + content).hexdigest()[:32]
         self.hold(token, name, content)
@@ -55,12 +53,7 @@ class Uploads:
 
     def _file(self, token: str) -> tuple[str, bytes]:
         if token not in self.files:
-            raise InvalidSpec(
-                required="the dropped file must still be in memory",
-                got="a link to one that is not",
-                why="files are kept only while the explorer runs, the latest few of them",
-                remedy="drop it again",
-            )
+            raise InvalidSpec("the dropped file must still be in memory, got a link to one that is not. Drop it again.")
         return self.files[token]
 
     def read(self, token: str, kind: str, make: Callable[[Path], Any]) -> Any:

@@ -59,13 +59,10 @@ class GatedCell(nn.Module):
     ) -> None:
         super().__init__()
         why = "a cell has at least one of each"
-        self.input_size, self.hidden_size = count("inputs", inputs, why=why), count("hidden", hidden, why=why)
+        self.input_size, self.hidden_size = count("inputs", inputs), count("hidden", hidden)
         if layer_norm and hidden < 2:
             raise InvalidSpec(
-                required="layer normalisation needs at least 2 hidden units",
-                got=f"{hidden}",
-                why="the normalised value of a single unit is always 0",
-                remedy="use more units or layer_norm=False",
+                f"layer normalisation needs at least 2 hidden units, got {hidden}. Use more units or layer_norm=False."
             )
         kind = dtype or torch.get_default_dtype()
         drawn = [self._draw(rows, orthogonal, generator, kind) for rows in self.block_rows()]
@@ -113,10 +110,9 @@ class GatedCell(nn.Module):
         """The states at every step, (batch, time, hidden)."""
         if inputs.dim() != 3 or inputs.shape[2] != self.input_size or 0 in inputs.shape:
             raise InvalidSpec(
-                required=f"inputs must be (batch, time, {self.input_size}) with at least one sequence and step",
-                got=f"shape {tuple(inputs.shape)}",
-                why="each axis has a fixed meaning",
-                remedy="reshape the inputs",
+                f"inputs must be (batch, time, {self.input_size}) with at least one sequence and step, got shape "
+                f"{tuple(inputs.shape)}.",
+                field="inputs",
             )
         weights, states = self._recurrent(), []
         # Input projections, (time, batch, rows): of all steps as one product where gradients are wanted, else of as
@@ -160,11 +156,7 @@ class ConstGate(GatedCell):
     Raises
     ------
     InvalidSpec
-        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
-
-    See Also
-    --------
-    windows.SharedGate, windows.window
+        If a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
 
     Examples
     --------
@@ -203,11 +195,7 @@ class SharedGate(GatedCell):
     Raises
     ------
     InvalidSpec
-        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
-
-    See Also
-    --------
-    windows.ConstGate, windows.DiagGate, windows.window
+        If a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
 
     Examples
     --------
@@ -249,11 +237,7 @@ class DiagGate(SharedGate):
     Raises
     ------
     InvalidSpec
-        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
-
-    See Also
-    --------
-    windows.SharedGate, windows.PaperGRU, windows.window
+        If a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
 
     Examples
     --------
@@ -292,11 +276,7 @@ class PaperGRU(GatedCell):
     Raises
     ------
     InvalidSpec
-        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
-
-    See Also
-    --------
-    windows.DiagGate, windows.LSTM, windows.window
+        If a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
 
     Examples
     --------
@@ -342,11 +322,7 @@ class LSTM(GatedCell):
     Raises
     ------
     InvalidSpec
-        Where a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
-
-    See Also
-    --------
-    windows.PaperGRU, windows.window
+        If a size is less than one, `gate` does not lie between 0 and 1, or a single unit should be normalised.
 
     Examples
     --------
@@ -371,12 +347,7 @@ class LSTM(GatedCell):
 
 
 def _fraction(gate: float) -> float:
-    value = between("gate", gate, 0, 1, why="it is the fraction of the state replaced in a step")
+    value = between("gate", gate, 0, 1)
     if value in (0, 1):
-        raise InvalidSpec(
-            required="gate must lie strictly between 0 and 1",
-            got=f"{value:g}",
-            why="a gate that is shut or wide open either remembers nothing or learns nothing",
-            remedy="choose a number inside, 0.05 for example",
-        )
+        raise InvalidSpec(f"gate must lie strictly between 0 and 1, got {value:g}.", field="gate")
     return value

@@ -78,12 +78,8 @@ def evolution(
     Raises
     ------
     InvalidSpec
-        Where there are fewer than two files, one does not hold a state of this model or this optimiser, or the model
+        If there are fewer than two files, one does not hold a state of this model or this optimiser, or the model
         cannot be diagnosed.
-
-    See Also
-    --------
-    windows.window, windows.WindowMonitor
 
     Examples
     --------
@@ -154,12 +150,7 @@ def _files(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
     found = [Path(path) for path in paths or glob(pattern)]
     folder = next((path for path in found if path.is_dir()), None)
     if folder is not None:
-        raise InvalidSpec(
-            required="checkpoints must be files",
-            got=f"a folder, {str(folder)!r}",
-            why="it may hold other files too",
-            remedy=f"say which by a pattern in quotes, as {str(folder / '*')!r}",
-        )
+        raise InvalidSpec(f"checkpoints must be files, got a folder, {str(folder)!r}.", field="checkpoints")
     if len(found) < 2:
         raise InvalidSpec(
             required="checkpoints must be two files or more",
@@ -198,10 +189,6 @@ class Evolution(Result):
         `LearnabilityWindow`, and of every step ``time_scale_quantile`` (10%, median and 90% of the units),
         ``envelope_exponent`` and ``tail_index_median``.
     provenance : Provenance
-
-    See Also
-    --------
-    windows.evolution, learnability.LearnabilityWindow, windows.WindowMonitor
 
     Examples
     --------

@@ -97,15 +97,6 @@ def window(
     time. A model in single precision is followed in single precision where no product of gates leaves its range. Mean
     transport is then right to about 1e-5; tail indices far below 1 need a model in double precision.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    windows.WindowMonitor, windows.evolution
-
     Examples
     --------
     >>> import learncast as lc
@@ -142,10 +133,9 @@ def window(
         seen = capture(model, chunk, wanted, loss)
         if seen.outputs[0].shape[0] != number:
             raise InvalidSpec(
-                required="the recurrent block must receive every sequence of a chunk",
-                got=f"{seen.outputs[0].shape[0]} sequences instead of {number}",
-                why="errors are told apart by sequence",
-                remedy=f"pass batch_first={data.axis == 1} if the model takes its inputs the other way round",
+                f"the recurrent block must receive every sequence of a chunk, got {seen.outputs[0].shape[0]} "
+                f"sequences instead of {number}. Pass batch_first={data.axis == 1} if the model takes its inputs "
+                "the other way round."
             )
         assert seen.deltas is not None
         for index, evidence in enumerate(found):
@@ -358,10 +348,8 @@ class Evidence:
     def _detection(self, rule: DetectionRule) -> Detection:
         if not self._blamed:
             raise InvalidSpec(
-                required=f"the loss must have a gradient at {', '.join(self.layer.own)}",
-                got="a gradient of exactly 0 on every sequence",
-                why="no error reaches the recurrent layer, so no lag can be credited",
-                remedy="check the targets, the loss and that the weights which read the layer are not all 0",
+                f"the loss must have a gradient at {', '.join(self.layer.own)}, got a gradient of exactly 0 on "
+                "every sequence."
             )
         single = next(iter(self.layer.parameters.values())).dtype == torch.float32
         return detect(

@@ -221,10 +221,6 @@ class LearnabilityWindow(Result, Shown):
     provenance : Provenance
         Where the numbers come from.
 
-    See Also
-    --------
-    windows.window, windows.Evolution
-
     Examples
     --------
     >>> import learncast as lc
@@ -277,7 +273,7 @@ class LearnabilityWindow(Result, Shown):
         return self._by_size("null_window", layer, noise)
 
     def _by_size(self, name: str, layer: int, noise: str) -> dict[int, float]:
-        one_of("noise", noise, NOISES, why="it says what the signal competes with")
+        one_of("noise", noise, NOISES)
         found = self.dataset[name].sel(layer=layer, noise=noise)
         return dict(zip(found["sample_size"].values.tolist(), found.values.tolist(), strict=True))
 

@@ -40,16 +40,6 @@ class WindowMonitor:
     measurement, rule, batching : optional
         As for `learncast.windows.window`; by default along one direction and with 99 nulls.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a cadence or a share means nothing, or a keyword belongs into one of the three objects; at a diagnosis,
-        where the model or the sequences cannot be diagnosed.
-
-    See Also
-    --------
-    windows.window, windows.evolution, windows.lightning_callback
-
     Examples
     --------
     >>> import learncast as lc
@@ -85,8 +75,8 @@ class WindowMonitor:
     ) -> None:
         refuse_loose(loose)
         self.model, self.optimizer, self.data = model, optimizer, data
-        self.every = None if every is None else count("every", every, why="it counts training steps")
-        self.share = between("share", share, 1e-6, 1.0, why="it is a share of the time")
+        self.every = None if every is None else count("every", every)
+        self.share = between("share", share, 1e-6, 1.0)
         self.question: dict[str, Any] = {
             "measurement": measurement or Measurement(directions=1),
             "rule": rule or DetectionRule(nulls=99),
@@ -133,10 +123,8 @@ class WindowMonitor:
         """What the diagnoses found, over the training step at which they were made."""
         if not self._found:
             raise InvalidSpec(
-                required="the monitor must have diagnosed the model at least once",
-                got=f"none in {self._steps} steps",
-                why="there is no history yet",
-                remedy="call step() after every step of the optimiser, or diagnose()",
+                f"the monitor must have diagnosed the model at least once, got none in {self._steps} steps. Call "
+                "step() after every step of the optimiser, or diagnose()."
             )
         steps, found = zip(*self._found, strict=True)
         return followed(found, steps)
@@ -168,11 +156,7 @@ def lightning_callback(data: tuple[Any, Any], **options: Any) -> Any:
     Raises
     ------
     InvalidSpec
-        Where Lightning is not installed.
-
-    See Also
-    --------
-    windows.WindowMonitor, practice.CurriculumCallback
+        If Lightning is not installed.
 
     Examples
     --------

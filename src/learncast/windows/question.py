@@ -48,11 +48,7 @@ class Measurement:
     Raises
     ------
     InvalidSpec
-        Where lags do not grow, a number is no count, or the order is another.
-
-    See Also
-    --------
-    windows.window, windows.DetectionRule, windows.Batching
+        If lags do not grow, a number is no count, or the order is another.
 
     Examples
     --------
@@ -72,22 +68,19 @@ class Measurement:
 
     def __post_init__(self) -> None:
         if self.lags is not None:
-            object.__setattr__(self, "lags", growing("lags", self.lags, why=LAG))
-        count("directions", self.directions, why="a projection needs at least one direction")
-        count("exact", self.exact, least=0, why="it counts sequences")
+            object.__setattr__(self, "lags", growing("lags", self.lags))
+        count("directions", self.directions)
+        count("exact", self.exact, least=0)
         if self.order not in (0, 1):
             raise InvalidSpec(
-                required="order must be 0 or 1",
-                got=f"{self.order!r}",
-                why="the expansion is known to first order",
-                remedy="use the exact transport for all orders",
+                f"order must be 0 or 1, got {self.order!r}. Use the exact transport for all orders.", field="order"
             )
 
     def lags_within(self, steps: int) -> list[int]:
         """The lags to look at in sequences of `steps` steps."""
         if self.lags is None:
             return [int(lag) for lag in np.unique(np.linspace(1, max(1, steps // 2), _LAGS).round())]
-        return list(growing("lags", self.lags, most=steps - 1, why=LAG))
+        return list(growing("lags", self.lags, most=steps - 1))
 
 
 @dataclass(frozen=True)
@@ -111,11 +104,7 @@ class DetectionRule:
     Raises
     ------
     InvalidSpec
-        Where the method is another, there are fewer than 19 nulls, the threshold is not above 0, or sizes do not grow.
-
-    See Also
-    --------
-    windows.window, windows.Measurement, windows.Batching
+        If the method is another, there are fewer than 19 nulls, the threshold is not above 0, or sizes do not grow.
 
     Examples
     --------
@@ -133,14 +122,14 @@ class DetectionRule:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        one_of("method", self.method, METHODS, why="it says whether signs come from independent data")
-        count("nulls", self.nulls, least=LEAST_NULLS, why="fewer cannot keep false alarms below one in twenty")
+        one_of("method", self.method, METHODS)
+        count("nulls", self.nulls, least=LEAST_NULLS)
         if self.threshold is not None:
-            positive("threshold", self.threshold, why="a ratio of 0 asks for nothing")
+            positive("threshold", self.threshold)
         if self.sample_sizes is not None:
-            sizes = growing("sample_sizes", self.sample_sizes, why="a window is read as a curve over them")
+            sizes = growing("sample_sizes", self.sample_sizes)
             object.__setattr__(self, "sample_sizes", sizes)
-        count("seed", self.seed, least=0, why="it names a stream of random numbers")
+        count("seed", self.seed, least=0)
 
     def threshold_at(self, critical: float) -> float:
         """Ratio from which a lag counts when scores above `critical` are told from 0."""
@@ -174,11 +163,7 @@ class Batching:
     Raises
     ------
     InvalidSpec
-        Where a number is no count.
-
-    See Also
-    --------
-    windows.window, windows.Measurement, windows.DetectionRule
+        If a number is no count.
 
     Examples
     --------
@@ -194,8 +179,8 @@ class Batching:
 
     def __post_init__(self) -> None:
         if self.chunk is not None:
-            count("chunk", self.chunk, why="sequences come in groups")
-        count("memory", self.memory, least=0, why="it counts bytes")
+            count("chunk", self.chunk)
+        count("memory", self.memory, least=0)
 
     def chunk_of(self, numbers: int) -> int:
         """Sequences held at a time when each has this many states."""
@@ -207,10 +192,9 @@ class Batching:
             return True
         if method == "paper":
             raise InvalidSpec(
-                required=f'method="paper" must keep all contributions in {self.memory / 2**20:,.0f} MiB',
-                got=f"{8 * contributions / 2**20:,.0f} MiB of them",
-                why="it takes signs from the very sequences that it tests",
-                remedy="use fewer sequences, lags or directions, or raise memory",
+                f'method="paper" must keep all contributions in {self.memory / 2**20:,.0f} MiB, got '
+                f"{8 * contributions / 2**20:,.0f} MiB of them. Use fewer sequences, lags or directions, or "
+                "raise memory."
             )
         return False
 

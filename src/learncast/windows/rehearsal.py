@@ -64,7 +64,7 @@ def build_model(kind: str, *, inputs: int, outputs: int, hidden_size: int, seed:
     **options
         gate, layer_norm and orthogonal for the cells of `learncast.windows.cells`, layers for torch's.
     """
-    one_of("kind", kind, KINDS, why="it names a recurrent cell")
+    one_of("kind", kind, KINDS)
     generator = torch.Generator().manual_seed(seed)
     if kind in OWN:
         block: nn.Module = OWN[kind](inputs, hidden_size, generator=generator, **options)
@@ -81,8 +81,8 @@ def build_model(kind: str, *, inputs: int, outputs: int, hidden_size: int, seed:
 
 def build_optimizer(kind: str, model: nn.Module, *, learning_rate: float, **options: Any) -> optim.Optimizer:
     """One of the optimisers whose rates are understood, on all parameters of `model`."""
-    one_of("optimizer", kind, tuple(OPTIMIZERS), why="its rates are read from its state")
-    rate = positive("learning_rate", learning_rate, why="a rate of 0 learns nothing")
+    one_of("optimizer", kind, tuple(OPTIMIZERS))
+    rate = positive("learning_rate", learning_rate)
     make: Any = OPTIMIZERS[kind]
     return make(model.parameters(), lr=rate, **options)
 
@@ -113,9 +113,9 @@ def rehearsed(
         Largest norm of a gradient.
     progress : callable
     """
-    number = count("batch", batch, why="a step needs at least one sequence")
+    number = count("batch", batch)
     x, y = (torch.as_tensor(real_array(*pair, ndim=3)).float() for pair in (("inputs", inputs), ("targets", targets)))
-    losses = np.empty(count("steps", steps, least=0, why="it counts training steps"))
+    losses = np.empty(count("steps", steps, least=0))
     for step in range(len(losses)):
         some = torch.as_tensor(rng.integers(0, len(x), number))
         optimizer.zero_grad(set_to_none=True)
@@ -123,10 +123,9 @@ def rehearsed(
         losses[step] = loss.item()
         if not math.isfinite(losses[step]):
             raise InvalidSpec(
-                required="training must keep a finite loss",
-                got=f"a loss that is not finite at step {step}",
-                why="a model that has diverged has no window",
-                remedy=f"lower the learning rate of {optimizer.param_groups[0]['lr']:g}, or clip the gradients",
+                f"training must keep a finite loss, got a loss that is not finite at step {step}. Lower the "
+                f"learning rate of {optimizer.param_groups[0]['lr']:g}, or clip the gradients.",
+                field="training",
             )
         torch.autograd.backward(loss)
         if clip is not None:

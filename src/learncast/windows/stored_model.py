@@ -43,7 +43,7 @@ class Wanted:
 
     def missed(self, place: str, got: str, remedy: str) -> InvalidSpec:
         """What to raise where it does something else."""
-        return InvalidSpec(required=f"{place} must {self.deed}", got=got, why=self.why, remedy=remedy)
+        return InvalidSpec(f"{place} must {self.deed}, got {got}.")
 
 
 MODEL = Wanted("build a torch.nn.Module", "there is no model to diagnose")
@@ -163,10 +163,8 @@ def _put_weights(model: nn.Module, stored: dict[str, Any], path: Path) -> None:
         model.load_state_dict(stored)
     except Exception as error:  # a file may hold anything under any name
         raise InvalidSpec(
-            required=f"{path} must hold the weights of this model",
-            got=_words(error),
-            why="weights of another model would be diagnosed in its place",
-            remedy="store model.state_dict() of the model that the function builds",
+            f"{path} must hold the weights of this model, got {_words(error)}. Store model.state_dict() of "
+            "the model that the function builds."
         ) from error
 
 
@@ -250,10 +248,9 @@ def _put_state(optimizer: optim.Optimizer, model: nn.Module, stored: dict[str, A
         _check_optimizer(optimizer, model)
     except Exception as error:  # a file may hold anything under any name
         raise InvalidSpec(
-            required=f"{path} must hold the state of this {type(optimizer).__name__}",
-            got=f"{type(error).__name__}: {_words(error)}",
-            why="its step sizes are read from it",
-            remedy="store optimizer.state_dict() as .pt, or stored_model.optimizer_tensors(...) as .safetensors",
+            f"{path} must hold the state of this {type(optimizer).__name__}, got {type(error).__name__}: "
+            f"{_words(error)}. Store optimizer.state_dict() as .pt, or stored_model.optimizer_tensors(...) as "
+            ".safetensors."
         ) from error
 
 
@@ -317,31 +314,16 @@ def _tensors(path: Path, what: str) -> dict[str, Any]:
         with readable(path, remedy="write it again with safetensors.torch.save_file"):
             return dict(load_file(path))
     if path.suffix not in (".pt", ".pth", ".ckpt"):
-        raise InvalidSpec(
-            required=f"{what} must be a .safetensors or .pt file",
-            got=path.name,
-            why="other kinds cannot be read safely",
-            remedy="store it with safetensors.torch.save_file",
-        )
+        raise InvalidSpec(f"{what} must be a .safetensors or .pt file, got {path.name}.")
     _check_pickled(path)
     try:
         with warnings.catch_warnings():  # torch warns of what is refused below anyway
             warnings.simplefilter("ignore")
             stored = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's reader raises almost anything on files that hold anything else
-        raise InvalidSpec(
-            required=f"{path} must hold tensors and plain numbers only",
-            got=unadvised(error),
-            why="anything else in a .pt file is code that would run while it is read, and it is not run here",
-            remedy="store the state_dict alone, best as .safetensors",
-        ) from error
+        raise InvalidSpec(f"{path} must hold tensors and plain numbers only, got {unadvised(error)}.") from error
     if not isinstance(stored, dict):
-        raise InvalidSpec(
-            required=f"{path} must hold a state_dict",
-            got=type(stored).__name__,
-            why="weights are found by their names",
-            remedy="store model.state_dict()",
-        )
+        raise InvalidSpec(f"{path} must hold a state_dict, got {type(stored).__name__}. Store model.state_dict().")
     return stored
 
 

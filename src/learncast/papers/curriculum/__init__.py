@@ -146,7 +146,7 @@ def paper(resolution: int = 240, optimum: str = "response") -> Paper:
         Where ReLU networks of figure 4 have learned: at the optimum of their response features, or where training
         itself converges, as in the paper.
     """
-    one_of("optimum", optimum, OPTIMA, why="a ReLU network has learned when it is there")
+    one_of("optimum", optimum, OPTIMA)
     spans = {"2A": (0.1, 3.0), "2D": (0.1, 3.0), "3B": (-0.5, 0.9), "3D": (1.0, 50.0)}
     ends = {
         "response": "runs end within 1% of the optimum of those features (the paper: of where training converges)",

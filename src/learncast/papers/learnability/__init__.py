@@ -84,9 +84,9 @@ def paper(seeds: Sequence[int] | None = None, cells: Sequence[str] | None = None
         Where networks are trained.
     """
     for cell in cells or ():
-        one_of("cells", cell, tuple(CELLS), why="these are the cells of the paper")
+        one_of("cells", cell, tuple(CELLS))
     if device is not None:
-        one_of("device", device, ("auto", "cpu", "cuda"), why="networks are trained there")
+        one_of("device", device, ("auto", "cpu", "cuda"))
     given: dict[str, Any] = {"seeds": seeds, "validation_seeds": seeds, "cells": cells}
     own: dict[str, Any] = {key: tuple(value) for key, value in given.items() if value is not None}
     sizes = {name: replace(one, **own, device=device or one.device) for name, one in PRESETS.items()}

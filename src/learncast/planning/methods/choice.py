@@ -86,13 +86,7 @@ def ground_for(
     Raises
     ------
     AssumptionViolated
-        Where a condition of the theory fails and `strict` is set.
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    solve, follow, plan
+        If a condition of the theory fails and `strict` is set.
 
     Examples
     --------
@@ -103,17 +97,15 @@ def ground_for(
     >>> ground.by, ground.trust_of([0]).forecast_class
     ('modes', 'exact')
     """
-    rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
-    one_of("by", by, WAYS, why="these are the ways in which learning is told")
+    rate = positive("learning_rate", learning_rate)
+    one_of("by", by, WAYS)
     if goal is not None:
-        one_of("goal", goal, GOALS, why="it says what must be accurate")
+        one_of("goal", goal, GOALS)
     if type(network) not in USUAL:
         raise UnsupportedModel(
-            required="the network must be a LinearRNN, a TwoLayer or an Activated LinearRNN",
-            got=type(network).__name__,
-            why="learning is told from a network's weights",
-            remedy="describe it as learncast.LinearRNN(...) or learncast.TwoLayer(first, second); "
-            "for a torch module ask learncast.advise",
+            "the network must be a LinearRNN, a TwoLayer or an Activated LinearRNN, got "
+            f"{type(network).__name__}. Describe it as learncast.LinearRNN(...) or learncast.TwoLayer(first, "
+            "second); for a torch module ask learncast.advise."
         )
     chosen = USUAL[type(network)] if learn is None else tuple(learn)
     fixed = set(chosen) == set(USUAL[type(network)])
@@ -123,10 +115,7 @@ def ground_for(
         found = _linear(tuple(tasks), network, rate, chosen, fixed, by, goal, seed)
     if goal == "modes" and found.goal != "modes":
         raise InvalidSpec(
-            required='goal must be "loss" where tasks have no common modes',
-            got='"modes"',
-            why="there is nothing else to be accurate",
-            remedy="leave goal out",
+            'goal must be "loss" where tasks have no common modes, got "modes". Leave goal out.', field="goal"
         )
     if strict:
         require(found.assumptions)
@@ -156,10 +145,8 @@ def _linear(
         )
     if by in ("two-layer", "pooled") and not fixed:
         raise InvalidSpec(
-            required=f'by="{by}" needs input and output weights that learn, and no others',
-            got=f"learn={learn!r}",
-            why="inputs can be pooled only where the recurrence stays",
-            remedy='use by="auto", or by="flow"',
+            f'by="{by}" needs input and output weights that learn, and no others, got learn={learn!r}. Use '
+            'by="auto", or by="flow".'
         )
     names = checked_learn(network, learn)
     if by == "modes" or (by == "auto" and modal and _may_have_modes(tasks, cast(LinearRNN, network))):
@@ -219,9 +206,7 @@ def _responding(
             return modes
     if by == "modes":
         raise UnsupportedModel(
-            required='by="modes" needs ReLU units of one recurrence and one sign',
-            got=f"{network.activation} units that share no response",
-            why="their learning is more than one mode",
-            remedy='use by="auto"',
+            f'by="modes" needs ReLU units of one recurrence and one sign, got {network.activation} units '
+            'that share no response. Use by="auto".'
         )
     return ResponseGround(tasks, network, rate, seed, trials)

@@ -319,10 +319,8 @@ class Ground(ABC):
             found = next((k for k, other in enumerate(self.tasks) if other.hash == task.hash), None)
         if found is None:
             raise InvalidSpec(
-                required="stages must be of tasks that the ground was made for",
-                got=f"task {task.name!r}",
-                why="its statistics have not been looked at",
-                remedy=f"use one of {', '.join(t.name for t in self.tasks)}",
+                f"stages must be of tasks that the ground was made for, got task {task.name!r}. Use one of "
+                f"{', '.join(t.name for t in self.tasks)}."
             )
         return found
 

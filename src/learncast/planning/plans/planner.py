@@ -95,13 +95,7 @@ def plan(
     Raises
     ------
     AssumptionViolated
-        Where a condition of the theory fails and `strict` is set.
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    follow, advise, Terms, phase_portrait
+        If a condition of the theory fails and `strict` is set.
 
     Examples
     --------
@@ -191,12 +185,7 @@ class _Planner:
 
     def _check_limits(self, found: Searched) -> None:
         if not math.isfinite(found.best.total) and math.isfinite(found.direct.rest):
-            raise InvalidSpec(
-                required="some schedule must meet the limits on accuracy and forgetting",
-                got="none that was tried",
-                why="the target cannot be learned without breaking them",
-                remedy="relax least_accuracy, most_accuracy or most_excess_loss",
-            )
+            raise InvalidSpec("some schedule must meet the limits on accuracy and forgetting, got none that was tried.")
 
     def _candidates(
         self, found: Searched, walker: Walker | None, alone: Route, direct: LearningTime

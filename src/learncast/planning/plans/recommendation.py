@@ -110,10 +110,6 @@ class Plan(Shown):
     counted : bool
         Whether steps are those of descent; where these could not be counted they are the flow's.
 
-    See Also
-    --------
-    plan, Curriculum, Terms
-
     Examples
     --------
     >>> import learncast as lc
@@ -492,10 +488,6 @@ def training_loop_of(curriculum: Curriculum, *, criterion: str | None = None, **
     -------
     TrainingLoop
         What leads a loop of one's own through the stages.
-
-    See Also
-    --------
-    Plan.training_loop, practice.TrainingLoop
 
     Examples
     --------

@@ -32,10 +32,6 @@ def stop_portrait(plan: Plan, candidate: int = 0) -> xr.Dataset:
         ``saving_steps`` over (accuracy, stop), with the plan's own stop and accuracy as attributes; nan where the
         target is never learned that well.
 
-    See Also
-    --------
-    plan, phase_portrait
-
     Examples
     --------
     >>> import learncast as lc

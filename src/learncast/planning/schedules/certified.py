@@ -59,10 +59,8 @@ def certified(ground: ModeGround, terms: PoolTerms, strict: bool, progress: Prog
     schedule = solved(setting, lambda done: progress(share + share * done))
     if not schedule.stages and np.isfinite(schedule.direct) and np.isfinite(terms.most_loss).any():
         raise InvalidSpec(
-            required="some schedule must meet the limits on forgetting",
-            got="none that does",
-            why="the target cannot be learned without forgetting more than most_excess_loss allows",
-            remedy="raise the limits; planning.forgetting_front shows what they cost",
+            "some schedule must meet the limits on forgetting, got none that does. Raise the limits; "
+            "planning.forgetting_front shows what they cost."
         )
     return Searched(direct, singles, _route(schedule), schedule.lower_bound, schedule.proof)
 

@@ -55,10 +55,6 @@ class Design(Saved):
     curriculum : Curriculum
         The stages followed exactly.
 
-    See Also
-    --------
-    planning.design, phase_portrait
-
     Examples
     --------
     Targets of any strength up to 3: the strongest helps most, and a wider range would help more.
@@ -150,13 +146,7 @@ def design(
     Raises
     ------
     AssumptionViolated
-        Where a condition of the theory fails and `strict` is set.
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    phase_portrait, plan
+        If a condition of the theory fails and `strict` is set.
 
     Examples
     --------
@@ -167,11 +157,11 @@ def design(
     >>> found.total < found.direct
     True
     """
-    rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
-    tolerance = 1.0 - within("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
-    one_of("cost", cost, COSTS, why="it says what is saved")
-    number = count("evaluations", evaluations, why="at least one design must be priced")
-    sharpest = within("most_sharpness", most_sharpness, 0.0, 2.0, why="descent diverges beyond 2")
+    rate = positive("learning_rate", learning_rate)
+    tolerance = 1.0 - within("accuracy", accuracy, 0.0, 1.0)
+    one_of("cost", cost, COSTS)
+    number = count("evaluations", evaluations)
+    sharpest = within("most_sharpness", most_sharpness, 0.0, 2.0)
     ranges = _checked_bounds(target, bounds)
     seed = seed_of(seed)
     ground = ground_for([target], network, learning_rate=rate, by="modes", seed=seed, strict=strict)
@@ -298,10 +288,9 @@ def _packed(
 def _checked_bounds(target: Task, bounds: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     if not bounds:
         raise InvalidSpec(
-            required="bounds must name at least one keyword of the target's family",
-            got="none",
-            why="there is nothing to design",
-            remedy="pass bounds such as {'target_strength': (0.5, 2.0)}",
+            "bounds must name at least one keyword of the target's family, got none. Pass bounds such as "
+            "{'target_strength': (0.5, 2.0)}.",
+            field="bounds",
         )
     found = {}
     for key, pair in bounds.items():

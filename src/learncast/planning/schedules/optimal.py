@@ -45,10 +45,6 @@ class CheapestPath:
     status : Status
         not_learned where no path meets the rules.
 
-    See Also
-    --------
-    planning.cheapest_path, planning.Schedule
-
     Examples
     --------
     The second task is quicker while the mode is weak; to change from it is worth 80 steps, not 200:
@@ -89,10 +85,6 @@ class FastestPath:
     legs : tuple of Leg
         In order: the task trained, the strengths between which it is, and its flow steps. None where there is nowhere
         to go; the last is infinite where no task leads on.
-
-    See Also
-    --------
-    planning.fastest_path, planning.CheapestPath
 
     Examples
     --------
@@ -138,15 +130,6 @@ def fastest_path(
     FastestPath
         With an infinite last leg where no task leads on.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    cheapest_path
-
     Examples
     --------
     >>> import learncast as lc
@@ -155,7 +138,7 @@ def fastest_path(
     [1]
     """
     beta, B = _tasks(cross, power)
-    rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
+    rate = positive("learning_rate", learning_rate)
     if start == end:
         return FastestPath(())
     up = 1.0 if end > start else -1.0
@@ -233,15 +216,6 @@ def cheapest_path(
     CheapestPath
         With status not_learned and an infinite total where no path meets the rules.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    fastest_path, best_schedule
-
     Examples
     --------
     >>> import learncast as lc
@@ -251,11 +225,11 @@ def cheapest_path(
     """
     beta, B = _tasks(cross, power, moving=True)
     if last is not None:
-        place = count("last", last, least=0, why="it counts tasks from 0")
-        last = int(between("last", place, 0, len(beta) - 1, why="a task"))
+        place = count("last", last, least=0)
+        last = int(between("last", place, 0, len(beta) - 1))
     if max_stages is not None:
-        max_stages = count("max_stages", max_stages, why="a path has at least one stage")
-    rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
+        max_stages = count("max_stages", max_stages)
+    rate = positive("learning_rate", learning_rate)
     pool = Pool(
         beta,
         B,
@@ -300,10 +274,8 @@ def _rivals_route(pool: Pool, max_stages: int | None) -> Route:
     keep = _rivals(pool)
     if len(keep) > MOST_RIVALS:
         raise InvalidSpec(
-            required=f"at most {MOST_RIVALS} tasks may compete under rules",
-            got=f"{len(keep)}, none of them slower than another everywhere",
-            why="memory grows as their square",
-            remedy="offer fewer tasks, or drop the rules: switching freely takes any number",
+            f"at most {MOST_RIVALS} tasks may compete under rules, got {len(keep)}, none of them slower than "
+            "another everywhere. Offer fewer tasks, or drop the rules: switching freely takes any number."
         )
     last = None if pool.last is None else int(np.searchsorted(keep, pool.last))
     fewer = replace(
@@ -333,18 +305,13 @@ def _rivals(pool: Pool) -> NDArray[np.intp]:
 def _tasks(cross: Any, power: Any, *, moving: bool = False) -> tuple[FloatArray, FloatArray]:
     beta, B = real_array("cross", cross, ndim=1), real_array("power", power, ndim=1)
     if beta.shape != B.shape or not len(beta):
-        raise InvalidSpec(
-            required="cross and power must list the same tasks, at least one",
-            got=f"{len(beta)} and {len(B)}",
-            why="each task has one of each",
-            remedy="match their lengths",
-        )
+        raise InvalidSpec(f"cross and power must list the same tasks, at least one, got {len(beta)} and {len(B)}.")
     if moving and ((B < 0) | ((B == 0) & (beta != 0))).any():
         raise InvalidSpec(
-            required="power must be positive, or 0 where cross is 0 too",
-            got=f"{float(B[(B < 0) | ((B == 0) & (beta != 0))][0]):g}",
-            why="it is the variance of what the mode sees, and nothing co-varies with an input that does not vary",
-            remedy="pass beta_xx as Modes.weighted_input gives it",
+            "power must be positive, or 0 where cross is 0 too, got "
+            f"{float(B[(B < 0) | (B == 0) & (beta != 0)][0]):g}. Pass beta_xx as Modes.weighted_input gives "
+            "it.",
+            field="power",
         )
     return beta, B
 

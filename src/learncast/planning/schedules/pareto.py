@@ -43,10 +43,6 @@ class Front:
     excess_loss : (points,)
         Excess loss of the task at the end of each.
 
-    See Also
-    --------
-    planning.forgetting_front, Plan.front, forgetting
-
     Examples
     --------
     What it costs to keep more of the stronger targets than the cheapest schedule does:
@@ -148,13 +144,7 @@ def forgetting_front(
     Raises
     ------
     AssumptionViolated
-        Where a condition of the theory fails and `strict` is set.
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    Plan.front, best_schedule
+        If a condition of the theory fails and `strict` is set.
 
     Examples
     --------
@@ -165,7 +155,7 @@ def forgetting_front(
     >>> lc.planning.forgetting_front(task, pool[:1], network, learning_rate=1e-3, points=2)
     <Front of 'strength 1.5': cost 165.954 to 166.88 for an excess loss of 4.907 to 4.53>
     """
-    number = count("points", points, least=2, why="a front has two ends")
+    number = count("points", points, least=2)
     setting = setting_of(
         target, candidates, network, learning_rate, terms, strict, gap=gap, max_boxes=max_boxes, seed=seed
     )
@@ -186,14 +176,13 @@ def forgetting_front(
 
 def _remembered(setting: Setting, candidates: Sequence[Task], remember: int) -> int:
     """Index of the task among those that take part."""
-    place = count("remember", remember, least=0, why="it counts candidates from 0")
+    place = count("remember", remember, least=0)
     known = setting.places[:-1]
     if place not in known:
         raise InvalidSpec(
-            required="remember must be the place of a candidate that takes part",
-            got=f"{remember} with {len(candidates)} candidates, of which {len(known)} take part",
-            why="only what is trained can be forgotten",
-            remedy="choose another, or pass strict=False to admit candidates that fail a condition",
+            f"remember must be the place of a candidate that takes part, got {remember} with "
+            f"{len(candidates)} candidates, of which {len(known)} take part.",
+            field="remember",
         )
     return known.index(place)
 

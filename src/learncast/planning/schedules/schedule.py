@@ -96,10 +96,6 @@ class Schedule(Saved):
     excess_loss : (places,)
         Excess loss of each of them at the end: what is forgotten.
 
-    See Also
-    --------
-    planning.best_schedule, plan, follow
-
     Examples
     --------
     What it saves and whether anything cheaper can exist, by the flow. Descent lags behind it and comes to this stop a

@@ -116,13 +116,7 @@ def best_schedule(
     Raises
     ------
     AssumptionViolated
-        Where a condition of the theory fails and `strict` is set.
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    plan, cheapest_path, forgetting_front
+        If a condition of the theory fails and `strict` is set.
 
     Examples
     --------
@@ -162,8 +156,8 @@ def setting_of(
         require(ground.measured(ground.target))
     return replace(
         Setting.of(ground, bound, taking_part(ground, strict)),
-        gap=positive("gap", gap, why="a proof down to the last digit would never end"),
-        max_boxes=count("max_boxes", max_boxes, why="a search must look somewhere"),
+        gap=positive("gap", gap),
+        max_boxes=count("max_boxes", max_boxes),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, suggestion
+from learncast._core.errors import InvalidSpec
 from learncast._core.limits import allowed, allowing, check_bytes, file_size, listed, readable
 from learncast._core.netcdf import own_items
 from learncast._core.packages import package
@@ -60,10 +60,7 @@ class ArrayFile(Mapping[str, Any]):
         """The array that a key of the study, or a keyword, names."""
         if name not in self:
             raise InvalidSpec(
-                required=f"{self.path} must hold the array {name!r} that {key} names",
-                got=f"arrays {listed(sorted(self))}",
-                why="it is read as part of the task",
-                remedy=suggestion(name, tuple(self)) or "name one of these",
+                f"{self.path} must hold the array {name!r} that {key} names, got arrays {listed(sorted(self))}."
             )
         return self[name]
 
@@ -78,10 +75,9 @@ def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_byte
     kind = path.suffix.lower()
     if kind not in READERS:
         raise InvalidSpec(
-            required=f"{key} must be a file of kind {' or '.join((*READERS, *others))}",
-            got=path.name,
-            why="other kinds cannot be read",
-            remedy="export trials as arrays (trials, steps, channels), e.g. with np.savez",
+            f"{key} must be a file of kind {' or '.join((*READERS, *others))}, got {path.name}. Export trials "
+            "as arrays (trials, steps, channels), e.g. with np.savez.",
+            field=key,
         )
     with readable(path), allowing(most_bytes):
         return ArrayFile(path, *READERS[kind](path), allowed())
@@ -93,10 +89,7 @@ def arrays_named(path: Path, key: str, names: tuple[str, ...], *, why: str, reme
     missing = [name for name in names if name not in arrays]
     if missing:
         raise InvalidSpec(
-            required=f"{path} must hold {(' and ' if key == 'data' else ', ').join(names)}",
-            got=f"arrays {listed(sorted(arrays))}",
-            why=why,
-            remedy=remedy or f"add {', '.join(missing)}",
+            f"{path} must hold {(' and ' if key == 'data' else ', ').join(names)}, got arrays {listed(sorted(arrays))}."
         )
     return [arrays[name] for name in names]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec, UnsupportedModel, suggestion
+from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.packages import install
 from learncast._core.validation import FloatArray, count, one_of, real_array
 from learncast.tasks.task import Task
@@ -64,15 +64,6 @@ def from_environment(
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    from_batches
-
     Examples
     --------
     >>> import learncast as lc
@@ -90,10 +81,10 @@ def from_environment(
     >>> lc.tasks.from_environment(Guess(), trials=20, seed=0, name="guess")
     <Task 'guess': 5 steps, 1 input, 1 output at every step; estimated from 20 trials>
     """
-    trials = count("trials", trials, least=2, why="covariances cannot be estimated from one trial")
-    seed = count("seed", seed, least=0, why="it numbers a random stream")
-    one_of("at", at, ("every_step", "end"), why="targets come at one of these times")
-    steps = None if steps is None else count("steps", steps, why="a trial has at least one step")
+    trials = count("trials", trials, least=2)
+    seed = count("seed", seed, least=0)
+    one_of("at", at, ("every_step", "end"))
+    steps = None if steps is None else count("steps", steps)
     origin = EnvironmentTrials(made_environment(environment, options), steps, at, name)
     drawn = origin.trials(trials, seed)
     length = max(len(x) for x, _ in drawn) if steps is None else steps
@@ -187,36 +178,23 @@ def made_environment(environment: Any, options: Mapping[str, Any] | None) -> Any
     if not isinstance(environment, str):
         if options:
             raise InvalidSpec(
-                required="options belong to an environment that is given by its id",
-                got=f"options with {type(environment).__name__}",
-                why="this one is made already",
-                remedy="leave them out, or give the id",
+                "options belong to an environment that is given by its id, got options with "
+                f"{type(environment).__name__}. Leave them out, or give the id."
             )
         return environment
     if find_spec("neurogym") is None:
         raise InvalidSpec(
-            required="neurogym must be installed to make an environment from its id",
-            got="no such package",
-            why=f"{environment!r} is one of its environments",
-            remedy=f"{install('neurogym')}, or pass an environment of your own",
+            "neurogym must be installed to make an environment from its id, got no such package. "
+            f"{install('neurogym')}, or pass an environment of your own.",
+            field="neurogym",
         )
     try:
         neurogym = import_module("neurogym")
     except ImportError as error:  # it loads torch without asking for it to be installed
-        raise InvalidSpec(
-            required="neurogym must load",
-            got=f"{type(error).__name__}: {error}",
-            why="a package that it needs is missing",
-            remedy=install("neurogym"),
-        ) from error
+        raise InvalidSpec(f"neurogym must load, got {type(error).__name__}: {error}.", field="neurogym") from error
     known = tuple(import_module("gymnasium").registry)  # neurogym enters its environments there when it loads
     if environment not in known:
-        raise InvalidSpec(
-            required="an environment's id must be registered",
-            got=repr(environment),
-            why="it cannot be made otherwise",
-            remedy=suggestion(environment, known) or "see gymnasium.registry after importing neurogym",
-        )
+        raise InvalidSpec(f"an environment's id must be registered, got {environment!r}.")
     return neurogym.make(environment, **(options or {}))
 
 
@@ -229,10 +207,9 @@ def _trials(environment: Any, trials: int, seed: int) -> list[tuple[FloatArray, 
     core = _core(environment)
     if not is_environment(core):
         raise UnsupportedModel(
-            required="an environment must have new_trial, reset and seed, as neurogym's TrialEnv has",
-            got=type(core).__name__,
-            why="whole trials with their ground truth are read from it",
-            remedy="use a trial-based environment, or collect trials yourself and use tasks.from_batches",
+            "an environment must have new_trial, reset and seed, as neurogym's TrialEnv has, got "
+            f"{type(core).__name__}. Use a trial-based environment, or collect trials yourself and use "
+            "tasks.from_batches."
         )
     core.seed(seed)  # neurogym's own stream, which its reset draws from and does not seed
     environment.reset(seed=seed)
@@ -263,29 +240,25 @@ def _read(core: Any, classes: range | None, k: int) -> tuple[FloatArray, FloatAr
     observed, truth = getattr(core, "ob", None), getattr(core, "gt", None)
     if observed is None or truth is None:
         raise UnsupportedModel(
-            required="every trial must have observations ob and ground truth gt",
-            got=f"none in trial {k} of {type(core).__name__}",
-            why="targets are the ground truth",
-            remedy="use an environment that builds both in new_trial, such as those tagged 'supervised' in neurogym",
+            f"every trial must have observations ob and ground truth gt, got none in trial {k} of "
+            f"{type(core).__name__}. Use an environment that builds both in new_trial, such as those tagged "
+            "'supervised' in neurogym."
         )
     x = real_array(f"observations of trial {k}", observed)
     y = real_array(f"ground truth of trial {k}", truth)
     if x.ndim == 0 or y.ndim == 0 or len(x) != len(y) or len(x) == 0:
         raise InvalidSpec(
-            required=f"observations and ground truth of trial {k} must have the same steps",
-            got=f"shapes {x.shape} and {y.shape}",
-            why="each target belongs to a step",
-            remedy="check the environment's new_trial",
+            f"observations and ground truth of trial {k} must have the same steps, got shapes {x.shape} and "
+            f"{y.shape}. Check the environment's new_trial."
         )
     x, y = x.reshape(len(x), -1), y.reshape(len(y), -1)
     if classes is None:
         return x, y
     if y.shape[1] != 1 or not np.isin(y, classes).all():
         raise InvalidSpec(
-            required=f"ground truth of trial {k} must be one class from {classes[0]} to {classes[-1]} at each step",
-            got=f"values from {y.min():g} to {y.max():g}, {y.shape[1]} a step",
-            why="the action space has these classes",
-            remedy="check the environment's action space",
+            f"ground truth of trial {k} must be one class from {classes[0]} to {classes[-1]} at each step, "
+            f"got values from {y.min():g} to {y.max():g}, {y.shape[1]} a step. Check the environment's action "
+            "space."
         )
     return x, y
 

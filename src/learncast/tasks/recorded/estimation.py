@@ -31,7 +31,7 @@ class Estimate:
 
 def is_scaled(scale: Any) -> bool:
     """Whether input channels are to be scaled."""
-    return one_of("scale", scale, ("none", "channel"), why="channels are left as they are or scaled alone") == "channel"
+    return one_of("scale", scale, ("none", "channel")) == "channel"
 
 
 def estimate(trials: Trials, *, centre: bool, scale: str, chunk: int | None) -> Estimate:
@@ -43,7 +43,7 @@ def estimate(trials: Trials, *, centre: bool, scale: str, chunk: int | None) -> 
     scaled = is_scaled(scale)
     x, y = trials.inputs.shape[1:], trials.targets.shape[1:]
     n, m = x[0] * x[1], y[0] * y[1]
-    rows = rows_at_a_time(n + m) if chunk is None else count("chunk", chunk, why="it counts trials")
+    rows = rows_at_a_time(n + m) if chunk is None else count("chunk", chunk)
     # Steps without input at the beginning are steps of zeros, unless a mean is taken over those that are there.
     if trials.counted is not None or (trials.present is not None and (centre or scaled)):
         _check_room(len(trials), n, y[1])

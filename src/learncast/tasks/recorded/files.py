@@ -60,15 +60,6 @@ def from_file(
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    from_table, Task.from_samples
-
     Examples
     --------
     >>> import learncast as lc
@@ -102,10 +93,9 @@ def from_file(
         power, cross = (arrays[key] for key in statistics)
         return Task(power, cross, arrays.get("target_covariance"), name=options["name"])
     raise InvalidSpec(
-        required=f"{path} must hold inputs and targets, or input_covariance and cross_covariance",
-        got=f"arrays {listed(sorted(arrays))}",
-        why="a task is made of one or the other",
-        remedy="save it with np.savez(file, inputs=..., targets=...), or name its arrays with inputs and targets",
+        f"{path} must hold inputs and targets, or input_covariance and cross_covariance, got arrays "
+        f"{listed(sorted(arrays))}. Save it with np.savez(file, inputs=..., targets=...), or name its "
+        "arrays with inputs and targets."
     )
 
 
@@ -131,12 +121,7 @@ def _beside(arrays: ArrayFile, named: dict[str, Any]) -> dict[str, Any]:
 def _one(key: str, value: Sequence[str] | str) -> str:
     names = [value] if isinstance(value, str) else list(value)
     if len(names) != 1:
-        raise InvalidSpec(
-            required=f"{key} must name one array",
-            got=f"{len(names)} names",
-            why="an array holds all channels",
-            remedy="stack the channels along the last axis",
-        )
+        raise InvalidSpec(f"{key} must name one array, got {len(names)} names.", field=key)
     return names[0]
 
 
@@ -159,8 +144,5 @@ def _flat(values: Any, trials: int) -> Any:
 
 def _misplaced(keys: str, owner: str, path: Path, why: str) -> InvalidSpec:
     return InvalidSpec(
-        required=f"{keys} belong to {owner}",
-        got=f"data = {path.name!r}",
-        why=why,
-        remedy=f"leave {'them' if ',' in keys else 'it'} out",
+        f"{keys} belong to {owner}, got data = {path.name!r}. Leave {'them' if ',' in keys else 'it'} out."
     )

@@ -52,10 +52,8 @@ def one_hot(
     if strange.any():
         place = tuple(int(i) for i in np.argwhere(strange)[0])
         raise InvalidSpec(
-            required=f"{where} must be one of the {len(known)} classes ({', '.join(map(str, known[:12]))})",
-            got=f"{found[place]} at index {place}",
-            why="every label is one output of the network",
-            remedy="give all classes, or leave the trial out with mask",
+            f"{where} must be one of the {len(known)} classes ({', '.join(map(str, known[:12]))}), got "
+            f"{found[place]} at index {place}. Give all classes, or leave the trial out with mask."
         )
     return ((index[..., None] == np.arange(len(known))) & live[..., None]).astype(float), known
 
@@ -72,13 +70,11 @@ def _known(found: Any, classes: int | Sequence[Any] | None, where: str) -> tuple
             )
         return known
     if classes is not None:
-        return tuple(range(count("classes", classes, why="it counts classes")))
+        return tuple(range(count("classes", classes)))
     known = tuple(np.unique(found).tolist())
     if not 0 < len(known) <= MOST_CLASSES:
         raise InvalidSpec(
-            required=f"{where} must have between 1 and {MOST_CLASSES} classes",
-            got=f"{len(known)}",
-            why="each becomes one output",
-            remedy="pass measured numbers as targets, with an axis of channels",
+            f"{where} must have between 1 and {MOST_CLASSES} classes, got {len(known)}. Pass measured numbers "
+            "as targets, with an axis of channels."
         )
     return known

@@ -44,10 +44,6 @@ class Recording:
         What gives further trials, as `learncast.training` reads them; None where there is no such thing, or where the
         statistics are of trials that were changed.
 
-    See Also
-    --------
-    Task.from_samples, tasks.resampled
-
     Examples
     --------
     Prepare new trials as the recorded ones were, so that what was forecast holds for them:

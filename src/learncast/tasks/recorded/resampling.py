@@ -12,7 +12,7 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
 from learncast.tasks.covariance import Covariance, Sampled
 from learncast.tasks.geometry import recurrence_kernel
-from learncast.tasks.recorded.blocks import BLOCK_MEMORY, Blocks
+from learncast.tasks.recorded.blocks import Blocks
 from learncast.tasks.recorded.estimation import sampled
 from learncast.tasks.task import Task
 
@@ -24,10 +24,6 @@ class StandardErrors(NamedTuple):
     ----------
     input, cross, target : array
         Of `Task.input_covariance`, `Task.cross_covariance` and `Task.target_covariance`.
-
-    See Also
-    --------
-    tasks.standard_errors, tasks.resampled
 
     Examples
     --------
@@ -66,15 +62,6 @@ def resampled(task: Task, rng: np.random.Generator) -> Task:
     -------
     Task
         Under the same name, of as many trials (with blocks of unequal length, nearly as many).
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    standard_errors, Task.from_samples
 
     Examples
     --------
@@ -165,15 +152,6 @@ def standard_errors(task: Task) -> StandardErrors:
     StandardErrors
         One for every entry of every covariance.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    resampled
-
     Examples
     --------
     >>> import learncast as lc
@@ -212,26 +190,20 @@ def _blocks(task: Task) -> Blocks:
         raise _not_recorded(task)
     if task.recording.masked is not None:
         raise InvalidSpec(
-            required="every step of a task's trials must count for its standard errors to be told",
-            got=f"task {task.name!r}, whose statistics are sums over some",
-            why="the readouts of one trial are not independent",
-            remedy="take the spread over replicates of tasks.resampled",
+            "every step of a task's trials must count for its standard errors to be told, got task "
+            f"{task.name!r}, whose statistics are sums over some."
         )
     if task.recording.blocks is None:
         raise InvalidSpec(
-            required="a task must keep its trials or blocks of them to be drawn again",
-            got=f"task {task.name!r} of {task.steps} steps, {task.inputs} inputs and {task.outputs} outputs, which "
-            "keeps its mean statistics alone",
-            why=f"it is a replicate itself, or its blocks would take more than {BLOCK_MEMORY / 2**20:.0f} MB",
-            remedy="draw from the recorded task, or shorten or down-sample the trials",
+            f"a task must keep its trials or blocks of them to be drawn again, got task {task.name!r} of "
+            f"{task.steps} steps, {task.inputs} inputs and {task.outputs} outputs, which keeps its mean "
+            "statistics alone."
         )
     return task.recording.blocks
 
 
 def _not_recorded(task: Task) -> InvalidSpec:
     return InvalidSpec(
-        required="a task must come from recorded trials to be drawn again",
-        got=f"task {task.name!r}, made of given statistics or a family",
-        why="its statistics are exact as they stand: they have no sampling error",
-        remedy="build it with Task.from_samples, tasks.from_batches or tasks.from_table",
+        f"a task must come from recorded trials to be drawn again, got task {task.name!r}, made of given "
+        "statistics or a family."
     )

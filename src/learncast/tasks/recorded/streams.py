@@ -64,15 +64,6 @@ def from_batches(
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    Task.from_samples, from_table
-
     Examples
     --------
     >>> import learncast as lc
@@ -83,7 +74,7 @@ def from_batches(
     >>> lc.tasks.from_batches(batches, name="sums")
     <Task 'sums': 8 steps, 2 inputs, 2 outputs at the end; estimated from 300 trials>
     """
-    limit = None if most_batches is None else count("most_batches", most_batches, why="it counts batches")
+    limit = None if most_batches is None else count("most_batches", most_batches)
     expected = _expected(batches, limit)
     stream = _Stream(centre, is_scaled(scale), classes)
     for k, batch in enumerate(islice(batches_of(batches), limit)):
@@ -100,10 +91,10 @@ def batches_of(source: Any) -> Iterator[Any]:
     """The batches of anything that `from_batches` reads, as they come."""
     if _is_iterable_dataset(source):
         raise InvalidSpec(
-            required="batches must say whether its items are trials or batches",
-            got=f"{type(source).__name__}, an IterableDataset",
-            why="the items of an IterableDataset may be either",
-            remedy="wrap it in a DataLoader with the batch_size that it needs (None for items that are batches)",
+            f"batches must say whether its items are trials or batches, got {type(source).__name__}, an "
+            "IterableDataset. Wrap it in a DataLoader with the batch_size that it needs (None for items that "
+            "are batches).",
+            field="batches",
         )
     if is_dataset(source):
         return _item_batches(source)
@@ -111,11 +102,10 @@ def batches_of(source: Any) -> Iterator[Any]:
         source = source()
     if isinstance(source, str | bytes | Mapping) or not isinstance(source, Iterable):
         raise InvalidSpec(
-            required="batches must be an iterable of (inputs, targets), a function that returns one, a DataLoader or "
-            "a Dataset",
-            got=type(source).__name__,
-            why="trials are read batch by batch",
-            remedy="pass one of these; whole arrays go to Task.from_samples, files to tasks.from_table",
+            "batches must be an iterable of (inputs, targets), a function that returns one, a DataLoader or "
+            f"a Dataset, got {type(source).__name__}. Pass one of these; whole arrays go to "
+            "Task.from_samples, files to tasks.from_table.",
+            field="batches",
         )
     return iter(source)
 
@@ -130,10 +120,8 @@ def endless(source: Any) -> Iterator[Any]:
             yield batch
         if not given:
             raise InvalidSpec(
-                required="a source must give batches at every pass",
-                got=f"none in pass {passes}",
-                why="training goes on pass after pass",
-                remedy="give a loader, a list, or a function that makes a new generator; a generator runs only once",
+                f"a source must give batches at every pass, got none in pass {passes}. Give a loader, a list, or "
+                "a function that makes a new generator; a generator runs only once."
             )
 
 
@@ -182,19 +170,14 @@ def trial_pair(item: Any, where: str) -> tuple[FloatArray, FloatArray]:
 
 def _no_pair(where: str, got: str) -> InvalidSpec:
     return InvalidSpec(
-        required=f"{where} must be a pair (inputs, targets) or a mapping with these two keys",
-        got=got,
-        why="a task is what inputs say about targets",
-        remedy="yield (inputs, targets); whole arrays go to Task.from_samples",
+        f"{where} must be a pair (inputs, targets) or a mapping with these two keys, got {got}. Yield "
+        "(inputs, targets); whole arrays go to Task.from_samples."
     )
 
 
 def _changed(where: str, got: Any, first: str, shape: Any) -> InvalidSpec:
     return InvalidSpec(
-        required=f"{where} must have the shapes of {first}, inputs {shape[0]} and targets {shape[1]}",
-        got=f"{got[0]} and {got[1]}",
-        why="statistics over time need the same steps and channels in every trial",
-        remedy="pad or cut the trials to one length before they are batched",
+        f"{where} must have the shapes of {first}, inputs {shape[0]} and targets {shape[1]}, got {got[0]} and {got[1]}."
     )
 
 
@@ -238,10 +221,9 @@ class _Stream:
             return
         if 8 * rows.shape[1] ** 2 > MEMORY_LIMIT:
             raise InvalidSpec(
-                required=f"the statistics must fit in {MEMORY_LIMIT / 2**30:.3g} GiB",
-                got=f"{rows.shape[1]} values a trial, and {self.trials} trials up to batch {k}",
-                why="neither the trials nor their second moments fit",
-                remedy="shorten or down-sample the trials, reduce the channels, or set most_batches",
+                f"the statistics must fit in {MEMORY_LIMIT / 2**30:.3g} GiB, got {rows.shape[1]} values a "
+                f"trial, and {self.trials} trials up to batch {k}. Shorten or down-sample the trials, reduce the "
+                "channels, or set most_batches."
             )
         self._sums = BlockSums(*self._layout, centred=self.centre, scaled=self.scaled)
         for part in self._kept:
@@ -279,12 +261,7 @@ def checked_batch(batch: Any, where: str) -> tuple[FloatArray, FloatArray]:
     fits = x.ndim in (2, 3) and y.ndim in (2, 3) and len(x) == len(y) and 0 not in x.shape + y.shape
     if not fits or (y.ndim == 3 and y.shape[1] not in (1, x.shape[1] if x.ndim == 3 else 1)):
         raise InvalidSpec(
-            required=f"{where} must pair inputs (trials, steps, inputs) or (trials, inputs) with targets (trials, "
-            "outputs) or, at every step, (trials, steps, outputs)",
-            got=f"shapes {x.shape} and {y.shape}",
-            why="each trial has its own inputs and targets",
-            remedy="add an axis of one channel to a single number, and write classes as one-hot, or give classes"
-            if y.ndim == 1
-            else "check the axis order and the number of trials",
+            f"{where} must pair inputs (trials, steps, inputs) or (trials, inputs) with targets (trials, "
+            f"outputs) or, at every step, (trials, steps, outputs), got shapes {x.shape} and {y.shape}."
         )
     return x, y

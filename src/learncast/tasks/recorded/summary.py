@@ -83,10 +83,6 @@ class DataSummary:
     outputs, target_rank : int
         Outputs, and directions in which targets vary.
 
-    See Also
-    --------
-    tasks.summary, Task.from_samples
-
     Examples
     --------
     The second output is noise, and steps that wait for its mode wait for noise:
@@ -214,15 +210,6 @@ def summary(task: Task, *, recurrence: float, permutations: int = 200, seed: int
     DataSummary
         What can be explained, told on trials that were left out, and in words.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    Task.from_samples, plan
-
     Examples
     --------
     >>> import learncast as lc
@@ -237,13 +224,11 @@ def summary(task: Task, *, recurrence: float, permutations: int = 200, seed: int
     recording = task.recording
     if recording is None or task.trials is None or task.target_covariance is None:
         raise InvalidSpec(
-            required="a task must come from recorded trials to be summarised",
-            got=f"task {task.name!r}, made of given statistics or a family",
-            why="its statistics are exact: there is no sample to speak of",
-            remedy="build it with Task.from_samples, tasks.from_file, from_batches or from_table",
+            f"a task must come from recorded trials to be summarised, got task {task.name!r}, made of given "
+            "statistics or a family."
         )
     b = float(recurrence)
-    count("permutations", permutations, why="a quantile is taken over them")
+    count("permutations", permutations)
     cross, S = pooled_statistics(task, b)
     R, P = cross.T, task.trials
     told = Correlations.of(S)

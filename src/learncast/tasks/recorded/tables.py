@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learncast._core.errors import InvalidSpec, brief, suggestion
+from learncast._core.errors import InvalidSpec, brief
 from learncast._core.limits import allowed, check_bytes, file_size, listed, readable
 from learncast._core.packages import package
 from learncast._core.validation import FloatArray, one_of
@@ -74,15 +74,6 @@ def from_table(
     Task
         Its statistics; `name` is what tables call it.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    from_file, Task.from_samples
-
     Examples
     --------
     >>> import learncast as lc
@@ -93,7 +84,7 @@ def from_table(
     >>> lc.tasks.from_table(table, inputs="x", targets="y", name="a table")
     <Task 'a table': 3 steps, 1 input, 1 output at the end; estimated from 4 trials>
     """
-    one_of("at", at, ("end", "every_step"), why="targets come at one of these times")
+    one_of("at", at, ("end", "every_step"))
     source, frame = _frame(table, most_bytes)
     # An index with names is columns that were set aside.
     levels = [level for level in frame.index.names if level is not None and level not in frame.columns]
@@ -104,29 +95,18 @@ def from_table(
     y_names = _columns(frame, targets, "target", source) if labels is None or targets is not None else [labels]
     if labels is not None and targets is not None:
         raise InvalidSpec(
-            required="a table's targets must be either labels or channels",
-            got="both targets and labels",
-            why="labels become targets of their own",
-            remedy="leave one of them out",
+            "a table's targets must be either labels or channels, got both targets and labels. Leave one of them out."
         )
     named = [trial, step, *([labels] if labels else []), *([mask] if mask else [])]
     for column in named:
         _present(frame, column, source)
     _no_overlap(source, [*named, *x_names, *([] if labels else y_names)])
     if len(frame) == 0:
-        raise InvalidSpec(
-            required=f"{source} must have a row for every step of every trial",
-            got="no row below its header",
-            why="there is nothing to estimate from",
-            remedy="write the trials into it",
-        )
+        raise InvalidSpec(f"{source} must have a row for every step of every trial, got no row below its header.")
     rows = _Rows.of(frame, trial, step, source)
     if len(rows.names) < 2:
         raise InvalidSpec(
-            required=f"{source} must hold at least two trials",
-            got=f"one, {brief(rows.names[0])} in column {trial!r}",
-            why="covariances cannot be estimated from one trial",
-            remedy="record more trials, or check that the column tells trials apart",
+            f"{source} must hold at least two trials, got one, {brief(rows.names[0])} in column {trial!r}."
         )
     asked = rows if at == "every_step" else rows.last
     every = np.ones(asked.padded, dtype=bool)
@@ -156,20 +136,13 @@ def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
             package("pyarrow", "to take tables of other libraries", extra="tables", **told)
             table = table.to_pandas()
         if not (hasattr(table, "columns") and hasattr(table, "reset_index")):
-            raise InvalidSpec(
-                required="a table must be a path or a pandas DataFrame",
-                got=type(table).__name__,
-                why="it needs named columns",
-                remedy="arrays go to Task.from_samples, batches to tasks.from_batches",
-            )
+            raise InvalidSpec(f"a table must be a path or a pandas DataFrame, got {type(table).__name__}.")
         return "the table", table
     path = Path(table)
     if path.suffix.lower() not in SUFFIXES:
         raise InvalidSpec(
-            required=f"a table must be a file of kind {' or '.join(SUFFIXES)}",
-            got=path.name,
-            why="other kinds cannot be read",
-            remedy="write it as csv, or pass a pandas DataFrame",
+            f"a table must be a file of kind {' or '.join(SUFFIXES)}, got {path.name}. Write it as csv, or "
+            "pass a pandas DataFrame."
         )
     check_bytes(f"{path}: the table", file_size(path, "the table", why="it holds the trials"), most_bytes)
     return str(path), _read(path, allowed(most_bytes))
@@ -193,10 +166,7 @@ def _read(path: Path, most_bytes: int) -> Any:
             return read(path)
         except pandas.errors.EmptyDataError as error:
             raise InvalidSpec(
-                required=f"{path} must have a header and a row for every step of every trial",
-                got="an empty file",
-                why="there is nothing to estimate from",
-                remedy="write the trials into it",
+                f"{path} must have a header and a row for every step of every trial, got an empty file."
             ) from error
 
 
@@ -226,19 +196,13 @@ def _columns(frame: Any, named: Sequence[str] | str | None, start: str, source: 
         found = [column for column in known if column.lower().startswith(start)]
         if not found:
             raise InvalidSpec(
-                required=f"{source} must have columns whose names start with {start!r}",
-                got=f"columns {listed(known)}",
-                why=f"they are the {start} channels unless {start}s names others",
-                remedy=f"rename them, or give {start}s",
+                f"{source} must have columns whose names start with {start!r}, got columns {listed(known)}."
             )
         return found
     chosen = [named] if isinstance(named, str) else list(named)
     if not chosen:
         raise InvalidSpec(
-            required=f"{start}s must name at least one column",
-            got="none",
-            why="a task has inputs and targets",
-            remedy=f"name the {start} columns, or leave {start}s out",
+            f"{start}s must name at least one column, got none. Name the {start} columns, or leave {start}s out."
         )
     for column in dict.fromkeys(chosen):
         _present(frame, column, source)
@@ -248,22 +212,14 @@ def _columns(frame: Any, named: Sequence[str] | str | None, start: str, source: 
 def _present(frame: Any, column: str, source: str) -> None:
     known = tuple(str(known) for known in frame.columns)
     if known.count(column) != 1:
-        raise InvalidSpec(
-            required=f"{source} must have one column {column!r}",
-            got=f"columns {listed(known)}",
-            why="it is read as part of the task",
-            remedy=suggestion(column, known) or "name the column as it stands in the header",
-        )
+        raise InvalidSpec(f"{source} must have one column {column!r}, got columns {listed(known)}.")
 
 
 def _no_overlap(source: str, columns: list[str]) -> None:
     for column, times in Counter(columns).items():
         if times > 1:
             raise InvalidSpec(
-                required=f"{source}: trial, step, inputs and targets must be different columns",
-                got=f"{column!r} named twice",
-                why="each column has one meaning",
-                remedy="name the input and target columns with inputs and targets",
+                f"{source}: trial, step, inputs and targets must be different columns, got {column!r} named twice."
             )
 
 
@@ -300,11 +256,9 @@ class _Rows:
             _check_steps(own, name, step, source)
             if own[0] != times[made.order[0]]:
                 raise InvalidSpec(
-                    required=f"{source}: every trial must begin with the step of trial {brief(made.names[0])}, "
-                    f"{times[made.order[0]]:g}",
-                    got=f"trial {brief(name)} with {own[0]:g}",
-                    why="a missing beginning would shift all later steps",
-                    remedy="add the missing rows, or number each trial's steps 0, 1, 2, ...",
+                    f"{source}: every trial must begin with the step of trial {brief(made.names[0])}, "
+                    f"{times[made.order[0]]:g}, got trial {brief(name)} with {own[0]:g}. Add the missing rows, or "
+                    "number each trial's steps 0, 1, 2, ..."
                 )
         return made
 

@@ -110,17 +110,13 @@ class Trials:
             )
         if min(self.inputs.shape) < 1 or min(self.targets.shape) < 1:
             raise InvalidSpec(
-                required="every axis of inputs and targets must have an entry",
-                got=f"shapes {tuple(self.inputs.shape)} and {tuple(self.targets.shape)}",
-                why="an empty axis has no statistics",
-                remedy="check how the arrays were cut",
+                f"every axis of inputs and targets must have an entry, got shapes {tuple(self.inputs.shape)} and "
+                f"{tuple(self.targets.shape)}."
             )
         if self.targets.shape[1] not in (1, self.inputs.shape[1]):
             raise InvalidSpec(
-                required=f"targets at every step must have the inputs' {self.inputs.shape[1]} steps",
-                got=f"{self.targets.shape[1]} steps",
-                why="each target belongs to a step",
-                remedy="align them, or pass (trials, outputs) for a target at the end",
+                f"targets at every step must have the inputs' {self.inputs.shape[1]} steps, got "
+                f"{self.targets.shape[1]} steps. Align them, or pass (trials, outputs) for a target at the end."
             )
 
     def _aligned(self, every_step: bool) -> Trials:
@@ -141,10 +137,9 @@ class Trials:
         last = int(np.flatnonzero(needed)[-1]) + 1 if needed.any() else 0
         if not last:
             raise InvalidSpec(
-                required="mask must leave a target that counts",
-                got="none at any step of any trial",
-                why="there is nothing to learn",
-                remedy="mask holds 1 (true) where the target counts and 0 where it does not",
+                "mask must leave a target that counts, got none at any step of any trial. Mask holds 1 (true) "
+                "where the target counts and 0 where it does not.",
+                field="mask",
             )
         present = None if self.present is None else self.present[:, :last]
         return replace(
@@ -162,10 +157,8 @@ def _padded(inputs: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
         return inputs, targets, lengths
     if lengths is not None:
         raise InvalidSpec(
-            required="lengths belong to trials in one array",
-            got="a list of trials, each of its own length, and lengths",
-            why="a list says how long each trial is",
-            remedy="leave lengths out",
+            "lengths belong to trials in one array, got a list of trials, each of its own length, and "
+            "lengths. Leave lengths out."
         )
     found, flat = [len(trial) for trial in inputs], _is_list_of_trials(targets, 1)
     if flat and not _by_step(targets):
@@ -174,10 +167,8 @@ def _padded(inputs: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
         given = [len(trial) for trial in targets]
         if given != found:
             raise InvalidSpec(
-                required="targets at every step must have the steps of their trial's inputs",
-                got=f"{given[:6]} steps for inputs of {found[:6]}",
-                why="each target belongs to a step",
-                remedy="cut both alike",
+                f"targets at every step must have the steps of their trial's inputs, got {given[:6]} steps for "
+                f"inputs of {found[:6]}."
             )
         targets = _stacked("targets", [trial[:, None] for trial in targets] if flat else targets, max(found))
         targets = targets[:, :, 0] if flat and are_labels(targets[:, 0, 0]) else targets
@@ -202,10 +193,8 @@ def _stacked(name: str, trials: Sequence[Any], steps: int) -> Any:
     for k, trial in enumerate(trials):
         if trial.shape[1] != channels or not len(trial):
             raise InvalidSpec(
-                required=f"{name} of trial {k} must have a step and the {channels} channels of trial 0",
-                got=f"shape {tuple(trial.shape)}",
-                why="channels mean the same in every trial",
-                remedy="check how the trials were cut",
+                f"{name} of trial {k} must have a step and the {channels} channels of trial 0, got shape "
+                f"{tuple(trial.shape)}."
             )
         made[k, : len(trial)] = trial
     return made
@@ -221,10 +210,9 @@ def _array_like(name: str, value: Any) -> Any:
     """Labelled and other array-likes as numpy; arrays, memory maps and tensors as they are, read in chunks."""
     if getattr(value, "ndim", None) is None:
         raise InvalidSpec(
-            required=f"{name} must be a numpy array or torch tensor",
-            got=type(value).__name__,
-            why="trials are read in chunks along the first axis",
-            remedy=f"pass {name} as an array, trials first",
+            f"{name} must be a numpy array or torch tensor, got {type(value).__name__}. Pass {name} as an "
+            "array, trials first.",
+            field=name,
         )
     if hasattr(value, "detach") and not value.is_floating_point():
         return value.detach().cpu().numpy()  # whole numbers may be labels
@@ -239,23 +227,13 @@ def _array_like(name: str, value: Any) -> Any:
 def _check_axes(name: str, value: Any, allowed: tuple[int, ...], layout: str) -> None:
     if value.ndim not in allowed:
         one = name == "targets" and value.ndim == 1
-        raise InvalidSpec(
-            required=f"{name} must be {layout}",
-            got=f"shape {tuple(value.shape)}",
-            why="each axis has a fixed meaning",
-            remedy="add an axis of one channel; labels of classes are whole numbers or words"
-            if one
-            else "add or drop an axis",
-        )
+        raise InvalidSpec(f"{name} must be {layout}, got shape {tuple(value.shape)}.", field=name)
 
 
 def _check_length(inputs: Any, targets: Any) -> None:
     if len(inputs) != len(targets):
         raise InvalidSpec(
-            required="inputs and targets must have the same number of trials",
-            got=f"{len(inputs)} and {len(targets)}",
-            why="they are paired trial by trial",
-            remedy="check that trials come first in both",
+            f"inputs and targets must have the same number of trials, got {len(inputs)} and {len(targets)}."
         )
 
 
@@ -266,10 +244,9 @@ def _mask(mask: Any, size: tuple[int, int]) -> Mask | None:
     found = found[:, :, 0] if found.ndim == 3 and found.shape[2] == 1 else found
     if found.shape not in (size[:1], size) or not np.isin(found, (0.0, 1.0)).all():
         raise InvalidSpec(
-            required=f"mask must hold 0 or 1 (false or true) for each trial ({size[0]},) or each of its steps {size}",
-            got=_extent(found),
-            why="1 says that a target counts, and a count between is no second moment of these trials",
-            remedy="make it boolean, with the trials' own axes",
+            f"mask must hold 0 or 1 (false or true) for each trial ({size[0]},) or each of its steps {size}, "
+            f"got {_extent(found)}. Make it boolean, with the trials' own axes.",
+            field="mask",
         )
     return found == 1
 
@@ -281,10 +258,9 @@ def _lengths(lengths: Any, size: tuple[int, int]) -> Mask | None:
     found = real_array("lengths", lengths)
     if found.shape != size[:1] or not ((found >= 1) & (found <= size[1]) & (found == np.round(found))).all():
         raise InvalidSpec(
-            required=f"lengths must be whole numbers from 1 to {size[1]}, one for each of the {size[0]} trials",
-            got=_extent(found),
-            why="they say how many steps of a trial there are; later ones are padding",
-            remedy="count each trial's steps",
+            f"lengths must be whole numbers from 1 to {size[1]}, one for each of the {size[0]} trials, got "
+            f"{_extent(found)}. Count each trial's steps.",
+            field="lengths",
         )
     present = np.arange(size[1]) < found[:, None]
     return None if present.all() else present
@@ -298,9 +274,7 @@ def _extent(values: FloatArray) -> str:
 def _check_mask(counted: Mask | None, every_step: bool) -> None:
     if counted is not None and not every_step:
         raise InvalidSpec(
-            required="a mask of steps needs targets at every step",
-            got="targets at the end and a mask (trials, steps)",
-            why="with a target at the end there is one readout, and all inputs before it act",
-            remedy="give lengths for trials that end sooner, a mask (trials,) to leave trials out, or the targets of "
-            "every step",
+            "a mask of steps needs targets at every step, got targets at the end and a mask (trials, steps). "
+            "Give lengths for trials that end sooner, a mask (trials,) to leave trials out, or the targets "
+            "of every step."
         )

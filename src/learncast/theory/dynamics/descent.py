@@ -76,10 +76,6 @@ class Descent(Solution):
     status : Status
         ``diverged`` when weights stopped being finite, ``not_learned`` when the accuracy asked for was not reached.
 
-    See Also
-    --------
-    learncast.descend, learncast.solve
-
     Examples
     --------
     >>> import learncast as lc
@@ -114,10 +110,8 @@ class Descent(Solution):
         finite = np.where(np.isinf(steps), self.steps, steps)
         if (finite != np.floor(finite)).any():
             raise InvalidSpec(
-                required="a descent is defined at whole steps",
-                got=f"{float(finite[finite != np.floor(finite)][0]):g}",
-                why="nothing happens between two updates",
-                remedy="ask for whole numbers, or use gradient_flow",
+                f"a descent is defined at whole steps, got {float(finite[finite != np.floor(finite)][0]):g}. Ask "
+                "for whole numbers, or use gradient_flow."
             )
         index = np.minimum(finite.astype(int), self.steps)
         known = finite <= self.steps
@@ -151,12 +145,7 @@ class Descent(Solution):
         step = checked_time(time)
         step = self.steps if np.isinf(step) else step
         if step != int(step) or step > self.steps:
-            raise InvalidSpec(
-                required=f"the step must be a whole number of at most {self.steps}",
-                got=f"{step:g}",
-                why="the descent has no other states",
-                remedy="descend further, or ask for a whole step",
-            )
+            raise InvalidSpec(f"the step must be a whole number of at most {self.steps}, got {step:g}.")
         return int(step)
 
     def time_to(self, accuracy: float) -> LearningTime:
@@ -164,7 +153,7 @@ class Descent(Solution):
 
         The learned map is then within 1 - accuracy of the best one, in the task's own measure.
         """
-        accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+        accuracy = between("accuracy", accuracy, 0.0, 1.0)
         with np.errstate(invalid="ignore"):
             inside = self.loss - self.problem.least_loss <= self.problem.target_excess(accuracy)
         step = float(np.argmax(inside)) if inside.any() else math.inf
@@ -258,15 +247,6 @@ def descend(
     Descent
         Every step's strengths and loss, the weights at any step, and how it ended: a `Solution`.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    solve, training.train
-
     Examples
     --------
     >>> import learncast as lc
@@ -335,18 +315,17 @@ def counted_steps(problem: LearningProblem, learning_rate: float, excess_loss: f
 def _limit(steps: int | None, until: float | None, excess_loss: float | None, most_steps: int) -> int:
     if sum(rule is not None for rule in (steps, until, excess_loss)) != 1:
         raise InvalidSpec(
-            required="either steps, until or excess_loss must be given",
-            got=f"steps={steps}, until={until}, excess_loss={excess_loss}",
-            why="a descent needs exactly one rule to stop",
-            remedy="give a number of steps, an accuracy to reach, or a loss to come down to",
+            f"either steps, until or excess_loss must be given, got steps={steps}, until={until}, "
+            f"excess_loss={excess_loss}. Give a number of steps, an accuracy to reach, or a loss to come down "
+            "to."
         )
     if steps is not None:
-        return count("steps", steps, least=0, why="it counts updates")
+        return count("steps", steps, least=0)
     if until is not None:
-        between("until", until, 0.0, 1.0, why="it is an accuracy, one minus the tolerance")
+        between("until", until, 0.0, 1.0)
     else:
-        positive("excess_loss", excess_loss, why="the optimum itself is never reached")
-    return count("most_steps", most_steps, why="it bounds the descent")
+        positive("excess_loss", excess_loss)
+    return count("most_steps", most_steps)
 
 
 def _goal(problem: LearningProblem, until: float | None, excess_loss: float | None) -> float:
@@ -355,10 +334,8 @@ def _goal(problem: LearningProblem, until: float | None, excess_loss: float | No
     goal = problem.least_loss + left
     if math.isnan(goal):
         raise InvalidSpec(
-            required="the task must know its target covariance to descend until an accuracy or a loss",
-            got=f"task {problem.task.name!r} without one",
-            why="the distance from the best loss is unknown",
-            remedy="give target_covariance, or a number of steps",
+            "the task must know its target covariance to descend until an accuracy or a loss, got task "
+            f"{problem.task.name!r} without one. Give target_covariance, or a number of steps."
         )
     return goal
 
@@ -367,12 +344,7 @@ def _batches(problem: LearningProblem, batch: int | None, rng: np.random.Generat
     if batch is None:
         return None
     if rng is None:
-        raise InvalidSpec(
-            required="batches need an rng",
-            got="none",
-            why="randomness is an argument here, never hidden",
-            remedy="pass rng=np.random.default_rng(seed)",
-        )
+        raise InvalidSpec("batches need an rng, got none. Pass rng=np.random.default_rng(seed).")
     return BatchStatistics.of(problem, batch)
 
 
@@ -399,14 +371,12 @@ class BatchStatistics:
     @classmethod
     def of(cls, problem: LearningProblem, batch: int) -> BatchStatistics:
         """Prepare batches of a task, of its pooled input where the recurrence is a fixed number."""
-        size = count("batch", batch, why="it counts trials")
+        size = count("batch", batch)
         task = problem.task
         if task.target_covariance is None:
             raise InvalidSpec(
-                required="the task must know its target covariance to be drawn in batches",
-                got=f"task {task.name!r} without one",
-                why="a batch shows the targets' own variation too",
-                remedy="give target_covariance, or descend without batch",
+                f"the task must know its target covariance to be drawn in batches, got task {task.name!r} without "
+                "one. Give target_covariance, or descend without batch."
             )
         if problem.pooled_recurrence is not None and task.targets == "end":
             p = PooledProblem.of(task, problem.network)

@@ -142,10 +142,8 @@ class FlowCourse:
         found = self.weights(step * learning_rate)
         if found is None:
             raise NotLearned(
-                required=f"the flow must reach step {step:g}",
-                got=f"one that is {self.state} from step {self.ends[-1] / learning_rate:.4g} on",
-                why="it has no weights there",
-                remedy="ask for an earlier time, or change the start",
+                f"the flow must reach step {step:g}, got one that is {self.state} from step "
+                f"{self.ends[-1] / learning_rate:.4g} on."
             )
         return found
 
@@ -183,10 +181,6 @@ class FlowSolution(Solution):
         Error allowed per step of the integration, relative and absolute.
     conditions : tuple of Assumption, optional
         Of descent, where they were measured on it.
-
-    See Also
-    --------
-    gradient_flow, learncast.solve
 
     Examples
     --------
@@ -264,7 +258,7 @@ class FlowSolution(Solution):
         Measured against the loss at which this flow rests, or the least of any linear map if it was given up before.
         Descent steps are counted too; unknown (nan) where there are too many to take one by one.
         """
-        accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+        accuracy = between("accuracy", accuracy, 0.0, 1.0)
         course = self._course
         course.advance(math.inf)
         # A flow given up before it rests is measured against the best any linear map does, which is stricter.
@@ -281,7 +275,7 @@ class FlowSolution(Solution):
 
         The flow is integrated no further than that; infinite if it rests, runs away or is given up before.
         """
-        goal = self.problem.least_loss + positive("tolerance", tolerance, why="the optimum itself is never reached")
+        goal = self.problem.least_loss + positive("tolerance", tolerance)
         return self._steps_to(goal)
 
     def _steps_to(self, goal: float) -> float:
@@ -426,15 +420,6 @@ def gradient_flow(
     -------
     FlowSolution
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    learncast.solve, learncast.descend
-
     Examples
     --------
     >>> import learncast as lc
@@ -445,8 +430,8 @@ def gradient_flow(
     >>> flow.time_to(0.99)
     <LearningTime to 0.99: 329.985 flow steps, 331 descent steps, ok>
     """
-    rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
-    allowed = between("tolerance", tolerance, 1e-13, 1e-3, why="it is the integration's relative error per step")
+    rate = positive("learning_rate", learning_rate)
+    allowed = between("tolerance", tolerance, 1e-13, 1e-3)
     problem = LearningProblem.of(task, network, learn)
     small, basis = _reduced(problem)
     start = np.concatenate([small.start[name].ravel() for name in small.learn])

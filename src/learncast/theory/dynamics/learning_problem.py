@@ -41,10 +41,6 @@ class LearningProblem:
     learn : tuple of str
         Names of the weights that learn: of "input", "recurrent", "output" (or "first", "second").
 
-    See Also
-    --------
-    learncast.theory.dynamics.learning_problem.curvature, learncast.descend
-
     Examples
     --------
     What is lost by a leak that cannot be learned: with it the best loss is 6.1, and 0 where the recurrence learns too.
@@ -158,14 +154,9 @@ def checked_learn(network: LinearRNN | TwoLayer, learn: Sequence[str] | None) ->
     names = KINDS[type(network)]
     chosen = names if learn is None else tuple(learn)
     for name in chosen:
-        one_of("learn", name, names, why=f"these are the weights of a {type(network).__name__}")
+        one_of("learn", name, names)
     if not chosen:
-        raise InvalidSpec(
-            required="at least one kind of weights must learn",
-            got="none",
-            why="nothing would ever change",
-            remedy=f"name some of {', '.join(names)}",
-        )
+        raise InvalidSpec("at least one kind of weights must learn, got none.")
     return tuple(name for name in names if name in chosen)
 
 
@@ -179,10 +170,6 @@ def lag_statistics(task: Task) -> LagStatistics:
     Returns
     -------
     LagStatistics
-
-    See Also
-    --------
-    learncast.theory.dynamics.statistics.loss
 
     Examples
     --------
@@ -230,10 +217,6 @@ def curvature(problem: LearningProblem, weights: Weights | None = None) -> float
     -------
     float
         0 where no direction curves upwards; nan where the loss is not finite.
-
-    See Also
-    --------
-    learncast.theory.dynamics.learning_problem.LearningProblem, learncast.theory.recurrence.stability.largest_stable_rate
 
     Examples
     --------

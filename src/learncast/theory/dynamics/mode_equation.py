@@ -73,10 +73,6 @@ def strength(time: Any, start: Any, imbalance: Any, cross: Any, power: Any) -> F
     array
         u, of the shape that the arguments broadcast to.
 
-    See Also
-    --------
-    time_to_band, weights
-
     Examples
     --------
     >>> from learncast.theory.dynamics.mode_equation import strength
@@ -143,10 +139,6 @@ def band_scale(optimum: Any) -> FloatArray:
     -------
     array
 
-    See Also
-    --------
-    accuracy, time_to_band
-
     Examples
     --------
     >>> from learncast.theory.dynamics.mode_equation import band_scale
@@ -174,10 +166,6 @@ def accuracy(strengths: Any, cross: Any, power: Any) -> FloatArray:
     Returns
     -------
     array
-
-    See Also
-    --------
-    band_scale, time_to_band
 
     Examples
     --------
@@ -216,10 +204,6 @@ def time_to_band(start: Any, imbalance: Any, cross: Any, power: Any, tolerance: 
         Flow time, steps x learning rate.
     strength : array
         There.
-
-    See Also
-    --------
-    strength, time_between
 
     Examples
     --------
@@ -321,10 +305,6 @@ def time_between(start: Any, end: Any, imbalance: Any, cross: Any, power: Any) -
     -------
     array
         Flow time, steps x learning rate.
-
-    See Also
-    --------
-    strength, time_to_band
 
     Examples
     --------
@@ -432,10 +412,6 @@ def descent_correction(start: Any, end: Any, imbalance: Any, cross: Any, power: 
     array
         Steps; 0 where there is nowhere to go or no way.
 
-    See Also
-    --------
-    learncast.theory.dynamics.mode_equation.descent_steps, learncast.theory.dynamics.mode_equation.time_to_band
-
     Examples
     --------
     At a learning rate of 0.1 the flow needs 45.95 steps and descent about one less. Step by step:
@@ -494,10 +470,6 @@ def weights(start_input: Any, start_output: Any, strengths: Any) -> tuple[FloatA
     input_weight : array
     output_weight : array
 
-    See Also
-    --------
-    strength
-
     Examples
     --------
     >>> from learncast.theory.dynamics.mode_equation import weights
@@ -530,10 +502,6 @@ def sharpness(start: Any, imbalance: Any, cross: Any, power: Any) -> FloatArray:
     Returns
     -------
     array
-
-    See Also
-    --------
-    learncast.theory.assumptions.stable_learning_rate
 
     Examples
     --------
@@ -583,10 +551,6 @@ def descent_steps(
     -------
     array
         Whole numbers; infinite where the curvature is above 2 over the learning rate, nan where the flow time is.
-
-    See Also
-    --------
-    learncast.theory.dynamics.mode_equation.descent_correction, learncast.theory.dynamics.mode_equation.sharpness, learncast.descend
 
     Examples
     --------

@@ -49,10 +49,6 @@ class Modes:
     drawn : pair of (replicas, modes), optional
         Bootstrap replicas of beta_yx and beta_xx in the estimate's own frame, where they were estimated from trials.
 
-    See Also
-    --------
-    modes, ModeSolution
-
     Examples
     --------
     >>> import learncast as lc
@@ -180,13 +176,9 @@ def modes(task: Task, network: LinearRNN) -> Modes:
     Raises
     ------
     UnsupportedModel
-        Where the network is no LinearRNN.
+        If the network is no LinearRNN.
     InvalidSpec
-        Where the task has other channels than the network.
-
-    See Also
-    --------
-    modes_of, learncast.solve
+        If the task has other channels than the network.
 
     Examples
     --------
@@ -220,13 +212,9 @@ def modes_of(tasks: Sequence[Task], network: LinearRNN) -> list[Modes]:
     Raises
     ------
     UnsupportedModel
-        Where the network is no LinearRNN.
+        If the network is no LinearRNN.
     InvalidSpec
-        Where a task has other channels than the network.
-
-    See Also
-    --------
-    modes
+        If a task has other channels than the network.
 
     Examples
     --------
@@ -240,10 +228,8 @@ def modes_of(tasks: Sequence[Task], network: LinearRNN) -> list[Modes]:
     """
     if not isinstance(network, LinearRNN):
         raise UnsupportedModel(
-            required="the network must be a LinearRNN",
-            got=type(network).__name__,
-            why="modes are defined by its input, recurrent and output weights",
-            remedy="describe it as learncast.LinearRNN(input_weights, recurrent_weights, output_weights)",
+            f"the network must be a LinearRNN, got {type(network).__name__}. Describe it as "
+            "learncast.LinearRNN(input_weights, recurrent_weights, output_weights)."
         )
     for task in tasks:
         check_fit(task, network)
@@ -320,10 +306,6 @@ class ModeSolution(Solution):
 
     Assumes: static_geometry, aligned_input_covariance, normal_recurrence, aligned_start, stable_learning_rate
 
-    See Also
-    --------
-    learncast.solve, Modes
-
     Examples
     --------
     >>> import learncast as lc
@@ -394,7 +376,7 @@ class ModeSolution(Solution):
 
     def time_to(self, accuracy: float) -> LearningTime:
         """First entry of every mode into |u - u*| <= (1 - accuracy) |u*|, exactly."""
-        accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+        accuracy = between("accuracy", accuracy, 0.0, 1.0)
         m = self.modes
         arguments = (m.imbalance, m.weighted_cross, m.weighted_input)
         flow, _ = mode_equation.time_to_band(m.start, *arguments, 1.0 - accuracy)

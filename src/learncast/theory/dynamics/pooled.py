@@ -37,10 +37,6 @@ class PooledProblem:
     recurrence_residual : float
         Share of the recurrent weights that is not a multiple of the identity.
 
-    See Also
-    --------
-    learncast.solve, learncast.theory.dynamics.balanced.two_layer.TwoLayerSolution
-
     Examples
     --------
     An integrating network sees 50 inputs as one number. The best weight for it, and the loss that no weight takes away:

@@ -39,10 +39,6 @@ class ModeTrajectory:
         "ok"; "diverged" if the weights ran away beyond `LARGEST` or too fast for the solver; "unfinished" if
         `MOST_STEPS` solver steps did not reach the last time.
 
-    See Also
-    --------
-    mode_trajectory
-
     Examples
     --------
     >>> from learncast.theory.dynamics.recurrent_mode import mode_trajectory
@@ -90,15 +86,6 @@ def mode_loss(
     -------
     array (...)
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    mode_flow, learncast.theory.recurrence.tradeoff.loss_terms
-
     Examples
     --------
     >>> from learncast.theory.dynamics.recurrent_mode import mode_loss
@@ -133,15 +120,6 @@ def mode_flow(
     Returns
     -------
     da, db, dc : array (...)
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    mode_loss, mode_trajectory
 
     Examples
     --------
@@ -188,15 +166,6 @@ def mode_trajectory(
     -------
     ModeTrajectory
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    mode_flow, learncast.theory.recurrence.tradeoff.end_of_training
-
     Examples
     --------
     >>> from learncast.theory.dynamics.recurrent_mode import mode_trajectory
@@ -207,7 +176,7 @@ def mode_trajectory(
     array([0.61, 0.  , 0.  ])
     """
     clock = _clock(times)
-    rate = positive("learning_rate", learning_rate, why="it turns steps into flow time")
+    rate = positive("learning_rate", learning_rate)
     start = checked_weights(input_weight, recurrence, output_weight)
     sig, S = checked_strengths(cross_strengths, input_strengths)
     polynomials, level = polynomials_of(sig, S), loss_constant(sig, S, constant)
@@ -359,17 +328,15 @@ def checked_strengths(
     lags = sig.shape[-1] if sig.ndim else 0
     if lags == 0 or (S is not None and S.shape[-2:] != (lags, lags)):
         raise InvalidSpec(
-            required="cross_strengths must be (..., lags) and input_strengths (..., lags, lags)",
-            got=f"shapes {sig.shape} and {None if S is None else S.shape}",
-            why="the last axes are the lags behind the readout",
-            remedy="put the lags last, at least one of them",
+            "cross_strengths must be (..., lags) and input_strengths (..., lags, lags), got shapes "
+            f"{sig.shape} and {None if S is None else S.shape}.",
+            field="cross_strengths",
         )
     if S is not None and np.abs(S - S.swapaxes(-1, -2)).max() > 1e-8 * np.abs(S).max():
         raise InvalidSpec(
-            required="input_strengths must be symmetric in their two lags",
-            got=f"a largest difference of {np.abs(S - S.swapaxes(-1, -2)).max():.3g}",
-            why="they are covariances",
-            remedy="average the matrix with its transpose, or check its axes",
+            "input_strengths must be symmetric in their two lags, got a largest difference of "
+            f"{np.abs(S - S.swapaxes(-1, -2)).max():.3g}.",
+            field="input_strengths",
         )
     return sig, S
 
@@ -378,9 +345,8 @@ def _clock(times: ArrayLike) -> FloatArray:
     clock = np.atleast_1d(real_array("times", times, ndim=(0, 1)))
     if (clock < 0).any() or (np.diff(clock) < 0).any():
         raise InvalidSpec(
-            required="times must be at least 0 and must not fall",
-            got=f"times from {clock.min():g} to {clock.max():g}, first {clock[0]:g}, last {clock[-1]:g}",
-            why="the flow is integrated forward from time 0",
-            remedy="sort the times and start at 0 or later",
+            f"times must be at least 0 and must not fall, got times from {clock.min():g} to {clock.max():g}, "
+            f"first {clock[0]:g}, last {clock[-1]:g}.",
+            field="times",
         )
     return clock

@@ -44,10 +44,6 @@ class LearningTime:
     flow_interval, descent_interval : (2, modes), optional
         Ends of the 95% confidence intervals of both, where the statistics were measured on trials; None elsewhere.
 
-    See Also
-    --------
-    learncast.time_to_learn
-
     Examples
     --------
     >>> import learncast as lc
@@ -120,10 +116,6 @@ def worst_status(statuses: Iterable[Status]) -> Status:
     Status
         ``ok`` where there are none.
 
-    See Also
-    --------
-    learncast.Status
-
     Examples
     --------
     >>> import learncast as lc
@@ -149,10 +141,6 @@ def status_of(flow: float, descent: float, assumptions: Iterable[Assumption]) ->
     Status
         Descent diverges too where it passes the goal at a learning rate at which it cannot settle.
 
-    See Also
-    --------
-    worst_status
-
     Examples
     --------
     >>> from learncast.theory.assumptions import Assumption
@@ -174,10 +162,6 @@ def status_of(flow: float, descent: float, assumptions: Iterable[Assumption]) ->
 
 class Solution(Shown, ABC):
     """A trajectory of learning as a function of time.
-
-    See Also
-    --------
-    solve, time_to_learn, Trajectory
 
     Examples
     --------
@@ -304,10 +288,9 @@ def checked_times(times: Any) -> FloatArray:
     if array.ndim != 1 or np.isnan(array).any() or (array < 0).any():
         shown = f"shape {array.shape}" if array.ndim != 1 else f"{array[~(array >= 0)][0]}"
         raise InvalidSpec(
-            required="times must be a list of gradient steps from 0 on",
-            got=shown,
-            why="learning starts at step 0",
-            remedy="pass times of at least 0; infinity gives the limit",
+            f"times must be a list of gradient steps from 0 on, got {shown}. Pass times of at least 0; "
+            "infinity gives the limit.",
+            field="times",
         )
     return array
 
@@ -316,10 +299,5 @@ def checked_time(time: Any) -> float:
     """Validate one time in gradient steps."""
     times = checked_times(time)
     if len(times) != 1:
-        raise InvalidSpec(
-            required="one time must be given",
-            got=f"{len(times)} times",
-            why="a network is that of one moment",
-            remedy="ask for one time after the other",
-        )
+        raise InvalidSpec(f"one time must be given, got {len(times)} times.")
     return float(times[0])

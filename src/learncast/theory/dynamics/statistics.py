@@ -36,10 +36,6 @@ class LagStatistics:
         The loss of a network that answers 0: half the weighted mean square of the targets. `nan` if
         unknown; the loss is then `nan` too, the gradients are not.
 
-    See Also
-    --------
-    loss, learncast.theory.dynamics.learning_problem.lag_statistics
-
     Examples
     --------
     >>> import numpy as np
@@ -170,10 +166,6 @@ def loss(statistics: LagStatistics, input_weights: Any, recurrent_weights: Any, 
     float
         `nan` where the constant is unknown.
 
-    See Also
-    --------
-    gradient, loss_and_gradient
-
     Examples
     --------
     >>> import learncast as lc
@@ -211,10 +203,6 @@ def gradient(
     Returns
     -------
     dict of str to array
-
-    See Also
-    --------
-    loss, loss_and_gradient
 
     Examples
     --------
@@ -263,10 +251,6 @@ def loss_and_gradient(
     gradient : dict of str to array
         The gradients asked for, each shaped like its weights.
 
-    See Also
-    --------
-    loss, gradient
-
     Examples
     --------
     >>> import learncast as lc
@@ -279,7 +263,7 @@ def loss_and_gradient(
     """
     W_x, W_h, W_y = _weights(statistics, input_weights, recurrent_weights, output_weights)
     for name in learn:
-        one_of("learn", name, WEIGHTS, why="these are the weights a linear RNN has")
+        one_of("learn", name, WEIGHTS)
     mirrored = statistics.outputs > statistics.inputs
     left, step, right = (W_x.T, W_h.T, W_y.T) if mirrored else (W_y, W_h, W_x)
     ends = ("input", "output") if mirrored else ("output", "input")
@@ -322,10 +306,6 @@ def powers(first: FloatArray, step: FloatArray, lags: int, hop: FloatArray | Non
     Returns
     -------
     array (lags, rows, units)
-
-    See Also
-    --------
-    learncast.theory.recurrence.stability.reach
 
     Examples
     --------
@@ -417,10 +397,9 @@ def _require_symmetric(matrix: FloatArray) -> None:
     gap = max(float(np.abs(matrix[piece] - matrix[:, piece].T).max()) for piece in pieces)
     if gap > 1e-8 * size:
         raise InvalidSpec(
-            required="input statistics must be symmetric under exchange of (lag, input) pairs",
-            got=f"a largest difference of {gap:.3g} among entries up to {size:.3g}",
-            why="they are a covariance, and the gradient uses that symmetry",
-            remedy="average the array with its transpose (2, 3, 0, 1), or check its axes",
+            "input statistics must be symmetric under exchange of (lag, input) pairs, got a largest "
+            f"difference of {gap:.3g} among entries up to {size:.3g}. Average the array with its transpose "
+            "(2, 3, 0, 1), or check its axes."
         )
 
 

@@ -36,10 +36,6 @@ class BlockChange:
     final_share : float
         Trace of the block at the end, of that of the whole kernel.
 
-    See Also
-    --------
-    KernelChange, kernel_change
-
     Examples
     --------
     >>> import learncast as lc
@@ -66,10 +62,6 @@ class KernelChange:
         Of the kernel of all weights that learn.
     blocks : dict of str to BlockChange
         Of each kind of weights: "input", "recurrent", "output" (without "recurrent" for a feedforward network).
-
-    See Also
-    --------
-    BlockChange, kernel_change
 
     Examples
     --------
@@ -103,10 +95,6 @@ class FeatureLearning:
         Steps the two took.
     status : Status
         Worst of the two descents.
-
-    See Also
-    --------
-    feature_learning
 
     Examples
     --------
@@ -153,12 +141,8 @@ def kernel_change(
     Raises
     ------
     InvalidSpec
-        Where the networks differ in kind or shape, a two-layer network is given more than one step, or weights
+        If the networks differ in kind or shape, a two-layer network is given more than one step, or weights
         are named that there are not.
-
-    See Also
-    --------
-    feature_learning, representation.tangent_kernel
 
     Examples
     --------
@@ -170,17 +154,15 @@ def kernel_change(
     >>> round(change.total.movement, 2), round(change.total.misalignment, 2)
     (6.83, 0.16)
     """
-    lags = count("steps", steps, why="the kernel has one lag per step")
+    lags = count("steps", steps)
     shapes = [(type(n).__name__, n.inputs, n.hidden_size, n.outputs) for n in (before, after)]
     if shapes[0] != shapes[1] or (lags > 1 and isinstance(before, TwoLayer)):
         raise InvalidSpec(
-            required="two networks of one kind and shape must be compared, and a two-layer network has one step",
-            got=f"{shapes[0]} and {shapes[1]} at {lags} steps",
-            why="their kernels must be on the same inputs and outputs",
-            remedy="pass the same network before and after training",
+            "two networks of one kind and shape must be compared, and a two-layer network has one step, got "
+            f"{shapes[0]} and {shapes[1]} at {lags} steps. Pass the same network before and after training."
         )
     for name in learn:
-        one_of("learn", name, WEIGHTS, why="these are the weights a linear RNN has")
+        one_of("learn", name, WEIGHTS)
     names = [n for n in WEIGHTS if n in learn and not (n == "recurrent" and isinstance(before, TwoLayer))]
     one, two = network_kernel(before, steps=lags), network_kernel(after, steps=lags)
     trace = _trace(two.dense(tuple(names)))
@@ -208,11 +190,7 @@ def feedforward_control(network: LinearRNN, *, steps: int) -> TwoLayer:
     Raises
     ------
     InvalidSpec
-        Where `steps` is no positive whole number.
-
-    See Also
-    --------
-    at_once, feature_learning
+        If `steps` is no positive whole number.
 
     Examples
     --------
@@ -225,7 +203,7 @@ def feedforward_control(network: LinearRNN, *, steps: int) -> TwoLayer:
     >>> (control.second @ control.first).round(4)
     array([[0.01  , 0.005 , 0.0025]])
     """
-    lags = count("steps", steps, why="the control reads so many inputs")
+    lags = count("steps", steps)
     return TwoLayer(np.concatenate(list(reach(network, lags)), axis=1), network.output_weights)
 
 
@@ -240,10 +218,6 @@ def at_once(task: Task) -> Task:
     -------
     Task
         Of one step, with an input for each step and input of `task`, the last step first.
-
-    See Also
-    --------
-    feedforward_control
 
     Examples
     --------
@@ -302,15 +276,6 @@ def feature_learning(
     FeatureLearning
         What became of both networks and of their kernels.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    kernel_change, feedforward_control
-
     Examples
     --------
     >>> import learncast as lc
@@ -322,7 +287,7 @@ def feature_learning(
     >>> {name: round(kernel.blocks["output"].misalignment, 2) for name, kernel in kernels.items()}
     {'recurrent': 0.23, 'feedforward': 0.21}
     """
-    share = between("relative_loss", relative_loss, 0.0, 1.0, why="it is the share of the loss that is left")
+    share = between("relative_loss", relative_loss, 0.0, 1.0)
     until = 1 - math.sqrt(share)  # accuracy is a distance between maps, the loss its square
     flat, start = at_once(task), feedforward_control(network, steps=lag_statistics(task).lags)
     given = {"learning_rate": learning_rate, "until": until, "most_steps": most_steps}

@@ -19,10 +19,6 @@ SETTLED = 1e-9
 class ModeStart(NamedTuple):
     """Weights a, b and c of a mode before training.
 
-    See Also
-    --------
-    long_run, learncast.theory.recurrence.order.effective_start
-
     Examples
     --------
     >>> from learncast.theory.recurrence.long_run import ModeStart
@@ -42,10 +38,6 @@ class ModeStart(NamedTuple):
 
 class Decade(NamedTuple):
     """A stretch of the flow: when it began, its course, and whether any weight moved in it.
-
-    See Also
-    --------
-    long_run
 
     Examples
     --------
@@ -79,10 +71,6 @@ def long_run(start: ModeStart, sig: FloatArray, S: FloatArray | None) -> Iterato
     -------
     iterator of Decade
         One after another, each to ten times the time at which it begins.
-
-    See Also
-    --------
-    weights_at, learncast.theory.recurrence.tradeoff.end_of_training
 
     Examples
     --------
@@ -123,10 +111,6 @@ def weights_at(path: ModeTrajectory, n: int) -> ModeStart:
     Returns
     -------
     ModeStart
-
-    See Also
-    --------
-    long_run
 
     Examples
     --------

@@ -42,10 +42,6 @@ from learncast.theory.recurrence.stability import best_recurrence
 class ModeProfile(NamedTuple):
     """Statistics of one mode of a task by lag behind the readout, lag 0 first.
 
-    See Also
-    --------
-    mode_profiles
-
     Examples
     --------
     >>> import learncast as lc
@@ -70,10 +66,6 @@ class HalfTimes:
     steps : (...)
         In gradient steps; infinite if never, `nan` if unknown.
     status : (...) of Status
-
-    See Also
-    --------
-    half_strength_time, half_loss_time
 
     Examples
     --------
@@ -101,10 +93,6 @@ class Reversal:
         All of them.
     first_below : str
         Which mode is first at the lower end of the range: "first", "second" or "neither".
-
-    See Also
-    --------
-    order_reversal
 
     Examples
     --------
@@ -134,10 +122,6 @@ class Precedence:
         Why, in a sentence.
     assumptions : tuple of Assumption
         How nearly the tasks, and the network if one was given, fall apart into modes.
-
-    See Also
-    --------
-    learned_first
 
     Examples
     --------
@@ -189,22 +173,13 @@ def half_strength_time(
     HalfTimes
         Of every mode.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    half_loss_time, order_reversal
-
     Examples
     --------
     >>> from learncast.theory.recurrence.order import half_strength_time
     >>> half_strength_time([[1.0, 0.0], [0.0, 1.0]], recurrence=0.5, input_weight=0.1).steps.round(2)
     array([2.18, 3.66])
     """
-    rate = positive("learning_rate", learning_rate, why="it turns steps into flow time")
+    rate = positive("learning_rate", learning_rate)
     a, b, c = checked_weights(input_weight, recurrence, output_weight)
     P, _, Q, _ = _weighted(*checked_strengths(cross_strengths, input_strengths), b)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -245,15 +220,6 @@ def half_loss_time(
     HalfTimes
         Of every mode.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    half_strength_time, descent_half_loss_time
-
     Examples
     --------
     >>> from learncast.theory.recurrence.order import half_loss_time
@@ -263,8 +229,8 @@ def half_loss_time(
     >>> half_loss_time(modes, recurrence=0.5, input_weight=0.1, learn_recurrence=False).steps.round(2)
     array([1.98,  inf])
     """
-    rate = positive("learning_rate", learning_rate, why="it turns steps into flow time")
-    part = between("share", share, 0.0, 1.0, why="it is the part of the first loss that is left")
+    rate = positive("learning_rate", learning_rate)
+    part = between("share", share, 0.0, 1.0)
     start = checked_weights(input_weight, recurrence, output_weight)
     sig, S = checked_strengths(cross_strengths, input_strengths)
     level = part * mode_loss(*start, sig, S)
@@ -296,10 +262,6 @@ def descent_half_loss_time(task: Task, network: LinearRNN, *, learning_rate: flo
     Returns
     -------
     float
-
-    See Also
-    --------
-    half_loss_time, learncast.descend
 
     Examples
     --------
@@ -355,15 +317,6 @@ def order_reversal(
     -------
     Reversal
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    half_loss_time, learned_first
-
     Examples
     --------
     >>> from learncast.theory.recurrence.order import order_reversal
@@ -372,16 +325,11 @@ def order_reversal(
     >>> found.first_below, round(found.recurrence, 3)
     ('first', 0.716)
     """
-    size = positive("initial", initial, why="weights of exactly 0 never learn")
-    grid = evenly(low, high, points, why="a reversal is between two of them")
+    size = positive("initial", initial)
+    grid = evenly(low, high, points)
     pair = [real_array("strengths", s, ndim=1) for s in (first_strengths, second_strengths)]
     if len(pair[0]) != len(pair[1]):
-        raise InvalidSpec(
-            required="the two modes must have as many lags",
-            got=f"{len(pair[0])} and {len(pair[1])}",
-            why="the same trials are learned",
-            remedy="pad the shorter with zeros, or cut the longer",
-        )
+        raise InvalidSpec(f"the two modes must have as many lags, got {len(pair[0])} and {len(pair[1])}.")
     modes = np.stack(pair)
 
     half_time = half_loss_time if learn_recurrence else half_strength_time
@@ -425,13 +373,7 @@ def effective_start(network: LinearRNN, cross_strengths: ArrayLike | None = None
     Raises
     ------
     UnsupportedModel
-        Where the network has more than one input or output, or recurrent weights that are no multiple of the identity.
-    InvalidSpec
-        Where the strengths mean nothing.
-
-    See Also
-    --------
-    learned_first, half_loss_time
+        If the network has more than one input or output, or recurrent weights that are no multiple of the identity.
 
     Examples
     --------
@@ -447,10 +389,9 @@ def effective_start(network: LinearRNN, cross_strengths: ArrayLike | None = None
     off = float(np.abs(network.recurrent_weights - b * np.eye(network.hidden_size)).max())
     if (network.inputs, network.outputs) != (1, 1) or off > 1e-12 * max(abs(b), 1.0):
         raise UnsupportedModel(
-            required="an effective start needs one input, one output and recurrent weights b times the identity",
-            got=f"{network.inputs} inputs, {network.outputs} outputs and a largest deviation of {off:.3g}",
-            why="otherwise hidden directions grow at different rates and no single mode stands for them",
-            remedy="start from LinearRNN.aligned, or integrate the network's own flow",
+            "an effective start needs one input, one output and recurrent weights b times the identity, got "
+            f"{network.inputs} inputs, {network.outputs} outputs and a largest deviation of {off:.3g}. Start "
+            "from LinearRNN.aligned, or integrate the network's own flow."
         )
     W_x, W_y = network.input_weights[:, 0], network.output_weights[0]
     sig, _ = checked_strengths([1.0] if cross_strengths is None else cross_strengths, None, ndim=1)
@@ -469,10 +410,6 @@ def mode_profiles(task: Task) -> tuple[ModeProfile, ...]:
     Returns
     -------
     tuple of ModeProfile
-
-    See Also
-    --------
-    learned_first, half_loss_time
 
     Examples
     --------
@@ -516,15 +453,6 @@ def learned_first(
     -------
     Precedence
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here, or a task has nothing to learn.
-
-    See Also
-    --------
-    half_loss_time, order_reversal
-
     Examples
     --------
     >>> import learncast as lc
@@ -544,12 +472,7 @@ def learned_first(
         frame = common_frame([task])
         profiles = _profiles(task, frame)
         if not profiles:
-            raise InvalidSpec(
-                required=f"task {task.name!r} must ask for something",
-                got="a target that co-varies with no input",
-                why="it is never learned, whatever the network",
-                remedy="check its cross covariance",
-            )
+            raise InvalidSpec(f"task {task.name!r} must ask for something, got a target that co-varies with no input.")
         starts = [ModeStart(size, b, size)] * len(profiles)
         measured.append([conditions.static_geometry(task, frame), conditions.aligned_input_covariance(task, frame)])
         if network is not None:
@@ -719,10 +642,6 @@ def crossing_time(
     Returns
     -------
     float
-
-    See Also
-    --------
-    half_loss_time
 
     Examples
     --------

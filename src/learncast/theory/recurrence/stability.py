@@ -57,10 +57,6 @@ class Optimum:
     stability : str
         "stable" (|b| < 1), "marginal" (|b| = 1), "unstable" (|b| > 1) or "runaway" (no finite b).
 
-    See Also
-    --------
-    best_recurrence, best_mode
-
     Examples
     --------
     >>> from learncast.theory.recurrence.stability import best_recurrence
@@ -88,10 +84,6 @@ class RecurrenceFit:
         The global one; of equals the finite, then the smallest, then the positive.
     flat : bool
         Whether every recurrence does equally well, of which one is given.
-
-    See Also
-    --------
-    best_recurrence
 
     Examples
     --------
@@ -132,10 +124,6 @@ class Extrapolation:
     loss, unexplained : (horizons,)
         Half mean squared error, and its share of that of answering 0; infinite where the response overflows.
 
-    See Also
-    --------
-    extrapolation, family_extrapolation
-
     Examples
     --------
     >>> from learncast.theory.recurrence.stability import best_recurrence, extrapolation
@@ -168,10 +156,6 @@ class StableRate:
         Largest eigenvalue of the tangent kernel under the task's inputs.
     status : Status
         Outside the theory if the network does not solve the task: its curvature has a second part there.
-
-    See Also
-    --------
-    largest_stable_rate
 
     Examples
     --------
@@ -216,15 +200,6 @@ def best_recurrence(
     RecurrenceFit
         The optima, and which is best.
 
-    Raises
-    ------
-    InvalidSpec
-        Where the strengths mean nothing, or no inputs can have them.
-
-    See Also
-    --------
-    best_mode, learncast.theory.recurrence.tradeoff.transition
-
     Examples
     --------
     >>> from learncast.theory.recurrence.stability import best_recurrence
@@ -261,11 +236,7 @@ def best_mode(task: Task) -> Optimum:
     Raises
     ------
     InvalidSpec
-        Where the task has more inputs or outputs.
-
-    See Also
-    --------
-    best_recurrence
+        If the task has more inputs or outputs.
 
     Examples
     --------
@@ -277,10 +248,8 @@ def best_mode(task: Task) -> Optimum:
     """
     if (task.inputs, task.outputs) != (1, 1):
         raise InvalidSpec(
-            required="one mode needs a task with one input and one output",
-            got=f"{task.inputs} and {task.outputs}",
-            why="a mode has one strength and one recurrence",
-            remedy="take one channel of each, or use best_recurrence on the statistics of one of its modes",
+            f"one mode needs a task with one input and one output, got {task.inputs} and {task.outputs}. Take "
+            "one channel of each, or use best_recurrence on the statistics of one of its modes."
         )
     statistics = lag_statistics(task)
     return best_recurrence(statistics.cross[:, 0, 0], input_matrix(statistics), constant=0.5 * task.target_power).best
@@ -308,15 +277,6 @@ def least_hidden_size(
     -------
     int
 
-    Raises
-    ------
-    InvalidSpec
-        Where the strengths or the tolerance mean nothing.
-
-    See Also
-    --------
-    best_recurrence
-
     Examples
     --------
     >>> from learncast.theory.recurrence.stability import least_hidden_size
@@ -326,16 +286,14 @@ def least_hidden_size(
     3
     """
     K = real_array("cross_strengths", cross_strengths, ndim=(1, 3))
-    share = positive("tolerance", tolerance, why="ranks are decided by it")
+    share = positive("tolerance", tolerance)
     if input_strengths is not None:
         K = _filter(K, input_strengths)
     K = K[:, None, None] if K.ndim == 1 else K
     if 0 in K.shape:
         raise InvalidSpec(
-            required="cross_strengths must have at least one lag, output and input",
-            got=f"shape {K.shape}",
-            why="there is nothing to fit",
-            remedy="put the lags first",
+            f"cross_strengths must have at least one lag, output and input, got shape {K.shape}.",
+            field="cross_strengths",
         )
     values = [[_hankel_values(K[:lags], i) for i in range(1, lags + 1)] for lags in (len(K), len(K) - 1)]
     scale = max(float(v[0]) for v in values[0])
@@ -372,15 +330,6 @@ def extrapolation(
     Extrapolation
         Of every horizon.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    family_extrapolation, best_recurrence
-
     Examples
     --------
     >>> from learncast.theory.recurrence.stability import best_recurrence, extrapolation
@@ -390,7 +339,7 @@ def extrapolation(
     >>> extrapolation(best, lambda step: 0.5 ** (3 - step), [3, 10], anchor="start").unexplained.round(4)
     array([0.    , 0.9844])
     """
-    one_of("anchor", anchor, ANCHORS, why="it says whether targets weigh inputs by lag or by step")
+    one_of("anchor", anchor, ANCHORS)
     if isinstance(model, Optimum):
         one = np.ones((1, 1))
         model = LinearRNN(one, model.recurrence * one, model.strength * one)
@@ -423,15 +372,6 @@ def family_extrapolation(
     -------
     Extrapolation
         Of every horizon.
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    extrapolation
 
     Examples
     --------
@@ -478,11 +418,7 @@ def largest_stable_rate(
     Raises
     ------
     InvalidSpec
-        Where neither or both of task and steps are given, or the task has other channels than the network.
-
-    See Also
-    --------
-    largest_kept_rate
+        If neither or both of task and steps are given, or the task has other channels than the network.
 
     Examples
     --------
@@ -504,7 +440,7 @@ def largest_stable_rate(
             remedy="pass a task, or steps for white inputs",
         )
     statistics = None if task is None else lag_statistics(task)
-    lags = statistics.lags if statistics is not None else count("steps", steps, why="the kernel has one lag per step")
+    lags = statistics.lags if statistics is not None else count("steps", steps)
     theta = network_kernel(network, steps=lags).dense(learn)
     if not np.isfinite(theta).all():
         return StableRate(0.0, math.inf, Status.diverged)
@@ -536,10 +472,6 @@ def input_matrix(statistics: LagStatistics) -> FloatArray:
     -------
     (lags inputs, lags inputs)
 
-    See Also
-    --------
-    learncast.theory.dynamics.learning_problem.lag_statistics
-
     Examples
     --------
     >>> import learncast as lc
@@ -565,10 +497,6 @@ def reach(network: LinearRNN, lags: int) -> FloatArray:
     Returns
     -------
     (lags, units, inputs)
-
-    See Also
-    --------
-    extrapolation
 
     Examples
     --------
@@ -609,11 +537,7 @@ def largest_kept_rate(network: LinearRNN, task: Task, rng: np.random.Generator, 
     Raises
     ------
     InvalidSpec
-        Where the task has other channels than the network.
-
-    See Also
-    --------
-    largest_stable_rate
+        If the task has other channels than the network.
 
     Examples
     --------
@@ -648,10 +572,6 @@ def outlier(network: LinearRNN) -> float:
     Returns
     -------
     float
-
-    See Also
-    --------
-    reach
 
     Examples
     --------
@@ -802,10 +722,9 @@ def _require_possible(sig: FloatArray, S: FloatArray) -> None:
     missed = float(np.linalg.norm(silent.T @ sig))
     if values[0] < -1e-10 * scale or missed > 1e-7 * float(np.linalg.norm(sig)):
         raise InvalidSpec(
-            required="input_strengths must be a covariance, and the target may co-vary only with inputs that vary",
-            got=f"a least eigenvalue of {values[0]:.3g} and a covariance of {missed:.3g} with silent inputs",
-            why="the loss would have no minimum",
-            remedy="check the sign and the axes of the two, or estimate both from the same data",
+            "input_strengths must be a covariance, and the target may co-vary only with inputs that vary, "
+            f"got a least eigenvalue of {values[0]:.3g} and a covariance of {missed:.3g} with silent inputs.",
+            field="input_strengths",
         )
 
 
@@ -815,10 +734,8 @@ def _filter(sig: FloatArray, input_strengths: ArrayLike) -> FloatArray:
     _require_possible(sig, S)
     if np.linalg.cond(S) > 1e10:
         raise InvalidSpec(
-            required="input_strengths must be invertible",
-            got=f"a condition number of {np.linalg.cond(S):.3g}",
-            why="inputs that repeat each other are fitted by many filters, of which the simplest is not known",
-            remedy="leave out silent steps, or add the noise the inputs have",
+            f"input_strengths must be invertible, got a condition number of {np.linalg.cond(S):.3g}.",
+            field="input_strengths",
         )
     return np.asarray(np.linalg.solve(S, sig))
 
@@ -832,13 +749,11 @@ def _hankel_values(K: FloatArray, rows: int) -> FloatArray:
 
 
 def _horizons(horizons: Iterable[int]) -> list[int]:
-    clock = [count("horizon", h, why="a trial has at least one step") for h in horizons]
+    clock = [count("horizon", h) for h in horizons]
     if not clock:
         raise InvalidSpec(
-            required="horizons must name at least one number of steps",
-            got="none",
-            why="there is nothing to answer",
-            remedy="pass a list such as [10, 20, 40]",
+            "horizons must name at least one number of steps, got none. Pass a list such as [10, 20, 40].",
+            field="horizons",
         )
     return clock
 
@@ -854,9 +769,8 @@ def _targets(
     found = found[:, None, None] if found.ndim == 1 else found
     if found.shape != (horizon, *channels):
         raise InvalidSpec(
-            required=f"strengths must reach as far as the horizon, with shape {(horizon, *channels)}",
-            got=f"shape {found.shape}",
-            why="the task must be known at every step of the longer trial",
-            remedy="give more of them, or a function of the lag (end) or the step (start)",
+            f"strengths must reach as far as the horizon, with shape {(horizon, *channels)}, got shape "
+            f"{found.shape}. Give more of them, or a function of the lag (end) or the step (start).",
+            field="strengths",
         )
     return found

@@ -48,10 +48,6 @@ class LossTerms:
         u² Q(b) / 2, the power of the response: a penalty on weights that grows with trial length and with |b|. It is
         part of the squared error, not added to it. At the best u, data = -2 regulariser.
 
-    See Also
-    --------
-    loss_terms, loss_terms_over_time
-
     Examples
     --------
     >>> from learncast.theory.recurrence.tradeoff import loss_terms
@@ -91,10 +87,6 @@ class Transition:
         Range of the parameter around a first-order transition in which both sides are local optima, so that the end of
         training depends on its start; -inf or inf where it reaches an end of the range searched.
 
-    See Also
-    --------
-    transition, two_pulse_transition
-
     Examples
     --------
     >>> from learncast.theory.recurrence.tradeoff import two_pulse_transition
@@ -123,10 +115,6 @@ class End:
         Not learned if this is no local optimum but a place the flow cannot leave; diverged for a runaway; outside the
         theory if the integration gave up.
 
-    See Also
-    --------
-    end_of_training, basins
-
     Examples
     --------
     >>> from learncast.theory.recurrence.tradeoff import end_of_training
@@ -151,10 +139,6 @@ class Basins:
         Initial recurrences at which the end changes, rising.
     ends : tuple of End
         One more than boundaries: that of each range between them.
-
-    See Also
-    --------
-    basins, End
 
     Examples
     --------
@@ -194,15 +178,6 @@ def loss_terms(
     -------
     LossTerms
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    loss_terms_over_time
-
     Examples
     --------
     >>> from learncast.theory.recurrence.tradeoff import loss_terms
@@ -235,15 +210,6 @@ def loss_terms_over_time(
     Returns
     -------
     LossTerms
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    loss_terms
 
     Examples
     --------
@@ -289,15 +255,6 @@ def transition(
     -------
     Transition
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    change_of_kind, two_pulse_transition, late_pulse_transition
-
     Examples
     --------
     >>> from learncast.theory.recurrence.tradeoff import transition
@@ -305,7 +262,7 @@ def transition(
     >>> found.kind, round(found.parameter, 4)
     ('continuous', 0.5)
     """
-    grid = evenly(low, high, points, why="a transition lies between two of them")
+    grid = evenly(low, high, points)
 
     @cache
     def fit(parameter: float) -> RecurrenceFit:
@@ -351,10 +308,6 @@ def change_of_kind(
     Returns
     -------
     Transition
-
-    See Also
-    --------
-    transition
 
     Examples
     --------
@@ -402,11 +355,7 @@ def late_pulse_transition(steps: int) -> Transition:
     Raises
     ------
     InvalidSpec
-        Where there are fewer than two steps.
-
-    See Also
-    --------
-    transition, two_pulse_transition
+        If there are fewer than two steps.
 
     Examples
     --------
@@ -415,7 +364,7 @@ def late_pulse_transition(steps: int) -> Transition:
     >>> found.kind, round(found.parameter, 3)
     ('first order', 0.198)
     """
-    T = count("steps", steps, least=2, why="there must be a past")
+    T = count("steps", steps, least=2)
     return transition(lambda eps: np.where(np.arange(T) == 0, 1.0, eps), 1e-3, 0.5)
 
 
@@ -439,11 +388,7 @@ def two_pulse_transition(steps: int, lag: int) -> Transition:
     Raises
     ------
     InvalidSpec
-        Where there are fewer than two steps, or the lag is not within the trial.
-
-    See Also
-    --------
-    transition, two_pulse_recurrence
+        If there are fewer than two steps, or the lag is not within the trial.
 
     Examples
     --------
@@ -451,15 +396,10 @@ def two_pulse_transition(steps: int, lag: int) -> Transition:
     >>> [two_pulse_transition(6, lag).kind for lag in (1, 2, 3)]
     ['none', 'continuous', 'first order']
     """
-    T = count("steps", steps, least=2, why="there must be a past")
-    m = count("lag", lag, why="the earlier pulse comes before the last input")
+    T = count("steps", steps, least=2)
+    m = count("lag", lag)
     if m >= T:
-        raise InvalidSpec(
-            required=f"lag must be less than the {T} steps of a trial",
-            got=f"{m}",
-            why="no input came before the first",
-            remedy="lengthen the trial or shorten lag",
-        )
+        raise InvalidSpec(f"lag must be less than the {T} steps of a trial, got {m}.", field="lag")
     k = np.arange(T)
     return transition(lambda r: np.where(k == 0, 1.0, np.where(k == m, r, 0.0)), 1e-3, 2.0 + m / 2)
 
@@ -475,10 +415,6 @@ def two_pulse_recurrence(strength: ArrayLike) -> FloatArray:
     Returns
     -------
     (...)
-
-    See Also
-    --------
-    two_pulse_transition
 
     Examples
     --------
@@ -514,15 +450,6 @@ def end_of_training(
     Returns
     -------
     End
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    basins, learncast.theory.recurrence.stability.best_recurrence
 
     Examples
     --------
@@ -584,15 +511,6 @@ def basins(
     -------
     Basins
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    end_of_training, learncast.figures.basin_map
-
     Examples
     --------
     >>> from learncast.theory.recurrence.tradeoff import basins
@@ -600,8 +518,8 @@ def basins(
     >>> found.boundaries.round(2)
     array([0.23])
     """
-    width = positive("tolerance", tolerance, why="bisection stops there")
-    grid = evenly(low, high, points, why="a boundary lies between two of them")
+    width = positive("tolerance", tolerance)
+    grid = evenly(low, high, points)
     weights: dict[str, Any] = {"input_weight": input_weight, "output_weight": output_weight}
 
     @cache
@@ -638,15 +556,6 @@ def zero_recurrence_warning(
     Returns
     -------
     str or None
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    end_of_training
 
     Examples
     --------

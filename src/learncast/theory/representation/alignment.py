@@ -45,10 +45,6 @@ class AlignmentTime:
         those of an integration a hundred times as loose.
     status : Status
 
-    See Also
-    --------
-    representation.time_to_align, representation.misalignment
-
     Examples
     --------
     From a small start the directions are right only just before the task is learned:
@@ -89,15 +85,6 @@ def time_to_align(solution: Solution, accuracy: float = 0.99) -> AlignmentTime:
     AlignmentTime
         Both times, and their error.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    misalignment, time_to_learn
-
     Examples
     --------
     >>> import learncast as lc
@@ -109,7 +96,7 @@ def time_to_align(solution: Solution, accuracy: float = 0.99) -> AlignmentTime:
     >>> round(found.aligned), round(found.learned), found.error
     (703, 704, 0.0)
     """
-    accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+    accuracy = between("accuracy", accuracy, 0.0, 1.0)
     problem = _pooled(solution)
     aligned, learned = _moments(solution, problem, accuracy)
     error = 0.0
@@ -140,15 +127,6 @@ def misalignment(solution: Solution, times: Any) -> FloatArray:
     (times,) array
         Between 0 and 1.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    time_to_align
-
     Examples
     --------
     >>> import learncast as lc
@@ -168,10 +146,8 @@ def _pooled(solution: Solution) -> PooledProblem:
     if isinstance(solution, FlowSolution) and solution.problem.pooled_recurrence is not None:
         return PooledProblem.of(solution.problem.task, solution.problem.network)
     raise InvalidSpec(
-        required="alignment needs a solution of two layers, or of a LinearRNN of scalar recurrence that stays",
-        got=repr(solution),
-        why="only there one map of the pooled input is all that a network does",
-        remedy='solve with by="two-layer", "pooled" or "flow"',
+        "alignment needs a solution of two layers, or of a LinearRNN of scalar recurrence that stays, "
+        f'got {solution!r}. Solve with by="two-layer", "pooled" or "flow".'
     )
 
 

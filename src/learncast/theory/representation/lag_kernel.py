@@ -50,7 +50,7 @@ class LagKernel:
         the sharpness, and gradient descent needs a learning rate below 2 over it.
         """
         for name in learn:
-            one_of("learn", name, WEIGHTS, why="these are the weights a linear RNN has")
+            one_of("learn", name, WEIGHTS)
         outputs, _, inputs = self.recurrent.shape[:3]
         _require_room(self.recurrent.size, "the dense kernel", self.memory_limit)
         theta = self.recurrent.copy() if "recurrent" in learn else np.zeros_like(self.recurrent)
@@ -98,7 +98,7 @@ def network_kernel(network: LinearRNN | TwoLayer, *, steps: int = 1, memory_limi
     memory_limit : float
         Bytes beyond which a kernel is refused.
     """
-    lags, (W_x, W_y) = count("steps", steps, why="the kernel has one lag per step"), network.maps
+    lags, (W_x, W_y) = count("steps", steps), network.maps
     W_h = np.zeros((network.hidden_size,) * 2) if isinstance(network, TwoLayer) else network.recurrent_weights
     (hidden, inputs), outputs = W_x.shape, len(W_y)
     features = lags * inputs * outputs * min(hidden, lags * inputs) * min(hidden, lags * outputs)
@@ -176,10 +176,7 @@ def _trials(lag_kernel: LagKernel, name: str, inputs: ArrayLike) -> tuple[FloatA
     wanted = lag_kernel.output.shape[:2]
     if trials.shape[-2:] != wanted:
         raise InvalidSpec(
-            required=f"{name} must be trials of {wanted[0]} steps and {wanted[1]} inputs",
-            got=f"shape {trials.shape}",
-            why="the kernel was made for that many lags",
-            remedy="make the kernel with as many steps as the trials have",
+            f"{name} must be trials of {wanted[0]} steps and {wanted[1]} inputs, got shape {trials.shape}.", field=name
         )
     by_lag = trials[..., ::-1, :]
     return by_lag.reshape(-1, *wanted), trials.ndim == 2
@@ -188,8 +185,6 @@ def _trials(lag_kernel: LagKernel, name: str, inputs: ArrayLike) -> tuple[FloatA
 def _require_room(numbers: int, what: str, limit: float) -> None:
     if 8 * numbers > limit:
         raise InvalidSpec(
-            required=f"{what} must fit into {limit / 2**20:,.0f} MB",
-            got=f"a need of {8 * numbers / 2**20:,.0f} MB",
-            why="it would exhaust the memory before it is of use",
-            remedy="use fewer steps, channels or trials at a time, or raise memory_limit in network_kernel",
+            f"{what} must fit into {limit / 2**20:,.0f} MB, got a need of {8 * numbers / 2**20:,.0f} MB. "
+            "Use fewer steps, channels or trials at a time, or raise memory_limit in network_kernel."
         )

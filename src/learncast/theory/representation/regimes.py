@@ -60,15 +60,6 @@ def richness(
         ``flow_steps`` to the accuracy, infinite for starts that end on a saddle; ``stable`` where descent at this
         learning rate can follow the flow.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    representation_distance
-
     Examples
     --------
     >>> import learncast as lc
@@ -82,14 +73,9 @@ def richness(
     """
     sizes = real_array("scales", scales, ndim=1)
     lambdas = real_array("imbalances", imbalances, ndim=1)
-    number = count("starts", starts, why="each pair needs a start")
+    number = count("starts", starts)
     if not len(sizes) or not len(lambdas):
-        raise InvalidSpec(
-            required="scales and imbalances must not be empty",
-            got=f"{len(sizes)} and {len(lambdas)}",
-            why="there would be nothing to compare",
-            remedy="give at least one of each",
-        )
+        raise InvalidSpec(f"scales and imbalances must not be empty, got {len(sizes)} and {len(lambdas)}.")
     samples = np.eye(task.inputs) if inputs is None else inputs
     names = ("input_distance", "output_distance", "kernel_movement", "kernel_misalignment")
     found = {name: np.empty((len(sizes), len(lambdas), number)) for name in (*names, "flow_steps", "stable")}

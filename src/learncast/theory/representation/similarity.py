@@ -41,15 +41,6 @@ def hidden_similarity(solution: Solution, times: Any, inputs: Any, targets: Any)
         ``hidden_similarity_input`` X^T W1^T W1 X and ``hidden_similarity_output`` Y^T (W2 W2^T)^+ Y over (time, sample,
         sample_other). The two agree only once the task is learned.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    representation_distance, tangent_kernel
-
     Examples
     --------
     >>> import learncast as lc
@@ -69,10 +60,8 @@ def hidden_similarity(solution: Solution, times: Any, inputs: Any, targets: Any)
     X, Y = _samples(exact, inputs), real_array("targets", targets, ndim=2)
     if Y.shape != (len(X), exact.problem.second.shape[0]):
         raise InvalidSpec(
-            required=f"targets must be ({len(X)} samples, {exact.problem.second.shape[0]} outputs)",
-            got=f"shape {Y.shape}",
-            why="each sample has its target",
-            remedy="match targets to inputs, samples first",
+            f"targets must be ({len(X)} samples, {exact.problem.second.shape[0]} outputs), got shape {Y.shape}.",
+            field="targets",
         )
     _require_room(len(checked_times(times)) * len(X) ** 2 * 2, "the similarities")
     trajectory = exact.at(times)
@@ -114,15 +103,6 @@ def tangent_kernel(
     array
         (outputs * samples, outputs * samples).
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tangent_kernel_summary
-
     Examples
     --------
     >>> import learncast as lc
@@ -159,10 +139,7 @@ def _network_of(
         network: Any = learner
         if checked_time(time) != 0:
             raise InvalidSpec(
-                required="a network by itself is known at time 0 alone",
-                got=f"{time:g}",
-                why="it takes a task to learn",
-                remedy="pass a solution, or time 0",
+                f"a network by itself is known at time 0 alone, got {time:g}. Pass a solution, or time 0."
             )
     else:
         network = learner.network_at(time)
@@ -171,10 +148,8 @@ def _network_of(
             learn = problem.learn if isinstance(problem, LearningProblem) else ("first", "second")
     if not isinstance(network, LinearRNN | TwoLayer):
         raise UnsupportedModel(
-            required="the tangent kernel is of linear networks",
-            got=type(network).__name__,
-            why="it is computed from the weights alone",
-            remedy="pass a LinearRNN, a TwoLayer, or a solution of one",
+            f"the tangent kernel is of linear networks, got {type(network).__name__}. Pass a LinearRNN, a "
+            "TwoLayer, or a solution of one."
         )
     if isinstance(network, LinearRNN) and learn == ("first", "second"):
         learn = ("input", "output")  # closed forms, which keep the recurrence fixed
@@ -210,15 +185,6 @@ def tangent_kernel_summary(solution: Solution, times: Any, inputs: Any, *, eigen
         ``trace``, ``largest`` (time, rank), ``movement`` |K_t - K_0| / |K_0| and ``misalignment`` 1 - cos(K_t, K_0),
         in the Frobenius product.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    tangent_kernel
-
     Examples
     --------
     >>> import learncast as lc
@@ -232,15 +198,10 @@ def tangent_kernel_summary(solution: Solution, times: Any, inputs: Any, *, eigen
     """
     exact = checked_two_layer(solution)
     X = _samples(exact, inputs)
-    number = count("eigenvalues", eigenvalues, least=0, why="it counts eigenvalues")
+    number = count("eigenvalues", eigenvalues, least=0)
     steps = checked_times(times)
     if not len(X):
-        raise InvalidSpec(
-            required="at least one sample must be given",
-            got="none",
-            why="the kernel is between samples",
-            remedy="pass inputs as (samples, inputs)",
-        )
+        raise InvalidSpec("at least one sample must be given, got none. Pass inputs as (samples, inputs).")
     _require_room(2 * len(steps) * len(X) ** 2, "the kernel's factors")
     A, B, overlap = _factors(exact, steps, X)
     A0, B0, _ = _factors(exact, [0.0], X)
@@ -284,15 +245,6 @@ def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.D
     xarray.Dataset
         ``input_distance`` and ``output_distance``.
 
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    richness
-
     Examples
     --------
     >>> import learncast as lc
@@ -330,15 +282,6 @@ def off_diagonal_strength(solution: Solution, times: Any) -> xr.Dataset:
     xarray.Dataset
         ``mode_map`` U^T W2 W1 V over (time, mode, mode_other); ``diagonal`` and ``off_diagonal``, the root-mean-square
         of its entries within and between modes.
-
-    Raises
-    ------
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    hidden_similarity
 
     Examples
     --------
@@ -409,15 +352,10 @@ def peak_time(first: float, second: float, coupling: float, strength: float) -> 
     t = 1/(4 s) ln[1 + s (s - a_1 - a_2) / (a_1 a_2 - b^2)], which exists for a_1 + a_2 < s. The printed time lacks
     the 1: it is the limit of small weights.
     """
-    s = positive("strength", strength, why="a task's singular value is positive")
+    s = positive("strength", strength)
     d = first * second - coupling**2
     if d <= 0:
-        raise InvalidSpec(
-            required="the start must be positive definite, a_1 a_2 > b^2",
-            got=f"a_1 a_2 - b^2 = {d:.3g}",
-            why="A^T A is a Gram matrix",
-            remedy="check the three numbers",
-        )
+        raise InvalidSpec(f"the start must be positive definite, a_1 a_2 > b^2, got a_1 a_2 - b^2 = {d:.3g}.")
     if first + second >= s:
         return float("nan")
     return float(np.log1p(s * (s - first - second) / d) / (4 * s))
@@ -427,10 +365,7 @@ def _samples(exact: TwoLayerSolution, inputs: Any) -> FloatArray:
     X = real_array("inputs", inputs, ndim=2)
     if X.shape[1] != exact.problem.first.shape[1]:
         raise InvalidSpec(
-            required=f"inputs must be (samples, {exact.problem.first.shape[1]})",
-            got=f"shape {X.shape}",
-            why="each row is one sample for the network",
-            remedy="transpose them: samples come first here",
+            f"inputs must be (samples, {exact.problem.first.shape[1]}), got shape {X.shape}.", field="inputs"
         )
     return X
 

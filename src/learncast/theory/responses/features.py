@@ -37,10 +37,6 @@ class Features:
     target_power : (1 + replicas,)
         E|y|^2.
 
-    See Also
-    --------
-    learncast.theory.responses.response.Response, learncast.theory.responses.table.Table
-
     Examples
     --------
     The least loss of units of one sign and of both, from E[y z] and E[z z'] alone:
@@ -106,10 +102,9 @@ def measured_features(trials: Trials, recurrences: FloatArray, resampling: Resam
         sums = group_sums(trials, measure)
     if not np.isfinite(sums).all():
         raise InvalidSpec(
-            required="the recurrence must not overflow over a trial",
-            got=f"recurrence {float(np.abs(recurrences).max()):.4g} over {trials.steps} steps",
-            why="the response to the first input is beyond the range of floating point",
-            remedy="use a smaller recurrence or shorter trials",
+            "the recurrence must not overflow over a trial, got recurrence "
+            f"{float(np.abs(recurrences).max()):.4g} over {trials.steps} steps. Use a smaller recurrence or "
+            "shorter trials."
         )
     sizes = np.cumsum([M * F, F * F, M * len(controlled), len(controlled)])
     cross, power, line_cross, line_power, target = np.split(sums, sizes, axis=1)

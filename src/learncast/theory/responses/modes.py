@@ -42,10 +42,6 @@ class ResponseModes(Modes):
     ----------
     response : Response
 
-    See Also
-    --------
-    learncast.theory.dynamics.modes.Modes, learncast.theory.responses.modes.solve_response
-
     Examples
     --------
     A rectified unit answers nearly as strongly as a linear one, but co-varies half as much with what is asked for:
@@ -95,10 +91,6 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
         The weights before training.
     learning_rate : float
         Times are counted in its steps.
-
-    See Also
-    --------
-    learncast.solve, learncast.theory.responses.solution.ResponseFlowSolution
 
     Examples
     --------
@@ -204,11 +196,7 @@ def solve_response(found: Response, *, learning_rate: float) -> ResponseSolution
     Raises
     ------
     InvalidSpec
-        Where the learning rate is not positive.
-
-    See Also
-    --------
-    learncast.solve, learncast.theory.responses.response.response
+        If the learning rate is not positive.
 
     Examples
     --------
@@ -223,7 +211,7 @@ def solve_response(found: Response, *, learning_rate: float) -> ResponseSolution
     >>> [solve_response(found, learning_rate=rate).time_to(0.9).descent_steps for rate in (1e-3, 1e-2)]
     [1057.0, 106.0]
     """
-    rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
+    rate = positive("learning_rate", learning_rate)
     if has_one_response(found.network):
         modes = mode_of_response(found)
         if conditions.exact(modes.assumptions):
@@ -238,10 +226,9 @@ def modes_of_responses(
     check_network(network)
     if not has_one_response(network):
         raise UnsupportedModel(
-            required="closed forms need ReLU units of one recurrence and one sign with one output",
-            got=f"{len(active_units(network))} active {network.activation} units with {network.outputs} outputs",
-            why="several response features, or one that changes shape, learn together and are no mode",
-            remedy="use learncast.solve or learncast.follow, which integrate them",
+            "closed forms need ReLU units of one recurrence and one sign with one output, got "
+            f"{len(active_units(network))} active {network.activation} units with {network.outputs} outputs. "
+            "Use learncast.solve or learncast.follow, which integrate them."
         )
     seed = seed_of(rng)  # the same noise for all
     return [mode_of_response(response(task, network, rng=seed, trials=trials)) for task in tasks]

@@ -52,10 +52,6 @@ class Response:
     statistics : Features or Table
         Means, followed by their bootstrap replicas.
 
-    See Also
-    --------
-    learncast.theory.responses.response.response, learncast.theory.responses.modes.solve_response
-
     Examples
     --------
     How well a statistic is known is in its interval. A network that has moved needs no new measurement:
@@ -152,10 +148,9 @@ class Response:
             replicas = dataset.sizes["replica"]
             if spec_hash(stream.hash, network.hash, replicas) != provenance.spec_hash:
                 raise SchemaMismatch(
-                    required=f"{path} must hold responses of this network to these trials",
-                    got=f"those of {dataset.attrs['activation']} units to {dataset.attrs['task']!r}",
-                    why="the statistics would be of other trials or other weights",
-                    remedy="pass the trials and the network they were measured with, or measure again",
+                    f"{path} must hold responses of this network to these trials, got those of "
+                    f"{dataset.attrs['activation']} units to {dataset.attrs['task']!r}. Pass the trials and the "
+                    "network they were measured with, or measure again."
                 )
             if network.activation == "relu":
                 rows = [np.concatenate([dataset[n].values[None], dataset[f"{n}_replicas"].values]) for n in FEATURES]
@@ -214,14 +209,8 @@ def response(
     Raises
     ------
     UnsupportedModel
-        Where units' responses change with what others learn: several inputs, units that drive each other, several tanh
+        If units' responses change with what others learn: several inputs, units that drive each other, several tanh
         units.
-    InvalidSpec
-        Where a value means nothing here.
-
-    See Also
-    --------
-    learncast.theory.responses.modes.solve_response, learncast.solve
 
     Examples
     --------
@@ -243,12 +232,10 @@ def response(
     stream = trials_of(source, trials, TRIALS[network.activation], rng)
     if stream.outputs != network.outputs:
         raise InvalidSpec(
-            required=f"{stream.name!r} must have the network's {network.outputs} outputs",
-            got=f"{stream.outputs}",
-            why="the network could not be trained on it",
-            remedy="match the network's outputs to the task's",
+            f"{stream.name!r} must have the network's {network.outputs} outputs, got {stream.outputs}. Match "
+            "the network's outputs to the task's."
         )
-    replicas = count("bootstrap", bootstrap, least=2, why="an interval needs replicas")
+    replicas = count("bootstrap", bootstrap, least=2)
     resampling = Resampling.of(stream, replicas)
     recurrence = _recurrences(network)
     if network.activation == "relu":
@@ -293,23 +280,14 @@ def check_network(network: Any) -> None:
     check_channels(w.inputs)
     if not np.array_equal(w.recurrent_weights, np.diag(np.diagonal(w.recurrent_weights))):
         raise UnsupportedModel(
-            required="the recurrence must be diagonal",
-            got="hidden units that drive each other",
-            why="a unit's response then depends on the input weights of others",
-            remedy="train it (learncast.training), or forecast the linear network",
+            "the recurrence must be diagonal, got hidden units that drive each other. Train it "
+            "(learncast.training), or forecast the linear network."
         )
     active = active_units(network)
     if not len(active):
-        raise InvalidSpec(
-            required="at least one hidden unit must have an input weight",
-            got="none",
-            why="a silent network never learns",
-            remedy="start from other input weights",
-        )
+        raise InvalidSpec("at least one hidden unit must have an input weight, got none.")
     if network.activation != "relu" and len(active) > 1:
         raise UnsupportedModel(
-            required=f"{network.activation} networks of one active unit can be forecast",
-            got=f"{len(active)} active units",
-            why="each pair of units has its own table of joint responses, which changes as both learn",
-            remedy="train it (learncast.training), use one unit, or use relu",
+            f"{network.activation} networks of one active unit can be forecast, got {len(active)} active "
+            "units. Train it (learncast.training), use one unit, or use relu."
         )

@@ -55,10 +55,6 @@ class ResponseSolution(Solution):
     response : Response
         What was measured, on how many trials, and the network before training.
 
-    See Also
-    --------
-    learncast.theory.responses.modes.ResponseModeSolution, learncast.theory.responses.solution.ResponseFlowSolution
-
     Examples
     --------
     Descent on the measured statistics is what training on all the trials at once does; the flow lies close to it:
@@ -97,7 +93,7 @@ class ResponseSolution(Solution):
         Trajectory
             As of the flow, at steps 0 to `steps`.
         """
-        number = count("steps", steps, least=0, why="descent takes whole steps")
+        number = count("steps", steps, least=0)
         problem, start = small_problem(self.response)
         states = descended(problem, start, self.learning_rate, number)[:, 0]
         return _trajectory(self, problem, np.arange(number + 1.0), list(states), "descent")
@@ -116,10 +112,6 @@ class ResponseFlowSolution(ResponseSolution):
         What was measured.
     learning_rate : float
         Times are counted in its steps.
-
-    See Also
-    --------
-    learncast.solve, learncast.theory.responses.modes.ResponseModeSolution
 
     Examples
     --------
@@ -185,7 +177,7 @@ class ResponseFlowSolution(ResponseSolution):
 
         Descent is counted step by step (unknown beyond 50 000 steps).
         """
-        accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+        accuracy = between("accuracy", accuracy, 0.0, 1.0)
         goals = self.goals(accuracy)
         flow = self.flow_steps_to(goals)
         if not math.isfinite(flow):

@@ -50,10 +50,6 @@ class Table:
     accuracy : float
         Largest relative size of a last coefficient: what the interpolation may be off by.
 
-    See Also
-    --------
-    learncast.theory.responses.response.Response, learncast.theory.responses.features.Features
-
     Examples
     --------
     A tanh unit's answer co-varies with the target in proportion to a small input weight, and less where it saturates:

@@ -39,10 +39,6 @@ class Trials:
     every_step : bool
         Whether there is a target at every step, or one at the end.
 
-    See Also
-    --------
-    learncast.theory.responses.response.response
-
     Examples
     --------
     Trials are drawn again where they are needed again, never kept: the first block twice.
@@ -143,15 +139,14 @@ def trials_of(source: Any, number: int | None, default: int, rng: np.random.Gene
     """Check a source of trials and how many to take from it."""
     if isinstance(source, tuple | list) and len(source) == 2:
         inputs, targets = _checked(*source)
-        if number is not None and count("trials", number, why="they are all used") != len(inputs):
+        if number is not None and count("trials", number) != len(inputs):
             raise InvalidSpec(
-                required=f"trials must be left out, or be the {len(inputs)} recorded ones",
-                got=f"{number}",
-                why="recorded trials are measured as they are, all of them",
-                remedy="leave trials out, or pass fewer rows",
+                f"trials must be left out, or be the {len(inputs)} recorded ones, got {number}. Leave trials out, "
+                "or pass fewer rows.",
+                field="trials",
             )
         return Trials((inputs, targets), len(inputs), 0, inputs.shape[1], targets.shape[-1], targets.ndim == 3)
-    wanted = default if number is None else count("trials", number, least=2, why="an interval needs several trials")
+    wanted = default if number is None else count("trials", number, least=2)
     seed = seed_of(rng)
     if isinstance(source, Task):
         check_channels(source.inputs)
@@ -160,10 +155,9 @@ def trials_of(source: Any, number: int | None, default: int, rng: np.random.Gene
         inputs, targets = _checked(*source(2, np.random.default_rng([seed, 0])))
         return Trials(source, wanted, seed, inputs.shape[1], targets.shape[-1], targets.ndim == 3)
     raise UnsupportedModel(
-        required="responses are measured on a Task, a sampler or recorded trials",
-        got=type(source).__name__,
-        why="they are means over trials",
-        remedy="pass a Task, a function sampler(trials, rng) -> (inputs, targets), or the pair (inputs, targets)",
+        f"responses are measured on a Task, a sampler or recorded trials, got {type(source).__name__}. "
+        "Pass a Task, a function sampler(trials, rng) -> (inputs, targets), or the pair (inputs, "
+        "targets)."
     )
 
 
@@ -171,7 +165,7 @@ def seed_of(rng: np.random.Generator | int) -> int:
     """A seed as it is, or one drawn from a generator."""
     if isinstance(rng, np.random.Generator):
         return int(rng.integers(2**62))
-    return count("rng", rng, least=0, why="it is a numpy Generator, or a seed")
+    return count("rng", rng, least=0)
 
 
 def _checked(inputs: Any, targets: Any) -> tuple[FloatArray, FloatArray]:
@@ -184,10 +178,9 @@ def _checked(inputs: Any, targets: Any) -> tuple[FloatArray, FloatArray]:
 
 def _uneven(got: str) -> InvalidSpec:
     return InvalidSpec(
-        required="trials must be inputs (trials, steps, 1) with targets (trials, outputs) or (trials, steps, outputs)",
-        got=got,
-        why="each trial has its steps and its target",
-        remedy="check the axis order",
+        "trials must be inputs (trials, steps, 1) with targets (trials, outputs) or (trials, steps, "
+        f"outputs), got {got}.",
+        field="trials",
     )
 
 
@@ -195,8 +188,6 @@ def check_channels(inputs: int) -> None:
     """Refuse several input channels, of a task or of a network."""
     if inputs != 1:
         raise UnsupportedModel(
-            required="the response-feature theory needs one input channel",
-            got=f"{inputs} channels",
-            why="the slope of an input weight leaves its own channel, so a unit's response changes shape as it learns",
-            remedy="train it (learncast.training), or forecast the linear network",
+            f"the response-feature theory needs one input channel, got {inputs} channels. Train it "
+            "(learncast.training), or forecast the linear network."
         )

@@ -49,10 +49,9 @@ def tasks_of(token: str) -> tuple[Task, ...]:
     name = UPLOADS.name(token)
     if Path(name).suffix.lower() not in KINDS:
         raise InvalidSpec(
-            required=f"trials must come as {' or '.join(KINDS)}",
-            got=f"{name!r}",
-            why="the room reads arrays called inputs and targets, or a table with a row for each trial and step",
-            remedy="save them with numpy.savez(file, inputs=..., targets=...)",
+            f"trials must come as {' or '.join(KINDS)}, got {name!r}. Save them with numpy.savez(file, "
+            "inputs=..., targets=...).",
+            field="trials",
         )
     found: tuple[Task, ...] = UPLOADS.read(token, "tasks", lambda path: _read(path, Path(name).stem))
     return found

@@ -183,12 +183,7 @@ def _state_of(window: LearnabilityWindow) -> type[WindowState]:
 def _shown(window: LearnabilityWindow | None, state: WindowState) -> View:
     window = _dropped(state.data) if state.data is not None else window or sample()
     if state.layer >= window.layers:
-        raise InvalidSpec(
-            required=f"layer must be below {window.layers}",
-            got=str(state.layer),
-            why="this window has no more",
-            remedy="choose another layer",
-        )
+        raise InvalidSpec(f"layer must be below {window.layers}, got {state.layer!s}.", field="layer")
     from learncast.windows.learnability_window import summary
 
     layer = window.dataset.sel(layer=state.layer)

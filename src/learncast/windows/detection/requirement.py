@@ -36,8 +36,8 @@ def least_ratio(error: float, *, information: float = INFORMATION) -> float:
     sqrt((log 2 - h(error)) / information), h the entropy in nats of a coin, by Fano's inequality. It is a scaling index
     rather than a guarantee: the argument bounds the information from the wrong side, and to leading order only.
     """
-    error = between("error", error, 0.0, 0.5, why="it is the probability of telling the sign wrong")
-    c_alpha = positive("information", information, why="it is the constant of a lower bound")
+    error = between("error", error, 0.0, 0.5)
+    c_alpha = positive("information", information)
     return float(np.sqrt((np.log(2) - entr(error) - entr(1 - error)) / c_alpha))
 
 

@@ -133,7 +133,7 @@ def fit_tail_index(values: Any, *, method: str = "gls") -> TailIndex:
     Below `MINIMUM_SAMPLES` every number is nan with status ``too_few_samples``.
     """
     x = real_array("values", values)
-    one_of("method", method, METHODS, why="it names the estimator")
+    one_of("method", method, METHODS)
     lead, n = x.shape[:-1], x.shape[-1]
     rows = x.reshape(-1, n) if n else np.empty((int(np.prod(lead)), 0))
     found = np.full((3, len(rows)), np.nan)

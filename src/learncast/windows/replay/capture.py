@@ -88,10 +88,7 @@ def capture(model: nn.Module, inputs: Any, targets: Any = None, loss: Loss | Non
         prediction = _answered(model, inputs)
         if tap.calls != 1:
             raise UnsupportedModel(
-                required="the model must call its recurrent block once per forward pass",
-                got=f"{tap.calls} calls",
-                why="the lags are counted inside one call over the whole sequence",
-                remedy="give the block the whole sequence at once",
+                f"the model must call its recurrent block once per forward pass, got {tap.calls} calls."
             )
         deltas = None if loss is None else tap.deltas(_lost(loss, prediction, targets))
     first = bool(getattr(module, "batch_first", True))
@@ -126,11 +123,8 @@ def _lost(loss: Loss, prediction: Any, targets: Any) -> Any:
         if isinstance(error, LearncastError):
             raise
         raise InvalidSpec(
-            required="the loss must take the model's answers and the targets",
-            got=f"answers of shape {shape_of(prediction)} and targets of shape {shape_of(targets)} "
-            f"({unadvised(error)})",
-            why="each sequence is judged by its own targets",
-            remedy="reshape the targets, or change the loss",
+            "the loss must take the model's answers and the targets, got answers of shape "
+            f"{shape_of(prediction)} and targets of shape {shape_of(targets)} ({unadvised(error)})."
         ) from error
 
 
@@ -180,10 +174,8 @@ class _Tap:
         if not isinstance(sequence, Tensor) or sequence.dim() != 3:
             got = f"{sequence.dim()} dimensions" if isinstance(sequence, Tensor) else type(sequence).__name__
             raise UnsupportedModel(
-                required="the recurrent block must receive a plain batch of sequences",
-                got=got,
-                why="every sequence needs the same steps for its lags to be compared",
-                remedy="pass padded (batch, time, features) tensors of sequences of one length",
+                f"the recurrent block must receive a plain batch of sequences, got {got}. Pass padded (batch, "
+                "time, features) tensors of sequences of one length."
             )
         given = args[1] if len(args) > 1 else kwargs.get("hx")
         if not isinstance(module, nn.RNNBase):
@@ -243,17 +235,12 @@ class _Tap:
             grads = list(torch.autograd.grad(losses.sum(), wanted, allow_unused=True))
         if self.cell is not None and grads.pop() is not None:
             raise UnsupportedModel(
-                required="the loss must reach an LSTM through its hidden states",
-                got="a loss that reads the final cell state",
-                why="transport is followed from cell to hidden state",
-                remedy="read the outputs or the final hidden state instead",
+                "the loss must reach an LSTM through its hidden states, got a loss that reads the final cell state."
             )
         if all(grad is None for grad in grads):
             raise UnsupportedModel(
-                required="the loss must depend on the recurrent block's outputs",
-                got="a loss that does not",
-                why="there is no error to transport",
-                remedy="check that the loss uses the model's prediction",
+                "the loss must depend on the recurrent block's outputs, got a loss that does not. Check that the "
+                "loss uses the model's prediction."
             )
         return [torch.zeros_like(out) if grad is None else grad for grad, out in zip(grads, self.outputs, strict=True)]
 
@@ -349,11 +336,9 @@ class Sequences:
                 bad = ~torch.isfinite(part.movedim(axis, 0))
                 sequence, *place = bad.nonzero()[0].tolist()
                 raise InvalidSpec(
-                    required=f"{name} must be finite",
-                    got=f"{int(bad.sum())} NaN or infinite values among {len(rows)} sequences, one in sequence "
-                    f"{rows[sequence]} at {tuple(place)}",
-                    why="one of them would spread to every later step",
-                    remedy="remove or impute them",
+                    f"{name} must be finite, got {int(bad.sum())} NaN or infinite values among {len(rows)} sequences, "
+                    f"one in sequence {rows[sequence]} at {tuple(place)}. Remove or impute them.",
+                    field=name,
                 )
             part = part.to(self.dtype)
         return part.to(self.device)
@@ -383,30 +368,24 @@ def checked_sequences(
     inputs, targets = _array("inputs", inputs), _array("targets", targets)
     if inputs.ndim != 3 or 0 in inputs.shape:
         raise InvalidSpec(
-            required="inputs must have 3 dimensions: sequences, steps and channels",
-            got=f"shape {tuple(inputs.shape)}",
-            why="lags are counted within sequences of one length",
-            remedy="stack the sequences, and add a last axis when there is a single channel",
+            f"inputs must have 3 dimensions: sequences, steps and channels, got shape {tuple(inputs.shape)}.",
+            field="inputs",
         )
     axis = 0 if batch_first else 1
     number = int(inputs.shape[axis])
     if number < LEAST_SEQUENCES:
         other = "second" if batch_first else "first"
         raise InvalidSpec(
-            required=f"at least {LEAST_SEQUENCES} sequences are needed",
-            got=f"{number}",
-            why="errors are taken over sequences, since the steps of one are not independent",
-            remedy=f"pass more sequences, shorter ones cut from the long ones for example (or, if the {other} axis "
-            f"counts them, batch_first={not batch_first})",
+            f"at least {LEAST_SEQUENCES} sequences are needed, got {number}. Pass more sequences, shorter "
+            f"ones cut from the long ones for example (or, if the {other} axis counts them, "
+            f"batch_first={not batch_first})."
         )
     target_axis = axis if tuple(targets.shape[:2]) == tuple(inputs.shape[:2]) else 0
     if targets.ndim == 0 or targets.shape[target_axis] != number:
         raise InvalidSpec(
-            required=f"targets must hold one entry for each of the {number} sequences, per step or at the end",
-            got=f"targets of shape {tuple(targets.shape)} for inputs of shape {tuple(inputs.shape)}",
-            why="each sequence is judged by its own targets",
-            remedy="put the sequences of targets where those of inputs are"
-            + (", which seem to have their steps first" if targets.shape[:1] == inputs.shape[1 - axis :][:1] else ""),
+            f"targets must hold one entry for each of the {number} sequences, per step or at the end, got "
+            f"targets of shape {tuple(targets.shape)} for inputs of shape {tuple(inputs.shape)}.",
+            field="targets",
         )
     weights = next(module.parameters())
     order = np.random.default_rng([STREAM, seed]).permutation(number)
@@ -427,10 +406,8 @@ def half_squared_error(answers: Any, targets: Tensor, *, batch_first: bool = Tru
     """
     if not isinstance(answers, Tensor):
         raise InvalidSpec(
-            required="the model must return a tensor when no loss is given",
-            got=f"a {type(answers).__name__}",
-            why="it is not known which part of the answer to compare with the targets",
-            remedy="pass loss=, a function of (answers, targets), or return the prediction alone",
+            f"the model must return a tensor when no loss is given, got a {type(answers).__name__}. Pass "
+            "loss=, a function of (answers, targets), or return the prediction alone."
         )
     if answers.shape == targets.shape:
         return (answers - targets).square() / 2
@@ -438,11 +415,10 @@ def half_squared_error(answers: Any, targets: Tensor, *, batch_first: bool = Tru
     if last.shape == targets.shape:
         return (last - targets).square() / 2
     raise InvalidSpec(
-        required=f"targets must be shaped like the model's answers {tuple(answers.shape)}, or like their last step "
-        f"{tuple(last.shape)}",
-        got=f"shape {tuple(targets.shape)}",
-        why="broadcasting would compare every answer with the wrong targets",
-        remedy="reshape the targets, or pass loss=, a function of (answers, targets)",
+        f"targets must be shaped like the model's answers {tuple(answers.shape)}, or like their last step "
+        f"{tuple(last.shape)}, got shape {tuple(targets.shape)}. Reshape the targets, or pass loss=, a "
+        "function of (answers, targets).",
+        field="targets",
     )
 
 

@@ -190,10 +190,8 @@ def recurrent_module(model: nn.Module) -> tuple[str, nn.Module]:
     """Name and module of the one recurrent block in `model`, refusing what cannot be replayed."""
     if not isinstance(model, nn.Module):
         raise UnsupportedModel(
-            required="the model must be a torch.nn.Module",
-            got=type(model).__name__,
-            why="its recurrent block is found among its submodules",
-            remedy=f"pass a module that contains one of {SUPPORTED}",
+            f"the model must be a torch.nn.Module, got {type(model).__name__}. Pass a module that contains "
+            f"one of {SUPPORTED}."
         )
     kinds = (nn.RNNBase, nn.RNNCellBase, cells.GatedCell)
     found = [
@@ -205,16 +203,14 @@ def recurrent_module(model: nn.Module) -> tuple[str, nn.Module]:
     if len(found) != 1:
         got = ", ".join(f"{name or 'the model itself'} ({type(m).__name__})" for name, m in found) or "none"
         raise UnsupportedModel(
-            required="the model must contain exactly one recurrent block",
-            got=got,
-            why="a transport belongs to one chain of states",
-            remedy=f"use one of {SUPPORTED}, or pass the block of interest by itself",
+            f"the model must contain exactly one recurrent block, got {got}. Use one of {SUPPORTED}, or pass "
+            "the block of interest by itself."
         )
     name, module = found[0]
     problem = _problem(module)
     if problem is not None:
         required, got, why, remedy = problem
-        raise UnsupportedModel(required=f"{name or 'the model'} must {required}", got=got, why=why, remedy=remedy)
+        raise UnsupportedModel(f"{name or 'the model'} must {required}, got {got}.")
     return name, module
 
 

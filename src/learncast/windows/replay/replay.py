@@ -460,8 +460,7 @@ def check_signal(name: str, value: Tensor, width: int, dtype: torch.dtype) -> No
     """Refuse what a layer cannot have received or answered."""
     if value.dim() != 3 or value.shape[2] != width or 0 in value.shape or value.dtype != dtype:
         raise InvalidSpec(
-            required=f"{name} must be a (batch, time, {width}) tensor of {dtype}",
-            got=f"shape {tuple(value.shape)} of {value.dtype}",
-            why="each axis has a fixed meaning, and the replay follows the model's precision",
-            remedy=f"pass {name} as the layer saw them",
+            f"{name} must be a (batch, time, {width}) tensor of {dtype}, got shape {tuple(value.shape)} of "
+            f"{value.dtype}. Pass {name} as the layer saw them.",
+            field=name,
         )

@@ -85,10 +85,9 @@ class SteppedLayer:
         miss = float((again - h).abs().max())
         if not miss <= _SAME * max(float(h.abs().max()), 1e-12):
             raise UnsupportedModel(
-                required=f"the step of {self.kind} must give the states that its forward gave",
-                got=f"states that differ by {miss:.2g} where the largest is {float(h.abs().max()):.2g}",
-                why="transport is followed from state to state by that step",
-                remedy="let forward answer its states and begin at 0 (or at hx), without noise: call model.eval()",
+                f"the step of {self.kind} must give the states that its forward gave, got states that differ by "
+                f"{miss:.2g} where the largest is {float(h.abs().max()):.2g}. Let forward answer its states and "
+                "begin at 0 (or at hx), without noise: call model.eval()."
             )
         jacobian = step.jacobian(before, x)
         kept = step.kept(before, x)

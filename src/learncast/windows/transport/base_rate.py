@@ -34,18 +34,14 @@ def parameter_rates(optimizer: optim.Optimizer, parameters: Mapping[str, Tensor]
     """
     if type(optimizer) not in KNOWN:
         raise UnsupportedModel(
-            required=f"the optimiser must be one of {', '.join(kind.__name__ for kind in KNOWN)}",
-            got=type(optimizer).__name__,
-            why="its step per parameter is read from its state, whose meaning differs between optimisers",
-            remedy="use one of these, or build the rates yourself as a dict of tensors",
+            f"the optimiser must be one of {', '.join(kind.__name__ for kind in KNOWN)}, got "
+            f"{type(optimizer).__name__}."
         )
     groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
     if not any(id(p) in groups for p in parameters.values()):
         raise InvalidSpec(
-            required="the optimiser must hold the recurrent parameters",
-            got=f"an optimiser without any of {', '.join(parameters)}",
-            why="it would never move them",
-            remedy="build the optimiser from the parameters of this very model",
+            "the optimiser must hold the recurrent parameters, got an optimiser without any of "
+            f"{', '.join(parameters)}."
         )
     return {
         name: _rates(optimizer, name, p, groups[id(p)])
@@ -57,22 +53,15 @@ def parameter_rates(optimizer: optim.Optimizer, parameters: Mapping[str, Tensor]
 
 def _rates(optimizer: optim.Optimizer, name: str, parameter: Tensor, group: dict[str, Any]) -> Tensor:
     if group.get("maximize"):
-        raise UnsupportedModel(
-            required="the optimiser must descend",
-            got="maximize=True",
-            why="a base rate is a step down the loss",
-            remedy="minimise the negative of the objective instead",
-        )
+        raise UnsupportedModel("the optimiser must descend, got maximize=True.")
     rate = float(group["lr"])
     if type(optimizer) is optim.SGD:
         return torch.full_like(parameter, rate, requires_grad=False)
     state = optimizer.state.get(parameter)
     if not state:
         raise InvalidSpec(
-            required=f"{type(optimizer).__name__} must have taken a step on {name}",
-            got="an optimiser without state for it",
-            why="its step sizes come from the gradients it has seen",
-            remedy="train for at least one step first, or load the optimiser's state_dict",
+            f"{type(optimizer).__name__} must have taken a step on {name}, got an optimiser without state for "
+            "it. Train for at least one step first, or load the optimiser's state_dict."
         )
     return (rate / (_root(type(optimizer), state, group) + float(group["eps"]))).to(parameter)
 

@@ -99,10 +99,8 @@ class StepFactors:
         if auxiliary:
             if chain.reset is None:
                 raise UnsupportedModel(
-                    required="auxiliary envelopes need a reset gate",
-                    got=f"a cell with the gates {', '.join(chain.gates)}",
-                    why="they are products of reset gates",
-                    remedy="use auxiliary=False",
+                    f"auxiliary envelopes need a reset gate, got a cell with the gates {', '.join(chain.gates)}. Use "
+                    "auxiliary=False."
                 )
             reset = cut(chain.reset)
         if chain.shown is None or chain.recalled is None:

@@ -83,10 +83,6 @@ class BalancedFlow:
     final_loss : float
         Excess loss at t = infinity: half the sum of the lost singular values squared.
 
-    See Also
-    --------
-    learncast.solve, learncast.theory.dynamics.balanced.two_layer.TwoLayerSolution
-
     Examples
     --------
     Two modes are learned one after the other, each at the pace of its singular value. One hidden unit has room for the
@@ -119,7 +115,7 @@ class BalancedFlow:
         self._start = _checked_layers(first_weights, second_weights, S.shape)
         if separatrix_tolerance is None:
             separatrix_tolerance = min(16 * sum(S.shape) * _EPS, 1.0)
-        tolerance = between("separatrix_tolerance", separatrix_tolerance, 0, 1, why="it is a relative size")
+        tolerance = between("separatrix_tolerance", separatrix_tolerance, 0, 1)
         self.imbalance, self.balance_residual = _balance(*self._start, imbalance, tolerance)
         self._spectrum = _Spectrum.of(S, self._start, self.imbalance, tolerance)
         self.singular_values = self._spectrum.singular_values
@@ -240,12 +236,7 @@ class BalancedFlow:
 
     def _rotated(self, time: float) -> FloatArray:
         if np.ndim(time):
-            raise InvalidSpec(
-                required="time must be one number",
-                got=f"shape {np.shape(time)}",
-                why="weights are fixed up to a rotation that differs between times",
-                remedy="ask for one time after the other, or for grams or network_functions of all of them",
-            )
+            raise InvalidSpec(f"time must be one number, got shape {np.shape(time)}.", field="time")
         _, Z = next(self._factors(_checked_times(time).reshape(1)))
         return self._spectrum.join(Z)[0]
 
@@ -600,7 +591,7 @@ def _balance(first: FloatArray, second: FloatArray, imbalance: float | None, tol
         imbalance = float(np.sum(D * gram)) / total if total > 0 else 0.0
         if abs(imbalance) * total <= tolerance * square:
             imbalance = 0.0
-    imbalance = between("imbalance", imbalance, -np.inf, np.inf, why="it is a difference of squared weights")
+    imbalance = between("imbalance", imbalance, -np.inf, np.inf)
     if total == 0:
         return imbalance, 0.0
     off = D - imbalance * np.eye(len(D))
@@ -661,10 +652,9 @@ def _checked_layers(first: Any, second: Any, shape: tuple[int, ...]) -> tuple[Fl
     W2 = real_array("second_weights", second, ndim=2)
     if not (min(*W1.shape, *W2.shape) > 0 and len(W1) == W2.shape[1] and (len(W2), W1.shape[1]) == shape):
         raise InvalidSpec(
-            required="weights must be (hidden, inputs) and (outputs, hidden) for a task of (outputs, inputs)",
-            got=f"{W1.shape} and {W2.shape} for a task of {shape}",
-            why="the second layer reads the first, and both meet the task's covariance",
-            remedy="check the order of the layers and whether one of them is transposed",
+            "weights must be (hidden, inputs) and (outputs, hidden) for a task of (outputs, inputs), got "
+            f"{W1.shape} and {W2.shape} for a task of {shape}.",
+            field="weights",
         )
     return W1.copy(), W2.copy()
 

@@ -39,10 +39,6 @@ class Imbalance:
     learning_rate : float
         Times are counted in its steps.
 
-    See Also
-    --------
-    learncast.solve, learncast.theory.dynamics.pooled.PooledProblem
-
     Examples
     --------
     Layers of unequal size: when the loss is down to 0.01, told before anything is integrated, and then integrated.

@@ -54,10 +54,6 @@ class TwoLayerSolution(Solution):
     separatrix_tolerance : float or None
         As for `learncast.solve`.
 
-    See Also
-    --------
-    learncast.solve, learncast.theory.dynamics.balanced.flow.BalancedFlow, learncast.theory.tangent_kernel
-
     Examples
     --------
     The modes' strengths on the way, both layers at one moment, and how far the start is from a saddle:
@@ -109,7 +105,7 @@ class TwoLayerSolution(Solution):
         """
         steps = checked_times(times)
         for name in include:
-            one_of("include", name, EXTRAS, why="these can be added to a trajectory")
+            one_of("include", name, EXTRAS)
         grams, strengths, losses = self.flow.course(self._flow_times(steps))
         n, excess = self.problem.first.shape[1], self.problem.variance * losses
         values = {
@@ -161,7 +157,7 @@ class TwoLayerSolution(Solution):
 
         Descent is counted on the same statistics.
         """
-        accuracy = between("accuracy", accuracy, 0.0, 1.0, why="it is one minus the tolerance")
+        accuracy = between("accuracy", accuracy, 0.0, 1.0)
         whole = float((self.optimum**2).sum()) * self.problem.variance / 2
         excess = (1.0 - accuracy) ** 2 * whole
         steps = super().time_to_loss(excess)
@@ -171,7 +167,7 @@ class TwoLayerSolution(Solution):
 
     def time_to_loss(self, tolerance: float) -> float:
         """First time, in gradient steps, at which the excess loss is at most `tolerance`; infinite if never."""
-        positive("tolerance", tolerance, why="the optimum itself is never reached")
+        positive("tolerance", tolerance)
         return super().time_to_loss(tolerance)
 
     def _excess_loss(self, time: float) -> float:
@@ -260,12 +256,7 @@ def checked_two_layer(solution: Solution) -> TwoLayerSolution:
     """Return a two-layer solution, or refuse anything else."""
     if isinstance(solution, TwoLayerSolution):
         return solution
-    raise InvalidSpec(
-        required="a solution of a two-layer network is needed",
-        got=type(solution).__name__,
-        why="the quantity is defined by its two layers",
-        remedy="solve a TwoLayer network, or a LinearRNN with scalar recurrence",
-    )
+    raise InvalidSpec(f"a solution of a two-layer network is needed, got {type(solution).__name__}.")
 
 
 def shallow(task: Task, start: Any, times: Any, *, learning_rate: float) -> xr.Dataset:
@@ -289,11 +280,7 @@ def shallow(task: Task, start: Any, times: Any, *, learning_rate: float) -> xr.D
     Raises
     ------
     InvalidSpec
-        Where the task has several steps, or the start another shape.
-
-    See Also
-    --------
-    learncast.solve
+        If the task has several steps, or the start another shape.
 
     Examples
     --------
@@ -311,15 +298,13 @@ def shallow(task: Task, start: Any, times: Any, *, learning_rate: float) -> xr.D
     """
     import xarray as xr
 
-    rate = positive("learning_rate", learning_rate, why="training moves against the gradient")
+    rate = positive("learning_rate", learning_rate)
     steps = checked_times(times)
     W0 = real_array("start", start, ndim=2)
     if task.steps != 1 or W0.shape != (task.outputs, task.inputs):
         raise InvalidSpec(
-            required=f"a static task and a start of shape ({task.outputs}, {task.inputs})",
-            got=f"{task.steps} steps and shape {W0.shape}",
-            why="a shallow network is one matrix from inputs to outputs",
-            remedy="use tasks.static and match the start to it",
+            f"a static task and a start of shape ({task.outputs}, {task.inputs}), got {task.steps} steps and "
+            f"shape {W0.shape}. Use tasks.static and match the start to it."
         )
     C = task.input_covariance.dense()[0, :, 0, :]
     S = task.cross_covariance.dense()[0, :, 0, :].T

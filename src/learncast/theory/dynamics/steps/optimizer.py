@@ -32,10 +32,6 @@ class Optimizer:
     steps, first, second
         Its state: steps taken, and the first and second moments of each weight's slopes.
 
-    See Also
-    --------
-    learncast.descend
-
     Examples
     --------
     The first step of Adam is as long as the learning rate, whatever the slope:
@@ -60,9 +56,9 @@ class Optimizer:
     def __post_init__(self) -> None:
         if self.weight_decay is None:
             self.weight_decay = 0.01 if self.name == "adamw" else 0.0
-        one_of("optimizer", self.name, NAMES, why="these are the update rules known here")
-        positive("learning_rate", self.learning_rate, why="training moves against the gradient")
-        between("momentum", self.momentum, 0.0, 1.0, why="it is the share of the last step that is kept")
+        one_of("optimizer", self.name, NAMES)
+        positive("learning_rate", self.learning_rate)
+        between("momentum", self.momentum, 0.0, 1.0)
         betas = real_array("betas", self.betas, ndim=1)
         if len(betas) != 2 or not ((betas >= 0) & (betas < 1)).all():
             raise InvalidSpec(
@@ -71,8 +67,8 @@ class Optimizer:
                 why="each is the share of a moment that is kept; 1 would keep the past for ever",
                 remedy="use (0.9, 0.999)",
             )
-        between("eps", self.eps, 0.0, 1e300, why="it keeps a step finite where the slope vanishes")
-        between("weight_decay", self.weight_decay, 0.0, 1e300, why="it pulls weights towards 0")
+        between("eps", self.eps, 0.0, 1e300)
+        between("weight_decay", self.weight_decay, 0.0, 1e300)
 
     def update(self, weights: dict[str, FloatArray], slopes: dict[str, FloatArray]) -> dict[str, FloatArray]:
         """Weights after one step; the state moves on with it."""
