@@ -30,7 +30,7 @@ def closed_form(
 
     def steps(*stages: tuple[Task, float]) -> float:
         # A share of the loss that is left is the square of a share of the mode's strength.
-        made = [lc.Stage(task, accuracy=1 - math.sqrt(1 - share)) for task, share in stages]
+        made = [lc.Stage(task, goal=1 - math.sqrt(1 - share)) for task, share in stages]
         return lc.follow(made, network, learning_rate=rate, strict=False).flow_steps
 
     direct = steps((target, accuracy))

@@ -27,7 +27,7 @@ def _network() -> lc.LinearRNN:
 
 
 def _curriculum() -> xr.Dataset:
-    stages = [lc.Stage(_candidate(), accuracy=0.5), lc.Stage(_target(), accuracy=0.99)]
+    stages = [lc.Stage(_candidate(), goal=0.5), lc.Stage(_target(), goal=0.99)]
     return lc.follow(stages, _network(), learning_rate=RATE).dataset
 
 

@@ -11,20 +11,26 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "Accuracy": "procedure.goals",
     "Activated": "networks.activated",
     "AssumptionViolated": "_core.errors",
     "Curriculum": "planning.curriculum",
+    "Explained": "procedure.goals",
+    "Goal": "procedure.goals",
     "InvalidSpec": "_core.errors",
     "LearncastError": "_core.errors",
     "LinearRNN": "networks.linear_rnn",
+    "Loss": "procedure.goals",
     "NotLearned": "_core.errors",
     "Plan": "planning.plans.recommendation",
+    "R2": "procedure.goals",
     "SchemaMismatch": "_core.errors",
     "Solution": "theory.dynamics.solution",
-    "Stage": "practice.stage",
+    "Stage": "procedure.stage",
     "Status": "results",
     "Task": "tasks.task",
     "Terms": "planning.terms",
+    "Training": "procedure.training",
     "Trajectory": "results",
     "TwoLayer": "networks.two_layer",
     "UnsupportedModel": "_core.errors",
@@ -91,7 +97,13 @@ if TYPE_CHECKING:  # under their own names: type checkers then know them as offe
     from learncast.planning.solving import solve as solve
     from learncast.planning.solving import time_to_learn as time_to_learn
     from learncast.planning.terms import Terms as Terms
-    from learncast.practice.stage import Stage as Stage
+    from learncast.procedure.goals import R2 as R2
+    from learncast.procedure.goals import Accuracy as Accuracy
+    from learncast.procedure.goals import Explained as Explained
+    from learncast.procedure.goals import Goal as Goal
+    from learncast.procedure.goals import Loss as Loss
+    from learncast.procedure.stage import Stage as Stage
+    from learncast.procedure.training import Training as Training
     from learncast.results import Status as Status
     from learncast.results import Trajectory as Trajectory
     from learncast.tasks.task import Task as Task

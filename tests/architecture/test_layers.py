@@ -18,7 +18,7 @@ LAYERS = [
     {"tasks"},
     {"networks"},
     {"theory"},
-    {"practice"},
+    {"procedure"},
     {"planning"},
     {"training", "windows"},
     {"advice"},

@@ -53,8 +53,8 @@ def found():
         "modes": ModeSolution(modes(task, network), network, RATE),
         "two layers": TwoLayerSolution(PooledProblem.of(task, network), network, RATE),
         "flow": gradient_flow(task, network, learning_rate=RATE, learn=learn),
-        "curriculum": lc.follow([lc.Stage(task, accuracy=0.99)], network, learning_rate=RATE),
-        "traced curriculum": lc.follow([lc.Stage(known, accuracy=0.99)], network, learning_rate=RATE, by="flow"),
+        "curriculum": lc.follow([lc.Stage(task, goal=0.99)], network, learning_rate=RATE),
+        "traced curriculum": lc.follow([lc.Stage(known, goal=0.99)], network, learning_rate=RATE, by="flow"),
         "descent": lc.descend(task, network, learning_rate=RATE, learn=learn, steps=int(TIMES[-1])),
     }
     return {

@@ -217,7 +217,7 @@ def test_following_is_solving_stage_by_stage(problem, gain, steps, middle, accur
     target, network = task_of(problem), network_of(problem)
     other = task_of(problem, gain=[gain * channel["gain"] for channel in problem["channels"]])
     rate = min(gentle(task, network) for task in (target, other))
-    stages = [lc.Stage(other, steps=steps), lc.Stage(target, accuracy=middle), lc.Stage(target, accuracy=accuracy)]
+    stages = [lc.Stage(other, steps=steps), lc.Stage(target, goal=middle), lc.Stage(target, goal=accuracy)]
     curriculum = lc.follow(stages, network, learning_rate=rate)
     here, durations = network, []
     for stage, outcome in zip(stages, curriculum.outcomes, strict=True):
@@ -393,11 +393,11 @@ def check_plan(problem, changes, accuracy):
     for candidate in found.candidates:
         # what is promised is what following it gives
         if candidate.flow.order:
-            stages = [lc.Stage(candidate.task, steps=candidate.flow.durations[0]), lc.Stage(target, accuracy=accuracy)]
+            stages = [lc.Stage(candidate.task, steps=candidate.flow.durations[0]), lc.Stage(target, goal=accuracy)]
             followed = lc.follow(stages, network, learning_rate=rate)
             assert followed.flow_steps == pytest.approx(candidate.flow_steps, rel=1e-9)
         if candidate.stop_steps > 0:
-            stages = [lc.Stage(candidate.task, steps=candidate.stop_steps), lc.Stage(target, accuracy=accuracy)]
+            stages = [lc.Stage(candidate.task, steps=candidate.stop_steps), lc.Stage(target, goal=accuracy)]
             followed = lc.follow(stages, network, learning_rate=rate)
             assert followed.descent_steps == candidate.descent_steps
 
@@ -434,7 +434,7 @@ def test_weaker_inputs_pay_only_when_stopped_early(weaker, first_tolerance, seco
     network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=3)
     tolerances = min(first_tolerance, second_tolerance), max(first_tolerance, second_tolerance)
     first = target.varied(input_strength=weaker)
-    stages = [lc.Stage(first, accuracy=1 - tolerances[0]), lc.Stage(target, accuracy=1 - tolerances[1])]
+    stages = [lc.Stage(first, goal=1 - tolerances[0]), lc.Stage(target, goal=1 - tolerances[1])]
     curriculum = lc.follow(stages, network, learning_rate=1e-3)
     # it may only tie, when the first task is so alike that the second has nothing to do
     assert curriculum.speedup_steps <= 1e-9 * curriculum.direct.flow_steps

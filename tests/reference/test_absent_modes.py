@@ -76,7 +76,7 @@ def test_a_target_of_low_rank_is_learned_when_descent_learns_it(case, accuracy):
     assert found.status is lc.Status.ok
     assert np.isfinite(expected)
     assert abs(found.descent_steps - expected) <= 1  # the count is right to first order in the rate
-    stage = [lc.Stage(task, accuracy=accuracy)]
+    stage = [lc.Stage(task, goal=accuracy)]
     followed = lc.follow(stage, network, learning_rate=RATE)
     assert followed.descent_steps == found.descent_steps
     assert followed.flow_steps == pytest.approx(found.flow_steps, rel=1e-12)
@@ -137,5 +137,5 @@ def test_plans_and_portraits_know_absent_modes():
     direct = lc.solve(task, network, learning_rate=RATE).time_to(0.99)
     plan = lc.plan(task, [strong], network, learning_rate=RATE, terms=lc.Terms(accuracy=0.99))
     assert plan.best.flow_steps <= direct.flow_steps
-    followed = lc.follow([lc.Stage(strong, accuracy=0.5), lc.Stage(task, accuracy=0.99)], network, learning_rate=RATE)
+    followed = lc.follow([lc.Stage(strong, goal=0.5), lc.Stage(task, goal=0.99)], network, learning_rate=RATE)
     assert np.isfinite(followed.flow_steps)

@@ -217,7 +217,7 @@ def test_curriculum_by_exact_hitting_times(name):
     modes = modes_of_one(first, PAPER)
     # the entry's strengths are those of the family's closed forms to the last digits
     np.testing.assert_allclose([modes.weighted_cross[0], modes.weighted_input[0]], given["task1"], rtol=1e-13)
-    stages = [lc.Stage(first, accuracy=1 - given["eps1"]), lc.Stage(WHITE, accuracy=1 - given["eps2"])]
+    stages = [lc.Stage(first, goal=1 - given["eps1"]), lc.Stage(WHITE, goal=1 - given["eps2"])]
     curriculum = lc.follow(stages, PAPER, learning_rate=1 / given["gamma"])
     found = {
         "t02": curriculum.direct.flow_steps,
@@ -243,7 +243,7 @@ def test_curriculum_as_printed(name):
     entry = f"clpaper_{name}"
     given = ENTRIES[entry]["inputs"]
     first, accuracies = first_task(name), (1 - given["eps1"], 1 - given["eps2"])
-    stages = [lc.Stage(first, accuracy=accuracies[0]), lc.Stage(WHITE, accuracy=accuracies[1])]
+    stages = [lc.Stage(first, goal=accuracies[0]), lc.Stage(WHITE, goal=accuracies[1])]
     curriculum = lc.follow(stages, PAPER, learning_rate=1 / given["gamma"])
     direct = lc.papers.printed_time(solution(WHITE), accuracies[1])[0]
     one = lc.papers.printed_time(solution(first), accuracies[0])[0]
@@ -330,7 +330,7 @@ def test_fastest_path():
 def test_overshooting_pays_from_the_stated_target_strength():
     """The theory page: to 99% first, then down to the target, beats direct training iff s_yx > 1.3006 (4 decimals)."""
     for value, pays in ((1.30055, False), (1.30065, True)):
-        stages = [lc.Stage(WHITE.varied(target_strength=value), accuracy=0.99), lc.Stage(WHITE, accuracy=0.99)]
+        stages = [lc.Stage(WHITE.varied(target_strength=value), goal=0.99), lc.Stage(WHITE, goal=0.99)]
         assert (lc.follow(stages, PAPER, learning_rate=LEARNING_RATE).speedup_steps > 0) is pays
 
 

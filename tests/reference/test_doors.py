@@ -72,7 +72,7 @@ def same_everywhere(kind: str, seed: int, folder: Path) -> None:
     options = {"learning_rate": study.learning_rate}
     # Alone the target may have modes where the pool has none in common: ask for the ground of the pool by name.
     options["by"] = told.values["by"]
-    stages = [lc.Stage(study.target, accuracy=study.accuracy)]
+    stages = [lc.Stage(study.target, goal=study.accuracy)]
     assert lc.follow(stages, study.network, **options).descent_steps == steps
     assert lc.solve(study.target, study.network, **options).time_to(study.accuracy).descent_steps == steps
     if told.values["goal"] == "loss" and 1 < steps < np.inf:
@@ -132,7 +132,7 @@ def test_the_explorer_shows_that_number(seed):
         shown = next(r.value for r in view.readings if r.label == "direct training")
         target = state.task()
         alone = lc.follow(
-            [lc.Stage(target, accuracy=state.accuracy)],
+            [lc.Stage(target, goal=state.accuracy)],
             state.network(target),
             learning_rate=state.learning_rate,
             strict=False,

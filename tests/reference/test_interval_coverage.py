@@ -170,7 +170,7 @@ class Relu:
             plan = lc.plan(target, [stronger], network, learning_rate=self.rate, terms=terms, seed=seed)
             stages, made = plan.stages, plan.best
         else:
-            stages = (lc.Stage(stronger, accuracy=0.5), lc.Stage(target, accuracy=self.accuracy))
+            stages = (lc.Stage(stronger, goal=0.5), lc.Stage(target, goal=self.accuracy))
             made = lc.follow(stages, network, learning_rate=self.rate, seed=seed)
         u, total = 0.0025, 0.0
         for stage in stages:

@@ -174,7 +174,7 @@ def answers(q: Question, *, searched: bool) -> dict[str, tuple[float, float]]:
     solution = lc.solve(q.target, q.network, **q.options, strict=False)
     keep("solve", solution.time_to(q.accuracy))
     keep("time_to_learn", lc.time_to_learn(solution, q.accuracy))
-    last = lc.Stage(q.target, accuracy=q.accuracy)
+    last = lc.Stage(q.target, goal=q.accuracy)
     keep("follow", lc.follow([last], q.network, **q.options, strict=False))
     staged = lc.follow([lc.Stage(q.others[0], steps=3), last], q.network, **q.options, strict=False)
     assert staged.ground.by == q.ground
@@ -228,7 +228,7 @@ def assert_learned_then(q: Question, steps: int) -> None:
     if q.learn is not None or isinstance(q.network, lc.Activated):
         return
     options = {**q.options, "by": q.ground}
-    ground = lc.follow([lc.Stage(q.target, accuracy=q.accuracy)], q.network, **options).ground
+    ground = lc.follow([lc.Stage(q.target, goal=q.accuracy)], q.network, **options).ground
     tables = [lc.planning.in_sequence([q.target], q.network, **options, steps=n) for n in (steps, steps - 1)]
     left = [ground.accuracy(0, t.descent_states[-1]) for t in tables]
     assert left[1] < q.accuracy <= left[0] + 1e-9

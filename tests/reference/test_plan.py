@@ -796,7 +796,7 @@ def test_remembering_more_never_costs_less() -> None:
 # --------------------------------------------------------------------------------------------------- recorded tasks
 
 #: Strengths (cross, power) of the two tasks behind the recordings, and their noise.
-TRUTH = {"practice": (1.5, 1.2), "target": (1.0, 1.0)}
+TRUTH = {"procedure": (1.5, 1.2), "target": (1.0, 1.0)}
 START = 0.01
 
 
@@ -858,7 +858,7 @@ class Recordings:
 
 @pytest.fixture(scope="module")
 def recordings() -> Recordings:
-    return Recordings(60, 200, seed=0, recorded=["practice"])
+    return Recordings(60, 200, seed=0, recorded=["procedure"])
 
 
 @pytest.mark.slow
@@ -897,7 +897,7 @@ def test_given_statistics_have_no_interval() -> None:
 
 @pytest.mark.slow
 def test_the_interval_covers_as_often_as_it_says() -> None:
-    many = Recordings(200, 200, seed=1, recorded=["practice", "target"])
+    many = Recordings(200, 200, seed=1, recorded=["procedure", "target"])
     # 95% of 200 has a standard error of 1.5%; four of them below, and 64 blocks know a variance only to 9%.
     assert many.coverage() >= 0.89
     extra, error = many.regret(fresh=100, trials=200)
@@ -996,7 +996,7 @@ def test_sensitivity_is_what_other_stops_cost(example: Any, priced: Any) -> None
         for shift in made.sensitivity:
             steps = [round(n * (shift.factor if i == shift.stage else 1)) for i, n in enumerate(planned_steps[:-1])]
             moved = [lc.Stage(stage.task, steps=n) for stage, n in zip(made.stages[:-1], steps, strict=True)]
-            total = stage_cost([*moved, lc.Stage(made.target, accuracy=0.99)], strengths, start, cost, switch)
+            total = stage_cost([*moved, lc.Stage(made.target, goal=0.99)], strengths, start, cost, switch)
             assert shift.steps == steps[shift.stage]
             assert shift.task == made.stages[shift.stage].task.name
             assert shift.total == pytest.approx(total, rel=1e-12)
@@ -1019,7 +1019,7 @@ def test_costs_add_up(priced: Any) -> None:
     begin = np.sqrt(np.array([[[0.01, 0.04]] * 2]))
     alone = oracles.descent_rest(begin, pool.cross[2], pool.power[2], 0.01, "modes", RATE)[0]
     assert plan.direct_total == pytest.approx(rules.cost[2] * alone, rel=1e-12)
-    other = [lc.Stage(plan.pool[0], steps=300), lc.Stage(plan.target, accuracy=0.99)]
+    other = [lc.Stage(plan.pool[0], steps=300), lc.Stage(plan.target, goal=0.99)]
     followed = lc.follow(other, plan.network, learning_rate=RATE)
     assert plan.cost_of(followed) == pytest.approx(
         stage_cost(other, pool, [0.01, 0.04], rules.cost, rules.switch), rel=1e-12
@@ -1069,7 +1069,7 @@ def test_the_summary_prices_pretraining_in_full(example: Any) -> None:
     percent, more = numbers(r"Pretraining on task 1 alone to (\d+)% would cost (\d+) steps more", said(plan))
     assert percent == 99
     assert plan.stages[0].task.name == "task 1"
-    full = [lc.Stage(plan.stages[0].task, accuracy=0.99), lc.Stage(plan.target, accuracy=0.99)]
+    full = [lc.Stage(plan.stages[0].task, goal=0.99), lc.Stage(plan.target, goal=0.99)]
     assert more == pytest.approx(stage_cost(full, pool, 0.01, np.ones(3), 0.0) - plan.total, abs=0.5)
 
 
@@ -1078,7 +1078,7 @@ def test_the_summary_of_one_pretraining_task_prices_it_in_full() -> None:
     plan = planned(pool, 0.1)
     percent, more = numbers(r"Pretraining (?:on task 0 alone )?to (\d+)% would cost (\d+) steps more", said(plan))
     assert percent == 99
-    full = [lc.Stage(plan.pool[0], accuracy=0.99), lc.Stage(plan.target, accuracy=0.99)]
+    full = [lc.Stage(plan.pool[0], goal=0.99), lc.Stage(plan.target, goal=0.99)]
     assert more == pytest.approx(stage_cost(full, pool, 0.01, np.ones(2), 0.0) - plan.total, abs=0.5)
 
 

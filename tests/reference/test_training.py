@@ -379,7 +379,7 @@ def test_a_curriculum_trained_for_real():
     learning_rate = 0.05 / steepest(first, network)
     stages = [(first, 0.8), (target, 0.98)]
     curriculum = lc.follow(
-        [lc.Stage(task, accuracy=accuracy) for task, accuracy in stages], network, learning_rate=learning_rate
+        [lc.Stage(task, goal=accuracy) for task, accuracy in stages], network, learning_rate=learning_rate
     )
     here, counted = network, []
     for task, accuracy in stages:

@@ -22,7 +22,7 @@ from learncast.planning.batches import BatchSteps
 from learncast.planning.curriculum import Curriculum, followed
 from learncast.planning.methods.choice import ground_for
 from learncast.planning.plans.planner import plan_on
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.results import Provenance, described, spec_hash
 from learncast.study import Study
 from learncast.tasks.recorded.resampling import halves
@@ -141,14 +141,14 @@ def checked(
 def _forecasts(study: Study) -> dict[str, Curriculum]:
     """Direct training and the best curriculum through every candidate, on one ground."""
     ground = study.ground()
-    last = Stage(study.target, accuracy=study.accuracy)
+    last = Stage(study.target, goal=study.accuracy)
     found = {"direct training": followed([last], [ground.target], ground)}
     if study.candidates:
         planned = plan_on(ground, study.terms.over(len(study.candidates)), strict=False)
         for candidate in planned.candidates[:MOST_CANDIDATES]:
             # A candidate that does not help is checked too, at a stop where the theory has something to say.
             stop = candidate.accuracy if candidate.helps and 0 < candidate.accuracy < 1 else 0.8
-            stages = [Stage(candidate.task, accuracy=stop), last]
+            stages = [Stage(candidate.task, goal=stop), last]
             found[f"{candidate.task.name} to {stop:.4g}"] = planned.follow(stages)
     return found
 
@@ -217,7 +217,7 @@ def _unseen(study: Study) -> list[tuple[float, float, float, str]]:
         )  # fmt: skip
         made = plan_on(here, bound, strict=False)
         stages = [Stage(there.tasks[k], steps=n) for k, n in zip(made.route.order, made.route.durations, strict=True)]
-        last = Stage(there.tasks[-1], accuracy=study.accuracy)
+        last = Stage(there.tasks[-1], goal=study.accuracy)
         places = [*made.route.order, there.target]
         tried = followed([*stages, last], places, there, resample=False).descent_steps
         direct = followed([last], [there.target], there, resample=False).descent_steps

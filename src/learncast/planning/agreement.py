@@ -16,7 +16,7 @@ from learncast._core.errors import InvalidSpec, SchemaMismatch
 from learncast._core.validation import FloatArray, between, one_of, real_array
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.curriculum import Curriculum
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.results import STEPS, Status, Trajectory, described
 from learncast.tasks.geometry import Frame
 from learncast.theory.dynamics.descent import MOST_STEPS, Descent, descend
@@ -284,12 +284,12 @@ def rehearse(
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> stages = [lc.Stage(task, accuracy=0.99)]
+    >>> stages = [lc.Stage(task, goal=0.99)]
     >>> lc.planning.rehearse(stages, network, learning_rate=1e-3, by="descent").steps
     331.0
     """
     for stage in stages:
-        stage.check_planned()
+        stage.check_forecast()
     target, *rest = modes_of([stages[-1].task, *(stage.task for stage in stages[:-1])], network)
     frame, optima = target.frame, [m.optimum for m in (*rest, target)]
 

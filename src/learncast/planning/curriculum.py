@@ -19,7 +19,7 @@ from learncast.planning.batches import BatchSteps, in_batches
 from learncast.planning.methods.choice import ground_for
 from learncast.planning.methods.ground import Ground, ReplicaSteps, State
 from learncast.planning.wording import Explanation, descended, explain
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.results import STEPS, Provenance, Status, Trajectory, described, load_dataset, save_dataset
 from learncast.theory.assumptions import Assumption, Trust, worst
 from learncast.theory.dynamics.solution import LearningTime, Solution, checked_times, worst_status
@@ -84,7 +84,7 @@ class Curriculum(Shown):
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> first = task.varied(target_strength=1.5).renamed("stronger targets")
-    >>> way = lc.follow([lc.Stage(first, accuracy=0.5), lc.Stage(task, accuracy=0.99)], network, learning_rate=1e-3)
+    >>> way = lc.follow([lc.Stage(first, goal=0.5), lc.Stage(task, goal=0.99)], network, learning_rate=1e-3)
     >>> way.descent_steps, way.direct.descent_steps, way.forecast_class
     (237.0, 331.0, 'exact')
     """
@@ -493,14 +493,14 @@ def follow(
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> first = task.varied(target_strength=1.5).renamed("stronger targets")
-    >>> lc.follow([lc.Stage(first, accuracy=0.5), lc.Stage(task, accuracy=0.99)], network, learning_rate=1e-3)
+    >>> lc.follow([lc.Stage(first, goal=0.5), lc.Stage(task, goal=0.99)], network, learning_rate=1e-3)
     <Curriculum stronger targets (158) -> integration (79): 237 descent steps, 236.158 flow steps, speedup 93.8266,
     exact>
     """
     if not stages:
-        raise InvalidSpec("a curriculum must have at least one stage, got none. Pass Stage(task, accuracy=0.99).")
+        raise InvalidSpec("a curriculum must have at least one stage, got none. Pass Stage(task, goal=0.99).")
     for stage in stages:
-        stage.check_planned()
+        stage.check_forecast()
     tasks = [stage.task for stage in stages]
     seed = seed_of(seed)
     ground = ground_for(tasks, network, learning_rate=learning_rate, learn=learn, by=by, strict=strict, seed=seed)

@@ -11,7 +11,7 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast.planning.curriculum import Curriculum, follow
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.tasks.task import Task
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from learncast.answers.forecast import forecast
 from learncast.answers.plan import planned
 from learncast.answers.window import rehearsed_window
 from learncast.planning.methods.choice import ground_for
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.results import STEPS, described
 from learncast.study import Study, WindowStudy
 from learncast.study.sections import SweepSection
@@ -182,7 +182,7 @@ def _train(study: Study, options: dict[str, Any], spec: Spec) -> xr.Dataset:
         [study.target], study.network, learning_rate=study.learning_rate, learn=study.named_learn
     ).precise
     if ground.goal == "modes":
-        stages = [Stage(study.target, accuracy=study.accuracy)]
+        stages = [Stage(study.target, goal=study.accuracy)]
         run = training.train(stages, study.network, settings, optima=[ground.modes[0].optimum])
     else:
         goal = training.LossBelow(ground.goal_loss(0, study.accuracy))

@@ -47,7 +47,7 @@ __all__ = [
     "trials",
 ]
 
-_MOVED = {"advise": "advise", "Advice": "advice.Advice", "CurriculumCallback": "practice.CurriculumCallback"}
+_MOVED = {"advise": "advise", "Advice": "advice.Advice", "CurriculumCallback": "procedure.CurriculumCallback"}
 
 
 def __getattr__(name: str) -> NoReturn:

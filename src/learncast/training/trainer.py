@@ -23,7 +23,7 @@ from learncast._core.progress import Progress, check_time, noticed, seconds_left
 from learncast._core.system import held, serve
 from learncast._core.threads import one_thread_each
 from learncast._core.validation import FloatArray, count, one_or_each
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.results import Status, spec_hash
 from learncast.training.borrowed import own_threads
 from learncast.training.goals import Goal
@@ -98,10 +98,10 @@ def train(
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> training = lc.training.Training(learning_rate=1e-3, batch=200, learn=("input", "output"))
-    >>> run = lc.training.train([lc.Stage(task, accuracy=0.9)], network, training)
+    >>> run = lc.training.train([lc.Stage(task, goal=0.9)], network, training)
     >>> run
     <TrainingRun by gd: integration (279); 279 steps, ok>
-    >>> lc.follow([lc.Stage(task, accuracy=0.9)], network, learning_rate=1e-3).descent_steps
+    >>> lc.follow([lc.Stage(task, goal=0.9)], network, learning_rate=1e-3).descent_steps
     277.0
     """
     if not isinstance(training, Training):
@@ -161,7 +161,7 @@ def _legs(source: Any, training: Training, optima: Sequence[Any] | None) -> list
     if staged and not (source and all(isinstance(stage, Stage) or _is_ruled(stage) for stage in source)):
         raise InvalidSpec(
             "a curriculum must be a list of Stage, or of pairs (trials, rule), got "
-            f"{[type(stage).__name__ for stage in source]}. Use learncast.Stage(task, accuracy=...) or "
+            f"{[type(stage).__name__ for stage in source]}. Use learncast.Stage(task, goal=...) or "
             "Stage(task, steps=...)."
         )
     if (training.steps is not None) + (training.until is not None) != (0 if staged else 1):

@@ -108,9 +108,9 @@ def test_descent_closes_on_the_flow_with_order_one(task, network):
 def test_a_rehearsal_finds_what_the_closed_form_says(task, network, stages):
     first = task.varied(target_strength=1.6, name="first")
     known = {
-        "first": lc.Stage(first, accuracy=0.6),
+        "first": lc.Stage(first, goal=0.6),
         "steps": lc.Stage(first, steps=70),
-        "target": lc.Stage(task, accuracy=0.98),
+        "target": lc.Stage(task, goal=0.98),
     }
     curriculum = [known[name] for name in stages]
     theory = lc.follow(curriculum, network, learning_rate=RATE)
@@ -125,14 +125,14 @@ def test_a_rehearsal_finds_what_the_closed_form_says(task, network, stages):
 
 def test_a_rehearsal_that_never_ends_says_so(task):
     silent = lc.LinearRNN.aligned(recurrence=0.9, initial=0.0, hidden_size=4)
-    stages = [lc.Stage(task, accuracy=0.9), lc.Stage(task, accuracy=0.99)]
+    stages = [lc.Stage(task, goal=0.9), lc.Stage(task, goal=0.99)]
     for by in ("flow", "descent"):
         found = rehearse(stages, silent, learning_rate=RATE, by=by, most_steps=1000)
         assert found.steps == np.inf
         assert np.isnan(found.stage_steps[1])
         assert found.status is lc.Status.not_learned
     started = lc.LinearRNN.aligned(recurrence=0.9, initial=0.02, hidden_size=4)
-    diverged = rehearse([lc.Stage(task, accuracy=0.99)], started, learning_rate=10.0, by="descent")
+    diverged = rehearse([lc.Stage(task, goal=0.99)], started, learning_rate=10.0, by="descent")
     assert diverged.status is lc.Status.diverged
     with pytest.raises(lc.InvalidSpec, match="by must be one of"):
         rehearse(stages, silent, learning_rate=RATE, by="guess")

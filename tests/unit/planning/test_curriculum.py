@@ -70,9 +70,9 @@ def band_time(start, beta, power, tolerance):
 
 def test_a_stage_has_exactly_one_rule_to_stop(target):
     assert "got accuracy=None, steps=None" in refused(lambda: Stage(target))
-    assert "it needs exactly one rule to stop" in refused(lambda: Stage(target, accuracy=0.9, steps=5))
-    assert "accuracy must lie between 0 and 1, but got 1.2" in refused(lambda: Stage(target, accuracy=1.2))
-    assert "accuracy must be finite" in refused(lambda: Stage(target, accuracy=float("nan")))
+    assert "it needs exactly one rule to stop" in refused(lambda: Stage(target, goal=0.9, steps=5))
+    assert "accuracy must lie between 0 and 1, but got 1.2" in refused(lambda: Stage(target, goal=1.2))
+    assert "accuracy must be finite" in refused(lambda: Stage(target, goal=float("nan")))
     assert "steps must be positive, but got -3" in refused(lambda: Stage(target, steps=-3))
     assert "steps must be a number" in refused(lambda: Stage(target, steps="ten"))
     assert Stage(target, steps=0).steps == 0
@@ -98,7 +98,7 @@ def test_following_is_solving_stage_after_stage(curriculum, start):
         "leaky": tasks.leaky_integration(timescale=20.0),
     }
     first = LinearRNN.aligned(hidden_size=3, **start)
-    stages = [Stage(pool[name], accuracy=accuracy) for name, accuracy in CURRICULA[curriculum]]
+    stages = [Stage(pool[name], goal=accuracy) for name, accuracy in CURRICULA[curriculum]]
     found = follow(stages, first, learning_rate=RATE)
     network, total = first, 0.0
     for stage, outcome in zip(stages, found.outcomes, strict=True):
@@ -119,7 +119,7 @@ def test_following_is_solving_stage_after_stage(curriculum, start):
 def test_several_modes_share_the_clock(two_modes):
     first = tasks.integration(target_strength=[3.0, 1.0])
     last = tasks.integration(target_strength=[1.0, 2.0])
-    found = follow([Stage(first, accuracy=0.9), Stage(last, accuracy=0.99)], two_modes, learning_rate=RATE)
+    found = follow([Stage(first, goal=0.9), Stage(last, goal=0.99)], two_modes, learning_rate=RATE)
     one = solve(first, two_modes, learning_rate=RATE)
     steps = time_to_learn(one, 0.9).mode_flow_steps.max()
     two = solve(last, one.network_at(steps), learning_rate=RATE)
@@ -141,14 +141,14 @@ def test_stages_by_steps(target, stronger, network):
 
 
 def test_a_stage_of_no_steps_changes_nothing(target, stronger, network):
-    found = follow([Stage(stronger, steps=0), Stage(target, accuracy=0.99)], network, learning_rate=RATE)
+    found = follow([Stage(stronger, steps=0), Stage(target, goal=0.99)], network, learning_rate=RATE)
     assert found.outcomes[0].end == pytest.approx(found.outcomes[0].start)
     assert found.flow_steps == pytest.approx(found.direct.flow_steps, rel=CLOSE)
     assert found.descent_steps == found.direct.descent_steps
 
 
 def test_the_trajectory_runs_through_the_stages(target, stronger, network):
-    found = follow([Stage(stronger, accuracy=0.5), Stage(target, accuracy=0.99)], network, learning_rate=RATE)
+    found = follow([Stage(stronger, goal=0.5), Stage(target, goal=0.99)], network, learning_rate=RATE)
     switch = found.outcomes[0].flow_steps
     path = found.at([0.0, switch / 2, switch, switch + 10.0, found.flow_steps, np.inf])
     assert path.dataset["stage"].values.tolist() == [0, 0, 0, 1, 1, 1]
@@ -163,7 +163,7 @@ def test_the_trajectory_runs_through_the_stages(target, stronger, network):
 
 
 def test_a_curriculum_as_labelled_numbers(target, stronger, network, tmp_path):
-    found = follow([Stage(stronger, accuracy=0.5), Stage(target, accuracy=0.99)], network, learning_rate=RATE)
+    found = follow([Stage(stronger, goal=0.5), Stage(target, goal=0.99)], network, learning_rate=RATE)
     dataset = found.dataset
     assert dataset["task"].values.tolist() == ["stronger", "target"]
     assert float(dataset["total_steps"]) == pytest.approx(found.flow_steps)
@@ -179,9 +179,9 @@ def test_a_curriculum_as_labelled_numbers(target, stronger, network, tmp_path):
 
 def test_unusable_curricula_are_refused(target, network):
     assert "a curriculum must have at least one stage" in refused(lambda: follow([], network, learning_rate=RATE))
-    stages = [Stage(target, accuracy=0.9)]
+    stages = [Stage(target, goal=0.9)]
     assert "learning_rate must be positive" in refused(lambda: follow(stages, network, learning_rate=-1.0))
-    wide = [Stage(tasks.integration(target_strength=[1.0, 2.0]), accuracy=0.9)]
+    wide = [Stage(tasks.integration(target_strength=[1.0, 2.0]), goal=0.9)]
     assert "must have the network's 1 input and 1 output" in refused(lambda: follow(wide, network, learning_rate=RATE))
 
 
@@ -189,7 +189,7 @@ def test_unusable_curricula_are_refused(target, network):
     "call",
     [
         lambda target, net: solve(target, net, learning_rate=RATE),
-        lambda target, net: follow([Stage(target, accuracy=0.9)], net, learning_rate=RATE),
+        lambda target, net: follow([Stage(target, goal=0.9)], net, learning_rate=RATE),
         lambda target, net: plan(target, [], net, learning_rate=RATE, terms=lc.Terms(max_stages=1)),
         lambda target, net: phase_portrait(
             target, net, vary="target_strength", values=[1.0], accuracies=[0.5], learning_rate=RATE
@@ -221,7 +221,7 @@ def test_what_is_never_learned_takes_forever(case):
     assert times.descent_steps == np.inf
     assert times.status is Status.not_learned
     assert times.mode_status[-1] is Status.not_learned
-    found = follow([Stage(task, accuracy=0.99)], network, learning_rate=RATE)
+    found = follow([Stage(task, goal=0.99)], network, learning_rate=RATE)
     assert found.status is Status.not_learned
     assert found.flow_steps == np.inf
     assert np.isnan(found.speedup_steps)  # never against never
@@ -242,7 +242,7 @@ def test_strict_timing_raises_for_what_is_never_learned(case):
 @pytest.mark.parametrize("case", ["no start", "wrong sign, balanced"])
 def test_a_stage_that_never_arrives_does_not_claim_its_accuracy(case):
     task, network = NEVER[case]
-    outcome = follow([Stage(task, accuracy=0.99)], network, learning_rate=RATE).outcomes[0]
+    outcome = follow([Stage(task, goal=0.99)], network, learning_rate=RATE).outcomes[0]
     assert outcome.end == pytest.approx([0.0], abs=1e-12)
     assert outcome.accuracy == pytest.approx(0.0, abs=1e-9)  # 1 - |0 - u*| / |u*|
 
@@ -311,7 +311,7 @@ def test_a_large_learning_rate_diverges(target, stronger, network):
     assert np.isfinite(times.flow_steps)
     with pytest.raises(AssumptionViolated):
         time_to_learn(solve(target, network, learning_rate=1.0, strict=False), strict=True)
-    stages = [Stage(stronger, accuracy=0.5), Stage(target, accuracy=0.99)]
+    stages = [Stage(stronger, goal=0.5), Stage(target, goal=0.99)]
     with pytest.raises(AssumptionViolated):
         follow(stages, network, learning_rate=1.0)
     found = follow(stages, network, learning_rate=1.0, strict=False)
@@ -328,7 +328,7 @@ def test_a_large_learning_rate_diverges(target, stronger, network):
 
 def test_descent_can_diverge_on_the_first_stage_alone(target, network):
     violent = tasks.integration(target_strength=200.0, name="violent")
-    stages = [Stage(violent, accuracy=0.5), Stage(target, accuracy=0.99)]
+    stages = [Stage(violent, goal=0.5), Stage(target, goal=0.99)]
     found = follow(stages, network, learning_rate=RATE, strict=False)
     assert found.outcomes[0].status is Status.diverged
     assert [o.descent_steps for o in found.outcomes] == pytest.approx([np.inf, np.nan], nan_ok=True)
@@ -360,7 +360,7 @@ def descended(statistics, weights, rate, steps):
 
 def test_a_misaligned_network_is_outside_modes_and_told_of_by_the_flow(target):
     leaning = LinearRNN([[0.1], [0.0]], np.diag([0.9, 0.5]), [[0.1, 0.02]])
-    stages = [Stage(target, accuracy=0.9)]
+    stages = [Stage(target, goal=0.9)]
     alone = {"learning_rate": RATE, "terms": lc.Terms(max_stages=1)}
     grid = {"vary": "target_strength", "values": [0.5], "accuracies": [0.5], "learning_rate": RATE}
     by = {"by": "modes"}
@@ -389,7 +389,7 @@ def test_a_misaligned_network_is_told_of_as_descent_takes_it():
     leaning = LinearRNN([[0.1], [0.0]], np.diag([0.9, 0.5]), [[0.1, 0.02]])
     statistics = target.input_covariance.dense(), target.cross_covariance.dense()[:, :, 0, :]
     weights = leaning.input_weights, leaning.recurrent_weights, leaning.output_weights
-    found = follow([Stage(target, accuracy=0.9)], leaning, learning_rate=rate)
+    found = follow([Stage(target, goal=0.9)], leaning, learning_rate=rate)
     steps = int(found.descent_steps)
     assert found.forecast_class == "integrated"
 
@@ -447,7 +447,7 @@ def test_candidates_are_ranked_and_the_best_is_followed(target, stronger, networ
     for candidate in found.candidates:
         assert candidate.status is Status.ok
         by_flow = [Stage(candidate.task, steps=t) for t in candidate.flow.durations]
-        again = follow([*by_flow, Stage(target, accuracy=0.99)], network, learning_rate=RATE)
+        again = follow([*by_flow, Stage(target, goal=0.99)], network, learning_rate=RATE)
         assert candidate.flow_steps == pytest.approx(again.flow_steps, rel=CLOSE)
         assert candidate.flow_steps <= candidate.curriculum.flow_steps * (1 + CLOSE)
         assert candidate.descent_steps == candidate.curriculum.descent_steps
@@ -612,7 +612,7 @@ def test_the_plan_uses_the_best_stop(strengths, points):
     network = LinearRNN.aligned(task=goal, hidden_size=3)
     [candidate] = plan(goal, [first], network, learning_rate=RATE).candidates
     trials = [
-        follow([Stage(first, steps=steps), Stage(goal, accuracy=0.99)], network, learning_rate=RATE).flow_steps
+        follow([Stage(first, steps=steps), Stage(goal, goal=0.99)], network, learning_rate=RATE).flow_steps
         for steps in np.linspace(0.5, 1.5, points) * candidate.flow.durations[0]
     ]
     assert candidate.flow_steps <= min(trials) * (1 + 1e-9)
@@ -698,7 +698,7 @@ def test_every_keyword_of_a_family_can_be_varied(vary, values):
     assert found["total_steps"].dims == (vary, "accuracy")
     for i, value in enumerate(values):
         for j, accuracy in enumerate(GRID["accuracies"]):
-            stages = [Stage(goal.varied(**{vary: value}), accuracy=accuracy), Stage(goal, accuracy=0.99)]
+            stages = [Stage(goal.varied(**{vary: value}), goal=accuracy), Stage(goal, goal=0.99)]
             alone = follow(stages, network, learning_rate=slow)
             assert found["total_steps"].values[i, j] == pytest.approx(alone.flow_steps, rel=1e-8)
             assert found["speedup_ratio"].values[i, j] == pytest.approx(alone.speedup_ratio, rel=1e-8)
@@ -706,7 +706,7 @@ def test_every_keyword_of_a_family_can_be_varied(vary, values):
 
 def test_varying_the_length_of_the_trial_takes_the_loop(target, network):
     found = phase_portrait(target, network, vary="steps", **{**GRID, "values": [10, 50]})
-    stages = [Stage(tasks.integration(10), accuracy=0.5), Stage(target, accuracy=0.99)]
+    stages = [Stage(tasks.integration(10), goal=0.5), Stage(target, goal=0.99)]
     alone = follow(stages, network, learning_rate=RATE)
     assert found["total_steps"].sel(steps=10, accuracy=0.5).item() == pytest.approx(alone.flow_steps, rel=CLOSE)
     # the target's own length changes nothing, up to round-off of a sum of 330 steps
@@ -723,7 +723,7 @@ def test_a_portrait_agrees_with_following_from_a_start_that_has_already_learned(
     optimum = modes_of([target], LinearRNN.aligned(hidden_size=2))[0].optimum[0]
     learned = LinearRNN.aligned(hidden_size=2, initial=np.sqrt(optimum))
     found = phase_portrait(target, learned, vary="target_strength", **{**GRID, "values": [1.0]})
-    alone = follow([Stage(target, accuracy=0.5), Stage(target, accuracy=0.99)], learned, learning_rate=RATE)
+    alone = follow([Stage(target, goal=0.5), Stage(target, goal=0.99)], learned, learning_rate=RATE)
     assert alone.speedup_ratio == 1.0  # nothing over nothing
     assert found["speedup_ratio"].sel(accuracy=0.5).item() == alone.speedup_ratio
 
@@ -789,7 +789,7 @@ def test_a_first_task_of_another_geometry_is_refused_by_modes_and_followed_witho
     assert told.attrs["by"] == "two-layer"
     assert told.attrs["forecast_class"] == "exact"
     for i, value in enumerate(values):
-        stages = [Stage(goal.varied(mixing=value), accuracy=0.5), Stage(goal, accuracy=0.99)]
+        stages = [Stage(goal.varied(mixing=value), goal=0.5), Stage(goal, goal=0.99)]
         alone = follow(stages, two_modes, learning_rate=RATE, by="two-layer")
         assert told["total_steps"].values[i, 0] == pytest.approx(alone.flow_steps, rel=1e-8)
         assert told["total_descent_steps"].values[i, 0] == alone.descent_steps
@@ -851,7 +851,7 @@ def test_the_terms_are_those_of_the_printed_speedup():
 
 def test_from_below_the_printed_speedup_is_the_exact_one(target, network):
     slower = tasks.integration(target_strength=0.75, name="slower")
-    found = follow([Stage(slower, accuracy=0.9), Stage(target, accuracy=0.99)], network, learning_rate=RATE)
+    found = follow([Stage(slower, goal=0.9), Stage(target, goal=0.99)], network, learning_rate=RATE)
     why = found.why
     assert why.printed_speedup_steps == pytest.approx(found.speedup_steps, rel=1e-9)
     beta = found.modes[1].weighted_cross[0]
@@ -879,26 +879,26 @@ def test_closeness_is_infinite_on_the_targets_optimum():
 )
 def test_the_sentence_says_how_fast_and_where_it_ends(target, network, strength, accuracy, words):
     first = tasks.integration(target_strength=strength, name="first")
-    found = follow([Stage(first, accuracy=accuracy), Stage(target, accuracy=0.99)], network, learning_rate=RATE)
+    found = follow([Stage(first, goal=accuracy), Stage(target, goal=0.99)], network, learning_rate=RATE)
     assert found.why.sentence.startswith(words)
 
 
 def test_a_target_that_asks_nothing_is_explained(network):
     nothing = tasks.integration(target_strength=0.0, name="nothing")
-    stages = [Stage(tasks.integration(), steps=10), Stage(nothing, accuracy=0.0)]
+    stages = [Stage(tasks.integration(), steps=10), Stage(nothing, goal=0.0)]
     assert follow(stages, network, learning_rate=RATE).why.sentence == "nothing asks nothing of this mode"
 
 
 def test_an_explanation_is_about_two_tasks(target, stronger, network):
-    assert follow([Stage(target, accuracy=0.9)], network, learning_rate=RATE).why is None
-    stages = [Stage(stronger, accuracy=0.1), Stage(stronger, accuracy=0.2), Stage(target, accuracy=0.9)]
+    assert follow([Stage(target, goal=0.9)], network, learning_rate=RATE).why is None
+    stages = [Stage(stronger, goal=0.1), Stage(stronger, goal=0.2), Stage(target, goal=0.9)]
     assert follow(stages, network, learning_rate=RATE).why is None
 
 
 def test_the_explained_mode_is_the_slowest(two_modes):
     goal = tasks.integration(target_strength=[1.0, 2.0])
     first = tasks.integration(target_strength=[2.0, 4.0])
-    found = follow([Stage(first, accuracy=0.3), Stage(goal, accuracy=0.99)], two_modes, learning_rate=RATE)
+    found = follow([Stage(first, goal=0.3), Stage(goal, goal=0.99)], two_modes, learning_rate=RATE)
     assert found.why.mode == int(np.argmax(found.direct.mode_flow_steps))
 
 

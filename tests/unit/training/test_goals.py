@@ -163,7 +163,7 @@ def test_goals_end_a_training():
 def test_a_stage_ends_by_any_rule_and_the_next_goes_on():
     model = gated_module("gru", inputs=2, hidden_size=8, outputs=3, every_step=True, seed=0)
     settings = Training(0.02, batch=32, optimizer="adam", loss="cross_entropy", evaluation=100, most_steps=400)
-    stages = [(delayed_choice, 7), (delayed_choice, LossBelow(0.35)), lc.Stage(delayed_choice, until=LossBelow(0.3))]
+    stages = [(delayed_choice, 7), (delayed_choice, LossBelow(0.35)), lc.Stage(delayed_choice, goal=LossBelow(0.3))]
     run = train(stages, model, settings)
     assert run.stage_steps[0] == 7
     loss = run["loss"].groupby(run["stage"]).last()
@@ -178,7 +178,7 @@ def test_forecasts_refuse_a_rule_of_real_training():
     task = lc.tasks.leaky_integration(steps=5, timescale=4.0)
     network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.2, hidden_size=4)
     with pytest.raises(InvalidSpec, match=r"simulate\.train"):
-        lc.follow([lc.Stage(task, until=LossBelow(0.1))], network, learning_rate=0.01)
+        lc.follow([lc.Stage(task, goal=LossBelow(0.1))], network, learning_rate=0.01)
 
 
 @pytest.mark.slow_cases("3")

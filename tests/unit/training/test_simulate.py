@@ -204,7 +204,7 @@ def test_a_run_and_a_descent_subtract(task):
 
 
 def test_a_saved_run_is_a_trajectory(tmp_path):
-    stages = [lc.Stage(TASK, steps=4), lc.Stage(OTHER, accuracy=0.5)]
+    stages = [lc.Stage(TASK, steps=4), lc.Stage(OTHER, goal=0.5)]
     run = train(
         stages, NETWORK, Training(0.02, batch=100, learn=ENDS, seed=3, record=("loss", "strength", "batch_loss"))
     )
@@ -349,7 +349,7 @@ def test_threads_are_given_back_after_an_error():
 
 
 @pytest.mark.parametrize(
-    ("name", "home"), [("advise", "learncast.advise"), ("CurriculumCallback", "learncast.practice.CurriculumCallback")]
+    ("name", "home"), [("advise", "learncast.advise"), ("CurriculumCallback", "learncast.procedure.CurriculumCallback")]
 )
 def test_a_name_that_moved_says_where_to(name, home):
     with pytest.raises(ImportError, match=home):
@@ -495,7 +495,7 @@ def test_a_later_stage_without_modes_is_judged_on_the_trials_of_its_plateau():
     """
     stages = [
         lc.Stage(same_trials_judged_by_noisy_ones, steps=1),
-        lc.Stage(same_trials_judged_by_noisy_ones, accuracy=0.95),
+        lc.Stage(same_trials_judged_by_noisy_ones, goal=0.95),
     ]
     run = train(stages, straight(), Training(0.1, batch=50, most_steps=1000, every=500, seed=1, evaluation=300))
     assert run.status is lc.Status.ok
@@ -564,7 +564,7 @@ def test_an_accuracy_is_within_reach_of_a_recurrence_that_mixes_modes():
 
 def test_stages_follow_one_another():
     training = Training(0.02, batch=50, learn=ENDS)
-    run = train([lc.Stage(TASK, steps=6), lc.Stage(OTHER, steps=4), lc.Stage(TASK, accuracy=0.8)], NETWORK, training)
+    run = train([lc.Stage(TASK, steps=6), lc.Stage(OTHER, steps=4), lc.Stage(TASK, goal=0.8)], NETWORK, training)
     assert len(run.stage_steps) == 3
     assert run.stage_steps[:2] == (6, 4)
     assert run.steps == sum(run.stage_steps)
@@ -617,7 +617,7 @@ def test_moments_are_reset_or_kept(optimizer):
 
 
 def test_a_stage_given_up_ends_the_curriculum_with_its_status():
-    stages = [lc.Stage(TASK, steps=3), lc.Stage(OTHER, accuracy=0.999)]
+    stages = [lc.Stage(TASK, steps=3), lc.Stage(OTHER, goal=0.999)]
     run = train(stages, NETWORK, Training(0.001, batch=20, learn=ENDS, most_steps=25))
     assert run.status is lc.Status.not_learned
     assert run.stage_steps == (3, 25)
@@ -849,7 +849,7 @@ def stopped_at(path, monkeypatch, source=None, network=None, training=None, afte
 
 ADAM = torch.optim.Adam
 STAGES = [lc.Stage(TASK, steps=20), lc.Stage(OTHER, steps=17)]
-TO_ACCURACY = [lc.Stage(TASK, accuracy=0.5), lc.Stage(OTHER, accuracy=0.7)]
+TO_ACCURACY = [lc.Stage(TASK, goal=0.5), lc.Stage(OTHER, goal=0.7)]
 RUNS = {
     "momentum": (TASK, NETWORK, Training(0.02, batch=8, steps=37, optimizer="momentum"), torch.optim.SGD),
     "adam": (TASK, NETWORK, Training(0.02, batch=8, steps=37, optimizer="adam"), ADAM),
@@ -869,7 +869,7 @@ RUNS = {
         SGD,
     ),
     "two passes in stages": (
-        [lc.Stage(recorded(30), steps=8), lc.Stage(recorded(30, task=OTHER), accuracy=0.9)],
+        [lc.Stage(recorded(30), steps=8), lc.Stage(recorded(30, task=OTHER), goal=0.9)],
         lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=1), "relu"),
         Training(0.05, batch=None, learn=ENDS, most_steps=800, every=10),
         SGD,

@@ -15,7 +15,7 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.papers.curriculum.pools import ACCURACY, LEARNING_RATE, SAMPLES, network, pools
 from learncast.papers.paper import short
 from learncast.planning.curriculum import follow
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.results import STEPS, described
 
 
@@ -66,10 +66,10 @@ def two_ways() -> xr.Dataset:
     name, choices = SAMPLES["2A"]
     pool, net = pools()[name], network("linear")
     assert isinstance(net, LinearRNN)
-    target = Stage(pool.target, accuracy=ACCURACY)
+    target = Stage(pool.target, goal=ACCURACY)
     rows = []
     for value, stop in choices:
-        staged = follow([Stage(pool.first(value), accuracy=stop), target], network=net, learning_rate=LEARNING_RATE)
+        staged = follow([Stage(pool.first(value), goal=stop), target], network=net, learning_rate=LEARNING_RATE)
         rows.append([one.flow_steps for one in staged.outcomes])
     alone = follow([target], network=net, learning_rate=LEARNING_RATE).flow_steps
     first, then = np.array(rows).T

@@ -23,7 +23,7 @@ from learncast.planning.curriculum import Curriculum, follow, followed
 from learncast.planning.methods.choice import ground_for
 from learncast.planning.phase import phase_portrait
 from learncast.planning.solving import solve
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.results import STEPS, described
 from learncast.theory.dynamics.descent import descend
 
@@ -151,8 +151,8 @@ class PoolPlan:
     @classmethod
     def of(cls, pool: Pool, activation: str, *, values: Sequence[float], stops: Sequence[float]) -> PoolPlan:
         """Forecast all curricula."""
-        last, firsts = Stage(pool.target, accuracy=ACCURACY), [pool.first(value) for value in values]
-        plans = [[last]] + [[Stage(task, accuracy=s), last] for task in firsts for s in stops]
+        last, firsts = Stage(pool.target, goal=ACCURACY), [pool.first(value) for value in values]
+        plans = [[last]] + [[Stage(task, goal=s), last] for task in firsts for s in stops]
         forecasts, linear = (
             _forecasts(plans, firsts, pool.target, net) for net in (network(activation), network("linear"))
         )
@@ -576,8 +576,8 @@ def _sample(panel: str, index: int, activation: str, staged: xr.Dataset, alone: 
 def train_path(settings: Mapping[str, Any], progress: Progress = silent) -> xr.Dataset:
     """One curriculum, or direct training: its strength by theory, by training, and for linear units by descent."""
     pool, net = pools()[settings["pool"]], network(settings["activation"])
-    value, accuracy, target = settings["value"], settings["stop"], Stage(pool.target, accuracy=ACCURACY)
-    stages = [target] if value is None else [Stage(pool.first(value), accuracy=accuracy), target]
+    value, accuracy, target = settings["value"], settings["stop"], Stage(pool.target, goal=ACCURACY)
+    stages = [target] if value is None else [Stage(pool.first(value), goal=accuracy), target]
     curriculum = follow(stages, network=net, learning_rate=LEARNING_RATE)
     horizon = int(1.15 * curriculum.flow_steps) + 20
     times = np.arange(horizon + 1.0)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from learncast._core.errors import InvalidSpec, NotLearned
 from learncast._core.validation import FloatArray
-from learncast.practice.measured_accuracy import LossRange, answers_of
+from learncast.procedure.measured_accuracy import LossRange, answers_of
 from learncast.results import Provenance, Status, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust, worst

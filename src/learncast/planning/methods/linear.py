@@ -14,7 +14,7 @@ from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.methods.ground import Ground, Learned, ReplicaSteps, State
-from learncast.practice.measured_accuracy import LossRange
+from learncast.procedure.measured_accuracy import LossRange
 from learncast.results import Status
 from learncast.tasks.covariance import Dense
 from learncast.tasks.recorded.resampling import pooled_recording, resampled

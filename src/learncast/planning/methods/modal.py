@@ -14,7 +14,7 @@ from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.methods.ground import Ground, Learned, ReplicaSteps, State
 from learncast.planning.schedules.course import Course
-from learncast.practice.measured_accuracy import LossRange
+from learncast.procedure.measured_accuracy import LossRange
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.mode_equation import Problem

@@ -21,7 +21,7 @@ from learncast.planning.plans.recommendation import Plan
 from learncast.planning.plans.route import PRECISION, UNTRIED, Candidate, Route, Walker, last_if_unknown
 from learncast.planning.schedules.certified import Searched, certified
 from learncast.planning.terms import PoolTerms, Terms, check_terms, checked_pool
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import require
 from learncast.theory.dynamics.solution import LearningTime
@@ -260,9 +260,9 @@ class _Planner:
             stage = Stage(ground.tasks[task], steps=steps)
             if 0.0 < reached < 1.0:
                 again = float(ground.counted(task, [begun], reached)[0][0]) if whole else steps
-                stage = Stage(ground.tasks[task], accuracy=reached) if again == steps else stage
+                stage = Stage(ground.tasks[task], goal=reached) if again == steps else stage
             stages.append(stage)
-        stages.append(Stage(ground.tasks[-1], accuracy=self.terms.accuracy))
+        stages.append(Stage(ground.tasks[-1], goal=self.terms.accuracy))
         return stages, [*route.order, ground.target]
 
     def _followed(self, route: Route) -> Curriculum:

@@ -21,8 +21,8 @@ from learncast.planning.plans.tables import ranking_table, stages_table
 from learncast.planning.schedules.certified import Searched
 from learncast.planning.schedules.pareto import Front, forgetting_front
 from learncast.planning.terms import PoolTerms
-from learncast.practice.stage import Stage
-from learncast.practice.training_loop import PlannedStage, TrainingLoop
+from learncast.procedure.stage import Stage
+from learncast.procedure.training_loop import PlannedStage, TrainingLoop
 from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust
@@ -254,7 +254,7 @@ class Plan(Shown):
     @cached_property
     def alternatives(self) -> tuple[Alternative, ...]:
         """Other plans, the best first: direct training, the first task learned in full, the next candidates."""
-        last = Stage(self.target, accuracy=self.terms.accuracy)
+        last = Stage(self.target, goal=self.terms.accuracy)
         found: list[tuple[str, Curriculum]] = []
         if self.given_up:
             return ()
@@ -263,7 +263,7 @@ class Plan(Shown):
             found.append((f"train {self.target.name} directly", self.follow([last])))
             if self.terms.may_finish(first):
                 task = self.ground.tasks[first]
-                full = self.follow([Stage(task, accuracy=self.terms.accuracy), last])
+                full = self.follow([Stage(task, goal=self.terms.accuracy), last])
                 found.append((f"{task.name} to {wording.percent(self.terms.accuracy)}, then {self.target.name}", full))
         others = [c for c in self.candidates if c.helps and c.usable and c.route is not self.route]
         others = [c for c in others if c.route.order != self.route.order]
@@ -304,7 +304,7 @@ class Plan(Shown):
             route = Walker(self.ground, free.over(len(self.pool))).walked(self.route.order, steps)
             return route.total, route.steps
         stages = [Stage(self.ground.tasks[k], steps=t) for k, t in zip(self.route.order, steps, strict=True)]
-        way = self.follow([*stages, Stage(self.target, accuracy=self.terms.accuracy)])
+        way = self.follow([*stages, Stage(self.target, goal=self.terms.accuracy)])
         return self.cost_of(way), way.flow_steps
 
     @property
@@ -494,7 +494,7 @@ def training_loop_of(curriculum: Curriculum, *, criterion: str | None = None, **
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> way = lc.follow([lc.Stage(task, accuracy=0.99)], network, learning_rate=1e-3)
+    >>> way = lc.follow([lc.Stage(task, goal=0.99)], network, learning_rate=1e-3)
     >>> lc.planning.training_loop_of(way)
     <TrainingLoop by strength: integration (0 of 331)>
     """

@@ -13,7 +13,7 @@ import numpy as np
 from learncast.planning.curriculum import Curriculum, Interval, difference, ratio
 from learncast.planning.methods.ground import Ground, State
 from learncast.planning.terms import PoolTerms
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.results import Status
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, exact

@@ -22,7 +22,7 @@ from learncast.planning.methods.ground import Ground
 from learncast.planning.schedules.schedule import Saved
 from learncast.planning.schedules.stopping import TIE, best_stop
 from learncast.planning.variants import variant_of, weighted_variants
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.results import Status
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import require
@@ -269,7 +269,7 @@ def _packed(
     total, stop = float(totals[0]), float(stops[0]) / studio.rate
     if not total < studio.direct * (1 - TIE):
         total, stop = studio.direct, 0.0
-    final = Stage(studio.target, accuracy=accuracy)
+    final = Stage(studio.target, goal=accuracy)
     if stop == 0.0:
         curriculum = followed([final], [0], studio.ground([studio.target]))
         steps = studio.direct / studio.rate

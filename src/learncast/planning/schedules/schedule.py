@@ -15,7 +15,7 @@ from learncast._core.validation import FloatArray
 from learncast.planning.curriculum import Curriculum, difference, followed, ratio
 from learncast.planning.methods.modal import ModeGround
 from learncast.planning.terms import PoolTerms
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.results import STEPS, Provenance, Status, described, load_dataset, save_dataset
 from learncast.tasks.task import Task
 
@@ -154,13 +154,13 @@ class Schedule(Saved):
         """Stages for `follow`: by steps, and the target to its accuracy where every mode is asked for it."""
         found = [Stage(s.task, steps=s.steps) for s in self.stages]
         if self.stages and self.ground.goal == "modes":
-            found[-1] = Stage(self.stages[-1].task, accuracy=self.terms.accuracy)
+            found[-1] = Stage(self.stages[-1].task, goal=self.terms.accuracy)
         return found
 
     @cached_property
     def curriculum(self) -> Curriculum:
         """The stages followed; the target alone where no schedule meets the rules."""
-        stages = self.as_stages() or [Stage(self.ground.tasks[-1], accuracy=self.terms.accuracy)]
+        stages = self.as_stages() or [Stage(self.ground.tasks[-1], goal=self.terms.accuracy)]
         places = [s.place for s in self.stages] or [self.ground.target]
         return followed(stages, places, self.ground)
 

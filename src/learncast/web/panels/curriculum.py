@@ -21,7 +21,7 @@ from learncast.planning.phase import PortraitTimes, portrait_times
 from learncast.planning.plans.planner import plan_on
 from learncast.planning.plans.recommendation import Plan
 from learncast.planning.terms import Terms
-from learncast.practice.stage import Stage
+from learncast.procedure.stage import Stage
 from learncast.study.study_file import to_toml
 from learncast.tasks.families import FAMILIES
 from learncast.tasks.task import Task
@@ -534,7 +534,7 @@ def followed(state: CurriculumState, value: float, stop: float) -> tuple[Plan, C
     network = state.network(target)
     own, first = taken_apart(state, network, target, (value,))
     ground = mode_ground((first, own), network, state.learning_rate)
-    stages = [Stage(first.task, accuracy=stop), Stage(own.task, accuracy=state.accuracy)]
+    stages = [Stage(first.task, goal=stop), Stage(own.task, goal=state.accuracy)]
     pair = follow_stages(stages, [0, 1], ground)
     fixed = _planned(state, ground, stop)
     # Where the stop does not pay, the paragraph is about the best that the first task could do.

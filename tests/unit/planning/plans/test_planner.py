@@ -86,7 +86,7 @@ def test_a_two_layer_network_can_be_planned_for():
     found = lc.plan(target, [other], network, learning_rate=0.01)
     assert found.forecast_class == "exact"
     [stop] = found.candidates[0].flow.durations
-    stages = [lc.Stage(other, steps=stop), lc.Stage(target, accuracy=0.99)]
+    stages = [lc.Stage(other, steps=stop), lc.Stage(target, goal=0.99)]
     after = lc.solve(other, network, learning_rate=0.01).network_at(stop)
     rest = lc.solve(target, after, learning_rate=0.01).time_to(0.99).flow_steps
     assert lc.follow(stages, network, learning_rate=0.01).flow_steps == pytest.approx(stop + rest, rel=1e-9)
@@ -152,7 +152,7 @@ def test_following_a_learned_recurrence_needs_the_flow():
     target = tasks.integration(steps=5, name="target")
     strong = target.varied(target_strength=1.5, name="strong")
     network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.3, hidden_size=2, task=target)
-    stages = [lc.Stage(strong, steps=30), lc.Stage(target, accuracy=0.6)]
+    stages = [lc.Stage(strong, steps=30), lc.Stage(target, goal=0.6)]
     everything = ("input", "recurrent", "output")
     found = lc.follow(stages, network, learning_rate=RATE, learn=everything, by="flow")
     assert found.forecast_class == "integrated"
@@ -300,7 +300,7 @@ def test_alternatives_and_shifts_are_followed(pair):
         assert other.steps == way.descent_steps
         assert other.extra == way.descent_steps - found.total
     late = next(s for s in found.sensitivity if s.factor == 1.1)
-    stages = [lc.Stage(strong, steps=round(1.1 * found.route.durations[0])), lc.Stage(target, accuracy=0.99)]
+    stages = [lc.Stage(strong, steps=round(1.1 * found.route.durations[0])), lc.Stage(target, goal=0.99)]
     assert late.all_steps == lc.follow(stages, network, learning_rate=RATE).descent_steps
     assert all(s.extra >= 0 for s in found.sensitivity)
 

@@ -407,7 +407,7 @@ def test_what_has_no_exact_flow_is_counted_by_descent(task, network):
     goal = 0.05**2 * whole / 2
     steps, first, second = descended(network, task, excess=goal)
     assert found.time_to(0.95).descent_steps == steps
-    followed = lc.follow([lc.Stage(task, accuracy=0.95)], network, learning_rate=RATE)
+    followed = lc.follow([lc.Stage(task, goal=0.95)], network, learning_rate=RATE)
     assert followed.ground.by == "pooled"
     assert followed.descent_steps == steps
     ended = followed.descent_states[-1]

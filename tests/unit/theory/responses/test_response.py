@@ -245,7 +245,7 @@ def test_descent_that_diverges():
 def test_linear_networks_have_no_intervals():
     times = lc.solve(TASK, lc.LinearRNN.aligned(recurrence=0.9, hidden_size=3), learning_rate=1e-3).time_to(0.9)
     assert times.interval is None
-    plain = lc.follow([lc.Stage(TASK, accuracy=0.9)], lc.LinearRNN.aligned(hidden_size=3), learning_rate=1e-3)
+    plain = lc.follow([lc.Stage(TASK, goal=0.9)], lc.LinearRNN.aligned(hidden_size=3), learning_rate=1e-3)
     assert plain.interval is plain.descent_interval is plain.speedup_interval is None
     assert plain.outcomes[0].interval is None
     assert not [name for name in plain.dataset if name.endswith(("_low", "_high"))]
@@ -258,7 +258,7 @@ LEAKY = lc.tasks.leaky_integration(steps=10, timescale=6.0, gain=2.0, name="leak
 
 
 def test_curriculum_carries_intervals():
-    stages = [lc.Stage(LEAKY, accuracy=0.3), lc.Stage(TASK, accuracy=0.99)]
+    stages = [lc.Stage(LEAKY, goal=0.3), lc.Stage(TASK, goal=0.99)]
     found = lc.follow(stages, relu(), learning_rate=1e-3)
     assert found.forecast_class == "response"
     for low, value, high in (
@@ -277,7 +277,7 @@ def test_curriculum_carries_intervals():
 
 
 def test_shared_noise_sharpens_a_speedup():
-    stages = [lc.Stage(STRONG, accuracy=0.3), lc.Stage(TASK, accuracy=0.99)]
+    stages = [lc.Stage(STRONG, goal=0.3), lc.Stage(TASK, goal=0.99)]
     found = lc.follow(stages, relu(), learning_rate=1e-3)
     apart = np.ptp(found.interval) + np.ptp(found.direct.interval)
     assert np.ptp(found.speedup_interval) < 0.5 * apart
@@ -290,7 +290,7 @@ def test_intervals_widen_where_the_first_task_ends_on_the_target_s_optimum():
     assert 0 < singular < 0.9
     widths = []
     for away in (0.1, 0.0):
-        stages = [lc.Stage(LEAKY, accuracy=singular + away), lc.Stage(TASK, accuracy=0.9999)]
+        stages = [lc.Stage(LEAKY, goal=singular + away), lc.Stage(TASK, goal=0.9999)]
         widths.append(np.ptp(lc.follow(stages, start, learning_rate=1e-3).interval))
     assert widths[1] > 10 * widths[0]
 
@@ -313,7 +313,7 @@ def test_portrait_has_intervals():
     found = lc.phase_portrait(TASK, relu(), **keywords)
     assert bool((found["total_steps_low"] <= found["total_steps"]).all())
     assert bool((found["total_steps"] <= found["total_steps_high"]).all())
-    stages = [lc.Stage(TASK.varied(target_strength=2.0), accuracy=0.3), lc.Stage(TASK, accuracy=0.99)]
+    stages = [lc.Stage(TASK.varied(target_strength=2.0), goal=0.3), lc.Stage(TASK, goal=0.99)]
     alone = lc.follow(stages, relu(), learning_rate=1e-3)
     assert float(found["total_steps"][1, 0]) == pytest.approx(alone.flow_steps, rel=1e-12)
     assert float(found["total_steps_low"][1, 0]) == pytest.approx(alone.interval[0], rel=1e-12)
@@ -324,12 +324,12 @@ def test_portrait_has_intervals():
 def test_integrated_curriculum(start):
     short = lc.tasks.leaky_integration(steps=4, timescale=2.0, gain=0.8, name="short")
     longer = lc.tasks.leaky_integration(steps=4, timescale=3.0, gain=0.5, name="longer")
-    direct = lc.follow([lc.Stage(longer, accuracy=0.7)], start, learning_rate=2e-2)
+    direct = lc.follow([lc.Stage(longer, goal=0.7)], start, learning_rate=2e-2)
     assert direct.ground.by == "responses"
     alone = lc.solve(longer, start, learning_rate=2e-2).time_to(0.7)
     assert (direct.flow_steps, direct.descent_steps) == (alone.flow_steps, alone.descent_steps)
     assert direct.speedup_steps == 0
-    found = lc.follow([lc.Stage(short, accuracy=0.5), lc.Stage(longer, accuracy=0.7)], start, learning_rate=2e-2)
+    found = lc.follow([lc.Stage(short, goal=0.5), lc.Stage(longer, goal=0.7)], start, learning_rate=2e-2)
     assert found.forecast_class == "response"
     assert found.status is lc.Status.ok
     assert found.interval[0] < found.flow_steps < found.interval[1]
@@ -339,7 +339,7 @@ def test_integrated_curriculum(start):
     assert list(seen["stage"].values) == [0, 0, 1]
     assert found.outcomes[0].accuracy == pytest.approx(0.5, abs=1e-6)
     assert {"total_steps_low", "direct_steps_high"} <= set(found.dataset.data_vars)
-    by_steps = lc.follow([lc.Stage(short, steps=20), lc.Stage(longer, accuracy=0.7)], start, learning_rate=2e-2)
+    by_steps = lc.follow([lc.Stage(short, steps=20), lc.Stage(longer, goal=0.7)], start, learning_rate=2e-2)
     assert by_steps.outcomes[0].flow_steps == by_steps.outcomes[0].descent_steps == 20
     assert by_steps.interval[0] < by_steps.flow_steps < by_steps.interval[1]
 
@@ -356,7 +356,7 @@ def test_portraits_by_modes_need_one_response_and_others_are_followed(start):
     found = lc.phase_portrait(longer, start, **grid)
     assert found.attrs["by"] == "responses"
     assert found.attrs["forecast_class"] == "response"
-    stages = [lc.Stage(longer.varied(gain=0.8, name="first"), accuracy=0.5), lc.Stage(longer, accuracy=0.7)]
+    stages = [lc.Stage(longer.varied(gain=0.8, name="first"), goal=0.5), lc.Stage(longer, goal=0.7)]
     alone = lc.follow(stages, start, learning_rate=2e-2)
     assert found["total_steps"].item() == pytest.approx(alone.flow_steps, rel=1e-6)
     assert found["total_descent_steps"].item() == alone.descent_steps

@@ -173,7 +173,7 @@ def test_without_a_pin_or_beyond_the_picture_one_is_asked_for():
 def test_descent_is_that_of_the_network_itself(rate):
     target, first = tasks.integration(12), tasks.integration(12, target_strength=1.7)
     network = LinearRNN.aligned(recurrence=0.9, initial=0.1, output_initial=0.2, hidden_size=3, task=target)
-    way = follow([Stage(first, accuracy=0.6), Stage(target, accuracy=0.99)], network, learning_rate=rate, strict=False)
+    way = follow([Stage(first, goal=0.6), Stage(target, goal=0.99)], network, learning_rate=rate, strict=False)
     steps, strength = descent_of(way, 1.1 * way.flow_steps)
     options = {"learning_rate": rate, "learn": ("input", "output")}
     alone = descend(first, network, steps=int(steps[-1]), **options)
@@ -211,7 +211,7 @@ def test_bars_are_the_three_terms_in_steps():
     state = CurriculumState(pin_value=1.5, pin_accuracy=0.6)
     view = ROOM.parts["pinned"](state)
     target, first = state.task(), state.task(1.5)
-    stages = [Stage(first, accuracy=0.6), Stage(target, accuracy=state.accuracy)]
+    stages = [Stage(first, goal=0.6), Stage(target, goal=state.accuracy)]
     why = follow(stages, state.network(target), learning_rate=state.learning_rate).why
     bars = trace(view, "terms", "theory")
     assert bars.kind == "bars"
@@ -355,7 +355,7 @@ def test_the_drawing_moves_with_descent():
     view = ROOM.parts["pinned"](state)
     first, loop, last = view.drawing.edges
     target = state.task()
-    stages = [Stage(state.task(1.5), accuracy=0.65), Stage(target, accuracy=0.99)]
+    stages = [Stage(state.task(1.5), goal=0.65), Stage(target, goal=0.99)]
     pair = follow(stages, state.network(target), learning_rate=1e-3)
     assert loop.weight == 0.96
     assert pair.descent_steps == 168

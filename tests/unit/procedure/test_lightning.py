@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import learncast as lc
-from learncast import practice
+from learncast.procedure import CurriculumCallback
 from learncast.planning.plans.recommendation import training_loop_of
 
 pl = pytest.importorskip("lightning.pytorch")
@@ -18,7 +18,7 @@ def test_lightning_is_led_through_the_plan_and_stopped():
     fast = lc.tasks.leaky_integration(steps=6, timescale=2.0, gain=0.4, name="fast")
     slow = lc.tasks.leaky_integration(steps=6, timescale=4.0, name="slow")
     network = lc.LinearRNN.aligned(recurrence=0.8, initial=0.2, hidden_size=4)
-    stages = [lc.Stage(fast, accuracy=0.8), lc.Stage(slow, accuracy=0.9)]
+    stages = [lc.Stage(fast, goal=0.8), lc.Stage(slow, goal=0.9)]
     loop = training_loop_of(lc.follow(stages, network, learning_rate=0.02))
 
     def loader(task):
@@ -44,7 +44,7 @@ def test_lightning_is_led_through_the_plan_and_stopped():
         "enable_checkpointing": False,
         "enable_model_summary": False,
     }
-    trainer = pl.Trainer(max_epochs=-1, callbacks=[practice.CurriculumCallback(loop)], accelerator="cpu", **quiet)
+    trainer = pl.Trainer(max_epochs=-1, callbacks=[CurriculumCallback(loop)], accelerator="cpu", **quiet)
     trainer.fit(Module(), loop.dataloader({"fast": loader(fast), "slow": loader(slow)}))
     assert loop.done
     first, second = loop._stages
@@ -83,7 +83,7 @@ def test_lightning_is_led_through_goals_and_its_optimiser_reset():
     module, said = Module(), []
     loop = lc.training.GoalLoop([(choice, 20), (choice, goal)], module, batch=32, most_steps=1500, log=said.append)
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary"), False)
-    trainer = pl.Trainer(max_epochs=-1, callbacks=[practice.CurriculumCallback(loop)], accelerator="cpu", **quiet)
+    trainer = pl.Trainer(max_epochs=-1, callbacks=[CurriculumCallback(loop)], accelerator="cpu", **quiet)
     trainer.fit(module, loop)
     assert loop.status is lc.Status.ok
     assert loop.stage == 2

@@ -11,8 +11,8 @@ from typing import Any
 from learncast._core.errors import InvalidSpec, SchemaMismatch
 from learncast._core.packages import lightning_package
 from learncast._core.validation import FloatArray, count, one_of, positive, real_array
-from learncast.practice.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
-from learncast.practice.stage import Stage
+from learncast.procedure.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
+from learncast.procedure.stage import Stage
 from learncast.results import Status
 from learncast.tasks.recorded.streams import endless, pair_of
 from learncast.theory.dynamics.modes import Modes
@@ -469,7 +469,7 @@ class CurriculumCallback:
     >>> stronger = target.varied(target_strength=1.5).renamed("stronger targets")
     >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
     >>> loop = lc.plan(target, [stronger], network, learning_rate=0.002).training_loop()
-    >>> callback = lc.practice.CurriculumCallback(loop)
+    >>> callback = lc.procedure.CurriculumCallback(loop)
     >>> callback.loop
     <TrainingLoop by strength: stronger targets (0 of 155) -> integration (0 of 0)>
     >>> trainer = lightning.Trainer(max_epochs=-1, callbacks=[callback])  # doctest: +SKIP

@@ -1,7 +1,7 @@
 """Carrying a plan out: in a training loop of one's own, or in Lightning."""
 
-from learncast.practice.stage import Stage
-from learncast.practice.training_loop import CurriculumCallback, TrainingLoop
+from learncast.procedure.stage import Stage
+from learncast.procedure.training_loop import CurriculumCallback, TrainingLoop
 
 __all__ = ["CurriculumCallback", "Stage", "TrainingLoop"]
 

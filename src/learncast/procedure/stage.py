@@ -1,0 +1,64 @@
+"""A stage of a curriculum: a task and when to stop training on it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from learncast._core.errors import InvalidSpec
+from learncast._core.validation import positive
+from learncast.procedure.goals import Goal, goal_of
+from learncast.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Training on one task until a goal is reached, or for a number of steps.
+
+    Parameters
+    ----------
+    task : Task
+        What is trained. Trials of any kind if `goal` is a rule that needs a trained network.
+    goal : Goal or float, optional
+        Stop when the task is learned. A number means `Accuracy` for task families and `Explained` for recordings.
+        `learncast.training.train` also takes rules such as DecisionAccuracy(0.85), Learned, Stalled and Plateau.
+    steps : float, optional
+        Or stop after this many gradient steps; infinity trains until the flow rests.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> task = lc.tasks.integration(steps=50)
+    >>> lc.Stage(task, 0.6).goal
+    Accuracy(value=0.6)
+    >>> lc.Stage(task, steps=200).steps
+    200
+    """
+
+    task: Task
+    goal: Any = None
+    steps: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.goal is None) == (self.steps is None):
+            raise InvalidSpec(
+                f"A stage needs either a goal or a number of steps, got goal={self.goal}, steps={self.steps}.", field="goal"
+            )
+        if isinstance(self.goal, int | float):
+            recorded = getattr(self.task, "recording", None) is not None
+            object.__setattr__(self, "goal", goal_of(self.goal, recorded=recorded))
+        if self.steps is not None and self.steps not in (0, math.inf):
+            positive("steps", self.steps)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Value of the goal, if the stage has one."""
+        return getattr(self.goal, "value", None)
+
+    def check_forecast(self) -> None:
+        """Raise if the stage ends by a rule that only real training can follow."""
+        if self.goal is not None and not isinstance(self.goal, Goal):
+            raise InvalidSpec(
+                f"A forecast stage must end by a goal or a number of steps, got {self.goal!r:.60}.", field="goal"
+            )
