@@ -4,7 +4,10 @@ from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 
-__all__ = ["Activated", "LinearRNN", "TwoLayer"]
+#: Any network whose learning can be forecast.
+Network = LinearRNN | TwoLayer | Activated
+
+__all__ = ["Activated", "LinearRNN", "Network", "TwoLayer"]
 
 
 def __dir__() -> list[str]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
-from learncast._core.validation import between, positive
+from learncast._core.validation import FloatArray, between, positive
+
+#: A number, or one for each of several resamples.
+Number = TypeVar("Number", float, FloatArray)
 
 
 class Goal(ABC):
@@ -20,12 +24,12 @@ class Goal(ABC):
     """
 
     @abstractmethod
-    def excess(self, baseline: float, least: float) -> float:
+    def excess(self, baseline: Number, least: float) -> Number:
         """Return the excess loss at which the task is learned.
 
         Parameters
         ----------
-        baseline : float
+        baseline : float or array
             Excess loss of the zero map.
         least : float
             Least loss that the network can reach; nan if the target variance is unknown.
@@ -55,7 +59,7 @@ class Accuracy(Goal):
     def __post_init__(self) -> None:
         between("accuracy", self.value, 0.0, 1.0)
 
-    def excess(self, baseline: float, least: float) -> float:
+    def excess(self, baseline: Number, least: float) -> Number:
         return (1.0 - self.value) ** 2 * baseline
 
     @property
@@ -72,7 +76,7 @@ class Explained(Goal):
     def __post_init__(self) -> None:
         between("explained", self.value, 0.0, 1.0)
 
-    def excess(self, baseline: float, least: float) -> float:
+    def excess(self, baseline: Number, least: float) -> Number:
         return (1.0 - self.value) * baseline
 
     @property
@@ -89,8 +93,8 @@ class Loss(Goal):
     def __post_init__(self) -> None:
         positive("loss", self.value)
 
-    def excess(self, baseline: float, least: float) -> float:
-        return self.value - _known(least)
+    def excess(self, baseline: Number, least: float) -> Number:
+        return self.value - _known(least) + 0.0 * baseline
 
     @property
     def text(self) -> str:
@@ -106,7 +110,7 @@ class R2(Goal):
     def __post_init__(self) -> None:
         between("r2", self.value, 0.0, 1.0)
 
-    def excess(self, baseline: float, least: float) -> float:
+    def excess(self, baseline: Number, least: float) -> Number:
         known = _known(least)
         return (1.0 - self.value) * (baseline + known) - known
 
@@ -132,3 +136,12 @@ def _known(least: float) -> float:
             "This goal needs the variance of the targets. Give target_covariance, or use Accuracy.", field="goal"
         )
     return least
+
+
+#: Goals by their key in study files and terms files.
+GOALS: dict[str, type[Accuracy] | type[Explained] | type[Loss] | type[R2]] = {
+    "accuracy": Accuracy,
+    "explained": Explained,
+    "loss": Loss,
+    "r2": R2,
+}

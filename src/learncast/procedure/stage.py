@@ -43,7 +43,8 @@ class Stage:
     def __post_init__(self) -> None:
         if (self.goal is None) == (self.steps is None):
             raise InvalidSpec(
-                f"A stage needs either a goal or a number of steps, got goal={self.goal}, steps={self.steps}.", field="goal"
+                f"A stage needs either a goal or a number of steps, got goal={self.goal}, steps={self.steps}.",
+                field="goal",
             )
         if isinstance(self.goal, int | float):
             recorded = getattr(self.task, "recording", None) is not None

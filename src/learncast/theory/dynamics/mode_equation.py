@@ -638,7 +638,8 @@ class Problem:
 
         def arrived(weights: FloatArray, rows: NDArray[np.intp], edge: float = EDGE) -> NDArray[np.bool_]:
             gap = weights[:, 0] * weights[:, 1] - _rows(best, rows)
-            return _below((_rows(self.power, rows) * gap**2).sum(axis=-1) / 2, np.asarray(excess), edge)
+            limit = np.asarray(excess)
+            return _below((_rows(self.power, rows) * gap**2).sum(axis=-1) / 2, limit[rows] if limit.ndim else limit, edge)
 
         return arrived
 

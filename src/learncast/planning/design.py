@@ -16,12 +16,12 @@ from learncast._core.validation import FloatArray, count, one_of, positive, real
 from learncast._core.validation import between as within
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.curriculum import Curriculum, followed
-from learncast.planning.methods.choice import ground_for
-from learncast.planning.methods.ground import Ground
-from learncast.planning.schedules.schedule import Saved
+from learncast.planning.forecast import Forecast, difference, ratio
+from learncast.planning.methods.choice import method_for
+from learncast.planning.methods.method import Method
 from learncast.planning.schedules.stopping import TIE, best_stop
 from learncast.planning.variants import variant_of, weighted_variants
+from learncast.procedure.goals import Accuracy
 from learncast.procedure.stage import Stage
 from learncast.results import Status
 from learncast.tasks.task import Task
@@ -36,24 +36,24 @@ COSTS = ("steps", "trial_steps")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Design(Saved):
+class Design:
     """A designed intermediate task, its stop, and what it saves.
 
     Attributes
     ----------
     task : Task
-        The designed task; the target itself where no design saves anything.
+        The designed task; the target itself if no design saves anything.
     parameters : mapping from keyword to number
     stop_steps : float
         Flow steps to spend on it.
     total, direct : float
-        Cost of both stages, and of the target alone, in steps of the target.
+        Cost of both stages, and of direct training, in steps of the target.
     at_bounds : tuple of str
-        Keywords that ended on an end of their range: a wider range would help more.
+        Keywords at an end of their range: a wider range would help more.
     evaluations : int
         Designs that were priced.
-    curriculum : Curriculum
-        The stages followed exactly.
+    forecast : Forecast
+        Forecast of both stages.
 
     Examples
     --------
@@ -75,7 +75,17 @@ class Design(Saved):
     direct: float
     at_bounds: tuple[str, ...]
     evaluations: int
-    curriculum: Curriculum
+    forecast: Forecast
+
+    @property
+    def saving(self) -> float:
+        """Cost saved against direct training."""
+        return difference(self.direct, self.total)
+
+    @property
+    def saving_ratio(self) -> float:
+        """Cost of direct training over the total."""
+        return ratio(self.direct, self.total)
 
     @property
     def helps(self) -> bool:
@@ -84,8 +94,8 @@ class Design(Saved):
 
     @property
     def status(self) -> Status:
-        """How the forecast came out."""
-        return self.curriculum.status
+        """Status of the forecast."""
+        return self.forecast.steps.status
 
     def __repr__(self) -> str:
         given = ", ".join(f"{key} {value:.5g}" for key, value in self.parameters.items())
@@ -164,9 +174,9 @@ def design(
     sharpest = within("most_sharpness", most_sharpness, 0.0, 2.0)
     ranges = _checked_bounds(target, bounds)
     seed = seed_of(seed)
-    ground = ground_for([target], network, learning_rate=rate, by="modes", seed=seed, strict=strict)
+    method = method_for([target], network, rate, method="modes", seed=seed, strict=strict)
     studio = _Studio(
-        target, ground.modes[0], network, tuple(ranges), tolerance, rate, cost == "trial_steps", sharpest, seed
+        target, method.modes[0], network, tuple(ranges), tolerance, rate, cost == "trial_steps", sharpest, seed
     )
     if math.isfinite(studio.direct) and studio.direct > 0:
         with time_limit(seconds):
@@ -198,9 +208,9 @@ class _Studio:
         self.direct = float(self.second.arrival(own.start, tolerance)[0])
         self.evaluations = 0
 
-    def ground(self, tasks: list[Task]) -> Ground:
-        """How these tasks are learned: by modes, like everything that is priced here."""
-        return ground_for(tasks, self.network, learning_rate=self.rate, by="modes", seed=self.seed)
+    def method(self, tasks: list[Task]) -> Method:
+        """The mode method of some tasks."""
+        return method_for(tasks, self.network, self.rate, method="modes", seed=self.seed)
 
     def price(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Best total and the time on the design for it, of designs (designs, keywords)."""
@@ -269,19 +279,19 @@ def _packed(
     total, stop = float(totals[0]), float(stops[0]) / studio.rate
     if not total < studio.direct * (1 - TIE):
         total, stop = studio.direct, 0.0
-    final = Stage(studio.target, goal=accuracy)
+    final = Stage(studio.target, Accuracy(accuracy))
     if stop == 0.0:
-        curriculum = followed([final], [0], studio.ground([studio.target]))
+        forecast = Forecast(studio.method([studio.target]), (final,), (0,))
         steps = studio.direct / studio.rate
-        return Design(studio.target, {}, 0.0, steps, steps, (), studio.evaluations, curriculum)
+        return Design(studio.target, {}, 0.0, steps, steps, (), studio.evaluations, forecast)
     given = dict(zip(ranges, values.tolist(), strict=True))
     task = variant_of(studio.target, given).renamed(f"designed {studio.target.name}")
-    curriculum = followed([Stage(task, steps=stop), final], [0, 1], studio.ground([task, studio.target]))
+    forecast = Forecast(studio.method([task, studio.target]), (Stage(task, steps=stop), final), (0, 1))
     if strict:
-        require(curriculum.assumptions)
+        require(forecast.trust.assumptions)
     ends = tuple(key for key, (low, high) in ranges.items() if given[key] in (low, high))
     return Design(
-        task, given, stop, total / studio.rate, studio.direct / studio.rate, ends, studio.evaluations, curriculum
+        task, given, stop, total / studio.rate, studio.direct / studio.rate, ends, studio.evaluations, forecast
     )
 
 

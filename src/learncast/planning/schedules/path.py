@@ -1,28 +1,26 @@
-"""The fastest path of one mode through a pool of tasks, switching freely or under rules."""
+"""The fastest path of one mode through a pool of tasks, switching freely or under limits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, count, positive, real_array
-from learncast.planning.schedules.switches import Pool, Route, best_route
+from learncast.planning.schedules.switches import SwitchProblem, Trace, best_trace
 from learncast.planning.terms import checked_costs, checked_switch_cost, stop_band
 from learncast.results import Status
 from learncast.theory.dynamics import mode_equation
 
-#: Tasks that may compete under rules, once those that another beats everywhere are set aside: memory grows as the
-#: square.
+#: Tasks that may compete under limits, without those that another task beats everywhere: memory grows as the square.
 MOST_RIVALS = 2000
 
 
 @dataclass(frozen=True)
 class Leg:
-    """Training on one task of the pool from one strength to another."""
+    """Training on one task of a path from one strength to another."""
 
     task: int
     start: float
@@ -31,23 +29,23 @@ class Leg:
 
 
 @dataclass(frozen=True)
-class CheapestPath:
-    """The cheapest order of tasks and switching points for one mode, under the rules it was asked for.
+class Path:
+    """An order of tasks and switching points for one mode.
 
     Attributes
     ----------
     legs : tuple of Leg
-        None where no path exists, or where there is nowhere to go.
+        Empty if no path exists or the mode is already there. The last is infinite if no task leads further.
     costs : tuple of float
         Cost of each leg: its flow steps times its task's cost per step.
     switch_cost : float
         Cost of each change of task.
     status : Status
-        not_learned where no path meets the rules.
+        not_learned if no path meets the limits.
 
     Examples
     --------
-    The second task is quicker while the mode is weak; to change from it is worth 80 steps, not 200:
+    The second task is faster while the mode is weak; changing from it is worth 80 steps, not 200:
 
     >>> import learncast as lc
     >>> rules = {"start": 0.01, "end": 0.99, "learning_rate": 1e-2}
@@ -60,55 +58,25 @@ class CheapestPath:
 
     legs: tuple[Leg, ...]
     costs: tuple[float, ...]
-    switch_cost: float
-    status: Status
+    switch_cost: float = 0.0
+    status: Status = Status.ok
 
     @property
     def flow_steps(self) -> float:
-        """Total flow steps; infinite where no path exists."""
+        """Total flow steps; infinite if no path exists."""
         return float(sum(leg.flow_steps for leg in self.legs)) if self.status is Status.ok else float("inf")
 
     @property
     def total(self) -> float:
-        """Total cost, switches included; infinite where no path exists."""
+        """Total cost including switches; infinite if no path exists."""
         if self.status is not Status.ok:
             return float("inf")
         return float(sum(self.costs)) + self.switch_cost * max(0, len(self.legs) - 1)
 
 
-@dataclass(frozen=True)
-class FastestPath:
-    """The quickest order of tasks and switching points for one mode.
-
-    Attributes
-    ----------
-    legs : tuple of Leg
-        In order: the task trained, the strengths between which it is, and its flow steps. None where there is nowhere
-        to go; the last is infinite where no task leads on.
-
-    Examples
-    --------
-    Change over where both tasks are equally quick, 1 - u = 2 - 4u:
-
-    >>> import learncast as lc
-    >>> path = lc.planning.fastest_path([1.0, 2.0], [1.0, 4.0], start=0.01, end=0.99, learning_rate=1e-2)
-    >>> [(leg.task, round(leg.end, 3), round(leg.flow_steps, 1)) for leg in path.legs]
-    [(1, 0.333, 114.6), (0, 0.99, 264.4)]
-    >>> round(path.flow_steps, 1)
-    379.0
-    """
-
-    legs: tuple[Leg, ...]
-
-    @property
-    def flow_steps(self) -> float:
-        """Total flow steps."""
-        return float(sum(leg.flow_steps for leg in self.legs))
-
-
 def fastest_path(
-    cross: Any, power: Any, *, start: float, end: float, learning_rate: float, imbalance: float = 0.0
-) -> FastestPath:
+    cross: ArrayLike, power: ArrayLike, *, start: float, end: float, learning_rate: float, imbalance: float = 0.0
+) -> Path:
     """Train on whichever task of a pool moves the mode fastest, at every strength on the way.
 
     The speed du/dtau = S(u) (beta_k - u B_k) differs between tasks only by a straight line in u, so the fastest task is
@@ -127,8 +95,8 @@ def fastest_path(
 
     Returns
     -------
-    FastestPath
-        With an infinite last leg where no task leads on.
+    Path
+        With an infinite last leg if no task leads further.
 
     Examples
     --------
@@ -140,15 +108,16 @@ def fastest_path(
     beta, B = _tasks(cross, power)
     rate = positive("learning_rate", learning_rate)
     if start == end:
-        return FastestPath(())
+        return Path((), ())
     up = 1.0 if end > start else -1.0
-    # On the way down the quickest task has the lowest line; mirroring u makes it the highest.
+    # On the way down the fastest task has the lowest line; mirroring u makes it the highest.
     tasks, switches = upper_envelope(up * beta, -B)
     low, high = sorted((up * start, up * end))
     stops = np.minimum([*switches, high], high)
     used = stops > np.maximum.accumulate([low, *stops[:-1]])
     chosen, ends = np.array(tasks)[used], stops[used]
-    return FastestPath(_legs(up * low, chosen, up * ends, imbalance, beta, B, rate))
+    legs = _legs(up * low, chosen, up * ends, imbalance, beta, B, rate)
+    return Path(legs, tuple(leg.flow_steps for leg in legs))
 
 
 def _legs(
@@ -160,7 +129,7 @@ def _legs(
     power: FloatArray,
     rate: float,
 ) -> tuple[Leg, ...]:
-    """Time the way from stop to stop, all legs at once."""
+    """Time every leg between consecutive stops."""
     begins = np.concatenate([[start], stops[:-1]])
     times = mode_equation.time_between(begins, stops, imbalance, cross[tasks], power[tasks]) / rate
     rows = zip(tasks.tolist(), begins.tolist(), stops.tolist(), times.tolist(), strict=True)
@@ -168,25 +137,25 @@ def _legs(
 
 
 def cheapest_path(
-    cross: Any,
-    power: Any,
+    cross: ArrayLike,
+    power: ArrayLike,
     *,
     start: float,
-    end: Any,
+    end: ArrayLike,
     learning_rate: float,
     imbalance: float = 0.0,
-    costs: Any = 1.0,
+    costs: ArrayLike = 1.0,
     switch_cost: float = 0.0,
     max_stages: int | None = None,
     last: int | None = None,
-    least_accuracy: Any = None,
-    most_accuracy: Any = None,
-) -> CheapestPath:
-    """Find the cheapest way of one mode through a pool of tasks, under rules, exactly.
+    least_accuracy: ArrayLike | None = None,
+    most_accuracy: ArrayLike | None = None,
+) -> Path:
+    """Find the cheapest path of one mode through a pool of tasks, under limits, exactly.
 
-    Without rules this is the envelope of the lines (beta_k - u B_k) / cost_k, in O(n log n). With a limited number of
-    stages, a cost of switching or limits on where stages stop it is dynamic programming over the points where a best
-    path can switch. A path overshoots its end only where a rule makes that best.
+    Without limits this is the envelope of the lines (beta_k - u B_k) / cost_k, in O(n log n). With a limited number of
+    stages, a cost of switching or limits on stops it is dynamic programming over the points where a best path can
+    switch. A path overshoots its end only if a limit makes that best.
 
     Parameters
     ----------
@@ -209,12 +178,12 @@ def cheapest_path(
         Task that must be the last stage. It may need no training.
     least_accuracy, most_accuracy : float or (tasks,), optional
         Accuracy on its own task, 1 - abs(u - u*) / abs(u*), at which a stage may stop at the earliest and the latest;
-        nan where a task has no such limit.
+        nan for no limit.
 
     Returns
     -------
-    CheapestPath
-        With status not_learned and an infinite total where no path meets the rules.
+    Path
+        With status not_learned and an infinite total if no path meets the limits.
 
     Examples
     --------
@@ -230,7 +199,7 @@ def cheapest_path(
     if max_stages is not None:
         max_stages = count("max_stages", max_stages)
     rate = positive("learning_rate", learning_rate)
-    pool = Pool(
+    problem = SwitchProblem(
         beta,
         B,
         checked_costs(costs, len(beta)),
@@ -241,95 +210,85 @@ def cheapest_path(
         last,
         checked_switch_cost(switch_cost) * rate,
     )
-    banded = (pool.nearest > 0).any() or np.isfinite(pool.farthest).any()
-    ruled = max_stages is not None or pool.switch_cost > 0 or banded
-    route = _rivals_route(pool, max_stages) if ruled else _free_route(pool)
-    if not np.isfinite(route.total):
-        return CheapestPath((), (), float(switch_cost), Status.not_learned)
-    tasks, stops = np.array(route.tasks, dtype=np.intp), np.array(route.stops)
-    legs = _legs(pool.start, tasks, stops, pool.imbalance, beta, B, rate) if len(tasks) else ()
-    paid = tuple(float(leg.flow_steps * pool.cost[leg.task]) for leg in legs)
-    return CheapestPath(legs, paid, float(switch_cost), Status.ok)
+    banded = (problem.nearest > 0).any() or np.isfinite(problem.farthest).any()
+    limited = max_stages is not None or problem.switch_cost > 0 or banded
+    trace = _limited_trace(problem, max_stages) if limited else _free_trace(problem)
+    if not np.isfinite(trace.total):
+        return Path((), (), float(switch_cost), Status.not_learned)
+    tasks, stops = np.array(trace.tasks, dtype=np.intp), np.array(trace.stops)
+    legs = _legs(problem.start, tasks, stops, problem.imbalance, beta, B, rate) if len(tasks) else ()
+    paid = tuple(float(leg.flow_steps * problem.cost[leg.task]) for leg in legs)
+    return Path(legs, paid, float(switch_cost), Status.ok)
 
 
-def _free_route(pool: Pool) -> Route:
+def _free_trace(problem: SwitchProblem) -> Trace:
     """Follow the envelope to the near edge of the end."""
-    end = float(np.clip(pool.start, *pool.end))
+    end = float(np.clip(problem.start, *problem.end))
     path = fastest_path(
-        pool.cross / pool.cost,
-        pool.power / pool.cost,
-        start=pool.start,
+        problem.cross / problem.cost,
+        problem.power / problem.cost,
+        start=problem.start,
         end=end,
         learning_rate=1.0,
-        imbalance=pool.imbalance,
+        imbalance=problem.imbalance,
     )
     tasks, stops = [leg.task for leg in path.legs], [leg.end for leg in path.legs]
-    if pool.last is not None and (not tasks or tasks[-1] != pool.last):
-        tasks, stops = [*tasks, pool.last], [*stops, end]
-    return Route(tuple(tasks), tuple(stops), path.flow_steps)
+    if problem.last is not None and (not tasks or tasks[-1] != problem.last):
+        tasks, stops = [*tasks, problem.last], [*stops, end]
+    return Trace(tuple(tasks), tuple(stops), path.flow_steps)
 
 
-def _rivals_route(pool: Pool, max_stages: int | None) -> Route:
-    """Let the tasks compete that are not beaten by another everywhere, and name them as in the whole pool."""
-    keep = _rivals(pool)
+def _limited_trace(problem: SwitchProblem, max_stages: int | None) -> Trace:
+    """Search among the tasks that no other task beats everywhere."""
+    keep = _rivals(problem)
     if len(keep) > MOST_RIVALS:
-        raise InvalidSpec(
-            f"at most {MOST_RIVALS} tasks may compete under rules, got {len(keep)}, none of them slower than "
-            "another everywhere. Offer fewer tasks, or drop the rules: switching freely takes any number."
-        )
-    last = None if pool.last is None else int(np.searchsorted(keep, pool.last))
+        raise InvalidSpec(f"At most {MOST_RIVALS} tasks may compete under limits, got {len(keep)}.", field="cross")
+    last = None if problem.last is None else int(np.searchsorted(keep, problem.last))
     fewer = replace(
-        pool,
+        problem,
         last=last,
-        **{name: getattr(pool, name)[keep] for name in ("cross", "power", "cost", "nearest", "farthest")},
+        **{name: getattr(problem, name)[keep] for name in ("cross", "power", "cost", "nearest", "farthest")},
     )
-    route = best_route(fewer, max_stages)
-    return replace(route, tasks=tuple(int(keep[k]) for k in route.tasks))
+    trace = best_trace(fewer, max_stages)
+    return replace(trace, tasks=tuple(int(keep[k]) for k in trace.tasks))
 
 
-def _rivals(pool: Pool) -> NDArray[np.intp]:
-    """Tasks worth considering: those with rules of their own, and those no free one beats in a way it may be used."""
-    tasks = np.arange(len(pool.cross))
-    free = tasks[(pool.nearest == 0) & np.isinf(pool.farthest)]
+def _rivals(problem: SwitchProblem) -> NDArray[np.intp]:
+    """Tasks worth considering: those with limits of their own, and those that no unlimited one beats."""
+    tasks = np.arange(len(problem.cross))
+    free = tasks[(problem.nearest == 0) & np.isinf(problem.farthest)]
     bound = np.setdiff1d(tasks, free)
-    ends = pool.end if len(bound) else (np.clip(pool.start, *pool.end),)
-    points = np.concatenate([[pool.start, *ends], *(pool.edges(int(k)) for k in bound)])
+    ends = problem.end if len(bound) else (np.clip(problem.start, *problem.end),)
+    points = np.concatenate([[problem.start, *ends], *(problem.edges(int(k)) for k in bound)])
     low, high = float(points.min()), float(points.max())
-    at_low, at_high = ((pool.cross - u * pool.power)[free] / pool.cost[free] for u in (low, high))
+    at_low, at_high = ((problem.cross - u * problem.power)[free] / problem.cost[free] for u in (low, high))
     keep = [bound, free[undominated(at_low, at_high)], free[undominated(-at_low, -at_high)]]
-    if not len(bound):  # no rule can make overshoot best: only the way ahead counts
-        keep = keep[:2] if pool.start < pool.end[0] else [bound, keep[2]]
-    return np.unique(np.concatenate([*keep, [] if pool.last is None else [pool.last]]).astype(np.intp))
+    if not len(bound):  # no limit can make overshoot best: only the way ahead counts
+        keep = keep[:2] if problem.start < problem.end[0] else [bound, keep[2]]
+    return np.unique(np.concatenate([*keep, [] if problem.last is None else [problem.last]]).astype(np.intp))
 
 
-def _tasks(cross: Any, power: Any, *, moving: bool = False) -> tuple[FloatArray, FloatArray]:
+def _tasks(cross: ArrayLike, power: ArrayLike, *, moving: bool = False) -> tuple[FloatArray, FloatArray]:
     beta, B = real_array("cross", cross, ndim=1), real_array("power", power, ndim=1)
     if beta.shape != B.shape or not len(beta):
-        raise InvalidSpec(f"cross and power must list the same tasks, at least one, got {len(beta)} and {len(B)}.")
-    if moving and ((B < 0) | ((B == 0) & (beta != 0))).any():
         raise InvalidSpec(
-            "power must be positive, or 0 where cross is 0 too, got "
-            f"{float(B[(B < 0) | (B == 0) & (beta != 0)][0]):g}. Pass beta_xx as Modes.weighted_input gives "
-            "it.",
-            field="power",
+            f"cross and power must have the same length, at least 1, got {len(beta)} and {len(B)}.", field="cross"
         )
+    bad = B[(B < 0) | ((B == 0) & (beta != 0))]
+    if moving and len(bad):
+        raise InvalidSpec(f"power must be positive, or 0 where cross is 0, got {float(bad[0]):g}.", field="power")
     return beta, B
 
 
-def _band(end: Any) -> tuple[float, float]:
+def _band(end: ArrayLike) -> tuple[float, float]:
     ends = real_array("end", end, ndim=(0, 1)).ravel()
     if len(ends) not in (1, 2) or ends[0] > ends[-1]:
-        raise InvalidSpec(
-            required="end must be a strength, or the low and the high edge of a band",
-            got=f"{ends.tolist()}"[:60],
-            why="the path must know where it may end",
-            remedy="give one number, or two in rising order",
-        )
+        raise InvalidSpec(f"end must be one strength, or a low and a high one, got {ends.tolist()!r:.60}.", field="end")
     return float(ends[0]), float(ends[-1])
 
 
 def upper_envelope(height: FloatArray, slope: FloatArray) -> tuple[list[int], list[float]]:
-    """Lines height + slope x that are highest somewhere, from left to right, and where they change over."""
+    """Lines height + slope x that are highest somewhere, from left to right, and where they cross."""
     order = np.lexsort((height, slope))
     heights, slopes = height[order].tolist(), slope[order].tolist()  # plain floats: a loop over numpy scalars is slow
     hull: list[int] = []
@@ -351,9 +310,9 @@ def upper_envelope(height: FloatArray, slope: FloatArray) -> tuple[list[int], li
 
 
 def undominated(left: FloatArray, right: FloatArray) -> NDArray[np.intp]:
-    """Lines that no other line beats at both ends of an interval, given their heights there; one of equals.
+    """Lines that no other line beats at both ends of an interval, given their heights there; one of equal lines.
 
-    A line below another at both ends is below it in between, so nothing is gained by ever using it.
+    A line below another at both ends is below it in between, so it is never used.
     """
     order = np.lexsort((-right, -left))
     best = np.maximum.accumulate(right[order])

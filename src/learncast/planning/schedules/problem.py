@@ -1,4 +1,4 @@
-"""A course: what any order of tasks with any durations costs until the target is learned, for thousands at once."""
+"""The cost of thousands of schedules: any order of tasks, with any durations, until the target is learned."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from learncast._core.validation import FloatArray
 from learncast.theory.dynamics import mode_equation
 from learncast.theory.dynamics.mode_equation import Problem
 
-#: Steps towards the time at which the loss meets its goal; ten reach the last digit.
-_SECANTS = 30
+#: Iterations towards the time at which the loss meets its goal; ten reach the last digit.
+_ITERATIONS = 30
 
 Indices = NDArray[np.intp]
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
-    """Modes that share every stage, the tasks they may be trained on, and what is asked of the end.
+class ScheduleProblem:
+    """Modes that share every stage, the tasks they may be trained on, and the goal of the target.
 
     The target is the last task. Times are flow times, costs are per flow time.
 
@@ -32,10 +32,10 @@ class Course:
     least, most : (tasks,)
         Accuracy, that of the worst mode, at which a stage before the last may stop.
     most_loss : (tasks,)
-        Excess loss of each task that is allowed at the end; infinite where any is.
+        Excess loss of each task allowed at the end; infinite for no limit.
     by_loss : bool
-        Whether the loss as a whole must come within tolerance^2 of its start from nothing, instead of every mode
-        within tolerance of its optimum.
+        Whether the goal is an excess loss of tolerance^2 of the baseline loss, instead of every mode within tolerance
+        of its optimum.
     """
 
     cross: FloatArray
@@ -57,7 +57,7 @@ class Course:
 
     @cached_property
     def optimum(self) -> FloatArray:
-        """Optimum of every task and mode; 0 for a mode that a task does not touch, where it makes no difference."""
+        """Optimum of every task and mode; 0 for a mode that a task does not depend on."""
         return np.divide(self.cross, self.power, out=np.zeros_like(self.cross), where=self.power > 0)
 
     @cached_property
@@ -81,7 +81,7 @@ class Course:
 
     @cached_property
     def goal(self) -> float:
-        """Excess loss of the target that is asked for, when the loss is."""
+        """Excess loss of the target at the goal, if the goal is a loss."""
         return float(self.tolerance**2 * (self.power[-1] * self.optimum[-1] ** 2).sum() / 2)
 
     def mode_rest(self, at: FloatArray) -> FloatArray:
@@ -94,50 +94,51 @@ class Course:
         return self._rest_by_loss(at[None]) if self.by_loss else self.mode_rest(at).max(axis=-1)
 
     def latest(self, below: FloatArray, above: FloatArray) -> FloatArray:
-        """Time on the target by which it is learned from anywhere between strengths (rows, modes)."""
+        """Time on the target by which it is learned from any strengths between two bounds (rows, modes)."""
         ends = np.stack([below, above])
         return self._rest_by_loss(ends) if self.by_loss else self.mode_rest(ends).max(axis=(0, 2))
 
     def _rest_by_loss(self, at: FloatArray) -> FloatArray:
-        """Time until the loss meets its goal, from the worse of several starts (starts, rows, modes) in each mode.
+        """Time until the loss meets its goal, from the worst of several starts (starts, rows, modes) in each mode.
 
-        No sooner than when no mode's share alone is too much, no later than when every mode's is an even part of it.
+        Bounded from below by the time at which no mode exceeds the goal by itself, and from above by the time at which
+        every mode has at most an even share of it.
         """
         p, weight = self.last, 2 * self.goal
         size = p.power * mode_equation.band_scale(self.optimum[-1]) ** 2
         size = np.where(size > 0, size, np.inf)
-        alone, even = (
+        single, even = (
             mode_equation.time_to_band(at, self.imbalance, p.cross, p.power, np.sqrt(part / size))[0].max(axis=(0, 2))
             for part in (weight, weight / len(self.start))
         )
-        # A loss that can be met has been by then, though a mode that never arrives keeps part of it.
+        # By then a loss that can be met has been met, even if a mode never arrives.
         high = np.where(np.isfinite(even), even, self.settling(-1, at).max(axis=(0, 2)))
-        found = self._crossed(at, np.minimum(alone, high), high)
-        return np.where(np.isinf(alone) | (self._left(found, at) > self.goal * (1 + 1e-9)), np.inf, found)
+        time = self._crossing(at, np.minimum(single, high), high)
+        return np.where(np.isinf(single) | (self._remaining(time, at) > self.goal * (1 + 1e-9)), np.inf, time)
 
     def settling(self, tasks: int | slice, at: FloatArray) -> FloatArray:
-        """Time by which each mode has settled on tasks to the last digit; 0 for one without a rate."""
+        """Time by which each mode has converged on tasks to the last digit; 0 for a mode without a rate."""
         rate = np.hypot(2 * self.cross[tasks], self.imbalance * self.power[tasks])
         scale = np.log(np.maximum(np.abs(self.optimum[tasks]), 1e-300)) - np.log(np.maximum(np.abs(at), 1e-300))
         return np.where(rate > 0, (40 + np.abs(scale)) / np.where(rate > 0, rate, 1.0), 0.0)
 
-    def _crossed(self, at: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-        """Time between both at which the loss meets its goal, by the Illinois method on its logarithm."""
+    def _crossing(self, at: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+        """Time between two bounds at which the loss meets its goal, by the Illinois method on its logarithm."""
         aim = np.log(max(self.goal, 1e-300))
 
         def above(time: FloatArray) -> FloatArray:
-            return np.log(np.maximum(self._left(time, at), 1e-300)) - aim
+            return np.log(np.maximum(self._remaining(time, at), 1e-300)) - aim
 
         over, under = above(low), np.minimum(above(high), -0.0)
         idle = over <= 0
         first, time, last = low, high, np.zeros(len(high), dtype=bool)
-        for _ in range(_SECANTS):
+        for _ in range(_ITERATIONS):
             with np.errstate(divide="ignore", invalid="ignore"):
                 time = high - under * (high - low) / (under - over)
             time = np.where((time > low) & (time < high), time, (low + high) / 2)
             now = above(time)
             met = now <= 0
-            # An end that stays twice is worth half as much, so that both ends close in.
+            # Illinois rule: an end that stays twice counts half, so that both ends close in.
             again = np.where(met == last, 0.5, 1.0)
             over, under, last = np.where(met, over * again, now), np.where(met, now, under * again), met
             low, high = np.where(met, low, time), np.where(met, time, high)
@@ -145,8 +146,8 @@ class Course:
                 break
         return np.where(idle, first, time)
 
-    def _left(self, time: FloatArray, at: FloatArray) -> FloatArray:
-        """Excess loss of the target after a time on it, each mode from the start that leaves most of it."""
+    def _remaining(self, time: FloatArray, at: FloatArray) -> FloatArray:
+        """Excess loss of the target after a time on it, each mode from its worst start."""
         share = self.power[-1] * (self.last.strength(time, at) - self.optimum[-1]) ** 2
         return np.asarray(share.max(axis=0).sum(axis=-1) / 2)
 
@@ -157,7 +158,7 @@ class Course:
     def priced(self, orders: Indices, durations: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Total cost of orders (rows, stages before the target) with durations, and the time on the target.
 
-        A schedule that breaks a rule costs infinity.
+        A schedule that breaks a limit costs infinity.
         """
         at = np.broadcast_to(self.start, (len(orders), len(self.start)))
         broken = np.zeros(len(orders), dtype=bool)

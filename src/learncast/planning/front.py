@@ -3,49 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, noticed, silent
-from learncast._core.validation import FloatArray, count
-from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
+from learncast._core.validation import FloatArray, count, positive
+from learncast.networks import Network
+from learncast.planning.methods.choice import method_for
+from learncast.planning.methods.modes import ModeMethod
 from learncast.planning.schedules.branching import lattice_of, orders_of
-from learncast.planning.schedules.schedule import Schedule
-from learncast.planning.schedules.search import MOST_BOXES, Setting, setting_of, solved
-from learncast.planning.terms import Terms
+from learncast.planning.schedules.exact import Schedule, ScheduleSearch, participants
+from learncast.planning.terms import Terms, checked_pool
+from learncast.procedure.goals import goal_of
+from learncast.procedure.training import Training
 from learncast.results import described
 from learncast.tasks.task import Task
+from learncast.theory.assumptions import require
 
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Durations tried for each stage when looking for how little may be forgotten.
+#: Durations tried for each stage to find how little may be forgotten.
 _TRIED = 24
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Front:
-    """The cheapest schedules for falling limits on what is forgotten of one task.
+    """The cheapest schedules for decreasing limits on what is forgotten of one task.
 
     Attributes
     ----------
     task : Task
         The task whose excess loss at the end is limited.
     limits : (points,)
-        The limits, falling; the first is what the cheapest schedule of all leaves.
+        The limits, decreasing; the first is what the cheapest schedule of all leaves.
     schedules : tuple of Schedule
-        The cheapest under each limit; of status not_learned where none meets it.
+        The cheapest under each limit; of infinite cost if none meets it.
     excess_loss : (points,)
         Excess loss of the task at the end of each.
+    tasks : tuple of Task
+        The pool.
 
     Examples
     --------
-    What it costs to keep more of the stronger targets than the cheapest schedule does:
+    The cost of remembering the stronger targets better than the cheapest schedule does:
 
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
@@ -60,15 +65,16 @@ class Front:
     limits: FloatArray
     schedules: tuple[Schedule, ...]
     excess_loss: FloatArray
+    tasks: tuple[Task, ...]
 
     @property
     def total(self) -> FloatArray:
         """Cost of each schedule."""
-        return np.array([s.total for s in self.schedules])
+        return np.array([s.route.total for s in self.schedules])
 
     @property
     def lower_bound(self) -> FloatArray:
-        """What any schedule under each limit costs at least."""
+        """Lower bound of the cost under each limit."""
         return np.array([s.lower_bound for s in self.schedules])
 
     @cached_property
@@ -87,11 +93,16 @@ class Front:
             coords={
                 "limit": ("limit", self.limits, described("limit on the excess loss", "target^2")),
                 "proof": ("limit", [s.proof for s in self.schedules]),
-                "status": ("limit", [s.status.name for s in self.schedules]),
-                "order": ("limit", [" -> ".join(p.task.name for p in s.stages) for s in self.schedules]),
+                "status": ("limit", ["ok" if np.isfinite(s.route.total) else "not_learned" for s in self.schedules]),
+                "order": ("limit", [self._order(s) for s in self.schedules]),
             },
             attrs={"task": self.task.name},
         )
+
+    def _order(self, schedule: Schedule) -> str:
+        if not np.isfinite(schedule.route.total):
+            return ""
+        return " -> ".join(self.tasks[k].name for k in (*schedule.route.order, -1))
 
     def __repr__(self) -> str:
         met = np.isfinite(self.total)
@@ -104,47 +115,42 @@ class Front:
         )
 
 
-@noticed("weighing what is forgotten")
+@noticed("searching the front")
 def forgetting_front(
     target: Task,
     candidates: Sequence[Task],
-    network: LinearRNN | Activated,
+    network: Network,
+    training: Training | None = None,
     *,
-    learning_rate: float,
+    learning_rate: float | None = None,
     remember: int = 0,
     points: int = 8,
     terms: Terms = Terms(max_stages=3),  # noqa: B008  frozen
     strict: bool = True,
     gap: float = 1e-3,
-    max_boxes: int = MOST_BOXES,
     progress: Progress = silent,
-    seed: int = 0,
 ) -> Front:
     """Trade the cost of a schedule against what it forgets of one candidate.
 
-    The limit on the candidate's excess loss at the end falls in even steps from what the cheapest schedule leaves to
-    the least that any tried schedule left; under each the cheapest schedule is searched anew.
+    The limit on the candidate's excess loss at the end decreases evenly from what the cheapest schedule leaves to the
+    least that any tried schedule left. The cheapest schedule is searched for each limit.
 
     Parameters
     ----------
-    target, candidates, network, learning_rate, terms, strict, gap, max_boxes, seed
-        As for `best_schedule`.
+    target, candidates, network, training, learning_rate, terms, strict
+        As for `learncast.plan`; the tasks must have common modes.
     remember : int
-        Candidate that is to be remembered.
+        Index of the candidate to remember.
     points : int
         Points of the front.
+    gap : float
+        Relative gap between the cost of a schedule and its lower bound at which a search ends.
     progress : callable
         Called with the share of points done.
 
     Returns
     -------
     Front
-        The cheapest schedule for each limit on what is forgotten.
-
-    Raises
-    ------
-    AssumptionViolated
-        If a condition of the theory fails and `strict` is set.
 
     Examples
     --------
@@ -156,53 +162,52 @@ def forgetting_front(
     <Front of 'strength 1.5': cost 165.954 to 166.88 for an excess loss of 4.907 to 4.53>
     """
     number = count("points", points, least=2)
-    setting = setting_of(
-        target, candidates, network, learning_rate, terms, strict, gap=gap, max_boxes=max_boxes, seed=seed
-    )
-    task = _remembered(setting, candidates, remember)
-    cheapest = solved(setting)
+    pool, goal = checked_pool(target, candidates), goal_of(terms.goal, recorded=target.recording is not None)
+    method = method_for([*pool, target], network, Training.of(training, learning_rate), method="modes")
+    if strict:
+        require(method.conditions(method.target))
+    method = cast(ModeMethod, method)
+    search = ScheduleSearch.of(method, terms.over(len(pool), goal), participants(method, strict))
+    search = replace(search, gap=positive("gap", gap))
+    task = _remembered(search, remember)
+    cheapest = search.run()
     high = float(cheapest.excess_loss[task])
-    low = min(high, _least_left(setting, task))
+    low = min(high, _least_left(search, task))
     limits = np.linspace(high, low, number)
-    # The last limit was met by a schedule that was tried; rounding must not put it out of reach.
+    # A tried schedule met the last limit; rounding must not put it out of reach.
     limits[-1] *= 1 + 1e-9
     schedules = [cheapest]
     for k, limit in enumerate(limits[1:]):
-        schedules.append(solved(setting.limited(task, float(limit))))
+        schedules.append(search.limited(task, float(limit)).run())
         progress((k + 2) / number)
     left = np.array([s.excess_loss[task] for s in schedules])
-    return Front(cheapest.pool[task], limits, tuple(schedules), left)
+    return Front(method.tasks[search.places[task]], limits, tuple(schedules), left, method.tasks)
 
 
-def _remembered(setting: Setting, candidates: Sequence[Task], remember: int) -> int:
-    """Index of the task among those that take part."""
-    place = count("remember", remember, least=0)
-    known = setting.places[:-1]
-    if place not in known:
-        raise InvalidSpec(
-            f"remember must be the place of a candidate that takes part, got {remember} with "
-            f"{len(candidates)} candidates, of which {len(known)} take part.",
-            field="remember",
-        )
-    return known.index(place)
+def _remembered(search: ScheduleSearch, remember: int) -> int:
+    """Position of the task among those that participate."""
+    known = search.places[:-1]
+    if count("remember", remember, least=0) not in known:
+        raise InvalidSpec(f"remember must be one of {list(known)}, got {remember}.", field="remember")
+    return known.index(remember)
 
 
-def _least_left(setting: Setting, task: int) -> float:
-    """Least excess loss of the task among a sample of schedules that meet the rules."""
-    course, stages = setting.course, setting.terms.max_stages - 1
-    direct = float(course.rest(course.start[None])[0]) * float(course.cost[-1])
+def _least_left(search: ScheduleSearch, task: int) -> float:
+    """Least excess loss of the task among a sample of schedules that meet the limits."""
+    problem, stages = search.problem, search.max_stages - 1
+    direct = float(problem.rest(problem.start[None])[0]) * float(problem.cost[-1])
     if not np.isfinite(direct):
         return np.inf
     share = np.concatenate([[0.0], np.geomspace(0.01, 3.0, _TRIED if stages < 3 else 6)])
     grid = lattice_of(share, stages)
     least = np.inf
-    for order in orders_of(len(course.cost), stages, shorter=True):
-        durations = np.where(order >= 0, grid * direct / course.cost[order], 0.0)
-        cost, rest = course.priced(np.tile(order, (len(grid), 1)), durations)
+    for order in orders_of(len(problem.cost), stages, shorter=True):
+        durations = np.where(order >= 0, grid * direct / problem.cost[order], 0.0)
+        cost, rest = problem.priced(np.tile(order, (len(grid), 1)), durations)
         good = np.isfinite(cost)
-        at = np.broadcast_to(course.start, (len(grid), len(course.start)))
+        at = np.broadcast_to(problem.start, (len(grid), len(problem.start)))
         for stage in range(stages):
-            at = course.moved(np.full(len(grid), order[stage]), durations[:, stage], at)
-        left = course.excess(course.last.strength(np.where(good, rest, 0.0), at))[:, task]
+            at = problem.moved(np.full(len(grid), order[stage]), durations[:, stage], at)
+        left = problem.excess(problem.last.strength(np.where(good, rest, 0.0), at))[:, task]
         least = min(least, float(left[good].min(initial=np.inf)))
     return least
