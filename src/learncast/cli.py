@@ -30,7 +30,7 @@ from learncast.sweep_cli import (
 )
 
 if TYPE_CHECKING:
-    from learncast.answers.answer import Answer
+    from learncast.report.report import Report
     from learncast.study import Study
 
 app = typer.Typer(
@@ -43,7 +43,7 @@ app = typer.Typer(
 app.add_typer(sweep_app)
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (TOML).", show_default=False)]
-By = Annotated[str, typer.Option("--by", help="auto, modes, two-layer, pooled, flow or responses.")]
+MethodName = Annotated[str, typer.Option("--method", help="auto, modes, two-layer, pooled, flow or responses.")]
 
 #: Numbers in one range of an option.
 MOST_NUMBERS = 10**6
@@ -70,8 +70,8 @@ class Delivery:
         False
     )
 
-    def deliver(self, doing: str, answered: Callable[[Progress], Answer]) -> None:
-        """Answer in time, write and print it; exit 1 when the theory or training says no."""
+    def deliver(self, doing: str, answered: Callable[[Progress], Report]) -> None:
+        """Report in time, write and print it; exit 1 when the theory or training says no."""
         with shown(doing) as progress, time_limit(self.seconds), allowing(self.most_bytes):
             answer = answered(progress)
         written = answer.write(self.out) if self.out is not None else []
@@ -115,16 +115,16 @@ def forecast(
     times: Annotated[
         str | None, typer.Option(help="Steps to report, e.g. 0,100,300 or 0:500:11 (first:last:count).")
     ] = None,
-    by: By = "auto",
+    method: MethodName = "auto",
     *,
     delivery: Delivery,
 ) -> None:
     """How many steps until this network has learned this task, mode by mode?"""
     asked = _asked(study, delivery)
-    from learncast.answers.forecast import forecast as answer
+    from learncast.report.forecast import forecast_report as answer
 
     steps = None if times is None else _numbers("--times", times)
-    delivery.deliver("forecasting", lambda _: answer(asked(), task=task, times=steps, by=by))
+    delivery.deliver("forecasting", lambda _: answer(asked(), task=task, times=steps, method=method))
 
 
 @command(app, example="plan examples/two_integration_tasks.toml --out demo")
@@ -134,15 +134,15 @@ def plan(
     remember: Annotated[
         str | None, typer.Option(help="Candidate not to forget: add what remembering it costs.")
     ] = None,
-    by: By = "auto",
+    method: MethodName = "auto",
     *,
     delivery: Delivery,
 ) -> None:
     """Which pretraining tasks help, in what order, and when do I stop them?"""
     asked = _asked(study, delivery)
-    from learncast.answers.plan import planned
+    from learncast.report.plan import plan_report
 
-    delivery.deliver("weighing candidates", lambda done: planned(asked(), remember=remember, by=by, progress=done))
+    delivery.deliver("weighing candidates", lambda done: plan_report(asked(), remember=remember, method=method, progress=done))
 
 
 @command(app, example="advise examples/decision_network.toml")
@@ -179,12 +179,12 @@ def advise(
         with allowing(delivery.most_bytes):
             given = Given.read(AdviceStudySection, study)
     torch_package("for advice")
-    from learncast.answers.advise import advised, stored_advice
+    from learncast.report.advise import advised, stored_advice
     from learncast.study import AdviceStudy
 
     options: dict[str, Any] = {"pilot": pilot or None, "seeds": seeds, "budget": budget}
 
-    def answered(progress: Progress) -> Answer:
+    def answered(progress: Progress) -> Report:
         if study is not None:
             return advised(AdviceStudy(*given), options=options, progress=progress)
         assert model is not None
@@ -211,7 +211,7 @@ def phase(
     accuracies: Annotated[str, typer.Option(help="Stops of the first task: 0.1,0.3 or 0.01:0.99:99.")] = (
         "0.02:0.98:49"
     ),
-    by: By = "auto",
+    method: MethodName = "auto",
     *,
     delivery: Delivery,
 ) -> None:
@@ -222,25 +222,25 @@ def phase(
         study = Path(str(files("learncast.study").joinpath("templates", "plan.toml")))
         print("learncast: no study was given; this is the one that `learncast new plan FILE` writes", file=sys.stderr)
     asked = _asked(study, delivery)
-    from learncast.answers.phase import portrayed
+    from learncast.report.phase import phase_report
 
     taken = None if values is None else _numbers("--values", values)
     stops = _numbers("--accuracies", accuracies)
 
-    def answered(progress: Progress) -> Answer:
-        return portrayed(asked(), vary=vary, values=taken, accuracies=stops, by=by, progress=progress)
+    def answered(progress: Progress) -> Report:
+        return phase_report(asked(), vary=vary, values=taken, accuracies=stops, method=method, progress=progress)
 
     delivery.deliver("timing curricula", answered)
 
 
 @command(app, example="forget examples/revised_hierarchy.toml")
 @partial(taking, Delivery)
-def forget(study: StudyFile, by: By = "auto", *, delivery: Delivery) -> None:
+def forget(study: StudyFile, method: MethodName = "auto", *, delivery: Delivery) -> None:
     """What will be forgotten when I train on the next task?"""
     asked = _asked(study, delivery)
-    from learncast.answers.forget import forgotten
+    from learncast.report.forget import forget_report
 
-    delivery.deliver("forgetting", lambda _: forgotten(asked(), by=by))
+    delivery.deliver("forgetting", lambda _: forget_report(asked(), method=method))
 
 
 @command(app, example="check examples/two_integration_tasks.toml --seeds 3")
@@ -259,13 +259,13 @@ def check(
     """Is the theory right here? Train for real beside the forecast; exit 1 when they differ."""
     asked = _asked(study, delivery)
     from learncast._core.validation import one_of
-    from learncast.answers.check import checked
+    from learncast.report.check import checked
 
     torch_package("for a check")
     if network is not None:
         one_of("--network", network, ("linear", "relu", "tanh"))
 
-    def answered(progress: Progress) -> Answer:
+    def answered(progress: Progress) -> Report:
         own = asked() if network is None else asked().activated(network)
         return checked(own, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
 
@@ -311,10 +311,10 @@ def window(
         with allowing(delivery.most_bytes):
             given = Given.read(WindowStudySection, study)
     torch_package("for a learnability window")
-    from learncast.answers.window import OwnModel, evolving_window, rehearsed_window, stored_window
+    from learncast.report.window import OwnModel, evolving_window, rehearsed_window, stored_window
     from learncast.study import WindowStudy
 
-    def answered(progress: Progress) -> Answer:
+    def answered(progress: Progress) -> Report:
         if study is not None:
             return rehearsed_window(WindowStudy(*given), progress=progress)
         assert model is not None
@@ -538,17 +538,17 @@ def schema(
 
 
 @command(app, example="explain examples/two_integration_tasks.toml")
-def explain(study: StudyFile, by: By = "auto", as_json: AsJson = False) -> None:
+def explain(study: StudyFile, method: MethodName = "auto", as_json: AsJson = False) -> None:
     """What does this study say, which way will it be answered, why, and what will that cost?"""
     import json
 
     asked = _asked(study, Delivery())
-    from learncast.answers.answer import plain
-    from learncast.answers.explain import explained, in_words
+    from learncast.report.report import plain
+    from learncast.report.explain import explain_study, explanation_text
 
     own = asked()
-    found = explained(own, by=by)
-    print(json.dumps(plain(found), indent=2) if as_json else in_words(own, found))
+    found = explain_study(own, method=method)
+    print(json.dumps(plain(found), indent=2) if as_json else explanation_text(own, found))
 
 
 @command(app, example="version")
@@ -559,7 +559,7 @@ def version() -> None:
     print(__version__)
 
 
-def _print_answer(answer: Answer) -> None:
+def _print_answer(answer: Report) -> None:
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text

@@ -22,7 +22,7 @@ from learncast.planning.methods.method import Method
 from learncast.planning.search import UNTRIED, DescentSearch, Route
 from learncast.planning.summary import PROOFS, count_text, percent
 from learncast.planning.terms import PoolTerms
-from learncast.procedure.goals import Accuracy, Goal
+from learncast.procedure.goals import Goal
 from learncast.procedure.stage import Stage
 from learncast.results import STEPS, Provenance, Status, Steps, described, load_dataset, save_dataset
 from learncast.tasks.task import Task
@@ -388,9 +388,9 @@ class Plan(Shown):
         if self.pretrains:
             first = self.route.order[0]
             others.append((f"train {target} directly", self.follow([last]), False))
-            if isinstance(self.goal, Accuracy) and self.terms.may_finish(first, self.goal.value):
+            if self.terms.may_finish(first, self.direct_time.accuracy):
                 full = self.follow([Stage(self.method.tasks[first], self.goal), last])
-                others.append((f"{full.tasks[0].name} to {percent(self.goal.value)}, then {target}", full, True))
+                others.append((f"{full.tasks[0].name} to {percent(self.goal_value)}, then {target}", full, True))
         helpful = [c for c in self.candidates if c.helps and c.usable and c.route.order != self.route.order]
         for c in helpful[:MOST_ALTERNATIVES]:
             others.append((f"{c.task.name} to {percent(c.accuracy)}, then {target}", c.forecast, False))

@@ -15,7 +15,6 @@ from scipy import stats
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import Progress, check_time, silent, until
 from learncast._core.validation import count, positive
-from learncast.answers.answer import Answer, batch_values, counted
 from learncast.card import Table, shown, whole
 from learncast.planning.agreement import agreement, rehearse, step_statistics
 from learncast.planning.batches import BatchSteps
@@ -23,6 +22,7 @@ from learncast.planning.curriculum import Curriculum, followed
 from learncast.planning.methods.choice import ground_for
 from learncast.planning.plans.planner import plan_on
 from learncast.procedure.stage import Stage
+from learncast.report.report import Report, batch_values, counted
 from learncast.results import Provenance, described, spec_hash
 from learncast.study import Study
 from learncast.tasks.recorded.resampling import halves
@@ -31,7 +31,7 @@ from learncast.theory.dynamics.modes import can_be_resampled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Share of the prediction by which measured steps may differ where batches cannot be counted, by class of forecast.
+#: Share of the prediction by which measured steps may differ where batches cannot be as_count, by class of forecast.
 TOLERANCES = {"exact": 0.05, "integrated": 0.05, "response": 0.1, "outside": 0.1}
 #: Trials of a training step, unless the study says.
 TRAINED = 1000
@@ -103,7 +103,7 @@ def checked(
     tolerance: float | None = None,
     processes: int | None = None,
     progress: Progress = silent,
-) -> Answer:
+) -> Report:
     """Train the study's network for real, directly and through every candidate, and compare with the forecast."""
     count("seeds", seeds, least=2)
     if tolerance is not None:
@@ -113,7 +113,7 @@ def checked(
     failed = [name for name, verdict in verdicts.items() if verdict == "differs"]
     theory, unseen = rows[0].theory, _unseen(study)
     lead = " ".join([_lead(rows, verdicts, tolerance, seeds), *(row[-1] for row in unseen)])
-    return Answer(
+    return Report(
         kind="check",
         title=f"{study.name}: check",
         lead=lead,

@@ -1,4 +1,4 @@
-"""Where in parameter space does pretraining pay?"""
+"""Report of `learncast phase`: where in parameter space does pretraining pay?"""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 from learncast._core.progress import Progress, check_time, silent
 from learncast._core.validation import FloatArray
-from learncast.answers.answer import Answer
 from learncast.card import Table, shown, whole
-from learncast.planning.phase import phase_portrait
+from learncast.planning.phase import phase
+from learncast.report.report import Report
 from learncast.results import Provenance
 from learncast.study import Study
 from learncast.theory.assumptions import ASSUMPTIONS, Assumption, Trust
@@ -19,19 +19,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def portrayed(
+def phase_report(
     study: Study,
     *,
     vary: str | None = None,
     values: FloatArray | None = None,
     accuracies: FloatArray,
-    by: str = "auto",
+    method: str = "auto",
     progress: Progress = silent,
-) -> Answer:
+) -> Report:
     """Time curricula over a keyword of the target's family and the first task's stop.
 
-    Without a keyword the one is varied that curricula are mostly about; without values, from a quarter of the target's
-    own to four times it.
+    By default the target strength or timescale is varied, from a quarter of the target's own value to four times it.
     """
     parameters = study.target.recipe.parameters if study.target.recipe else {}
     if vary is None:
@@ -39,15 +38,15 @@ def portrayed(
     if values is None:
         own_value = np.asarray(parameters.get(vary, 1.0), dtype=float)
         values = np.geomspace(0.25, 4.0, 49) * (float(own_value.flat[0]) or 1.0)
-    dataset = phase_portrait(
+    dataset = phase(
         study.target,
         study.network,
+        study.training,
         vary=vary,
         values=values,
         accuracies=accuracies,
-        learning_rate=study.learning_rate,
-        accuracy=study.accuracy,
-        by=by,
+        goal=study.goal,
+        method=method,
         strict=False,
         progress=progress,
     )
@@ -57,20 +56,20 @@ def portrayed(
     trust = Trust(measured, "exact" if held == "outside" else held)
     saved, direct = dataset["saved_descent_steps"].values, float(dataset["direct_descent_steps"])
     if np.isnan(saved).all():
-        check_time()  # given up before the first value
+        check_time()  # out of time before the first value
     where = np.unravel_index(int(np.nanargmax(np.where(np.isnan(saved), -np.inf, saved))), saved.shape)
     best = float(saved[where])
     own = study.target.recipe.parameters[vary] if study.target.recipe else None
     value, stop = float(values[where[0]]), float(accuracies[where[1]])
-    alone = f"{whole(direct)} gradient steps (flow: {shown(float(dataset['direct_steps']))})"
+    direct_text = f"{whole(direct)} gradient steps (flow: {shown(float(dataset['direct_steps']))})"
     lead = (
         f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves {whole(best)} "
-        f"of {alone}. It pays at {np.mean(saved > 0):.0%} of this grid."
+        f"of {direct_text}. It pays at {np.mean(saved > 0):.0%} of this grid."
         if best > 0
-        else f"Nowhere on this grid does pretraining pay; direct training takes {alone}."
+        else f"Pretraining pays nowhere on this grid; direct training takes {direct_text}."
     )
-    if "given_up" in dataset.attrs:
-        lead = f"Given up: {dataset.attrs['given_up']}. {lead}"
+    if "incomplete" in dataset.attrs:
+        lead = f"Out of time: {dataset.attrs['incomplete']}. {lead}"
     if not trust.holds:
         lead = f"The theory does not hold on all of this grid ({trust.names}); read it as an approximation. {lead}"
 
@@ -83,14 +82,14 @@ def portrayed(
         )
         return figure
 
-    return Answer(
+    return Report(
         kind="phase",
         title=f"{study.name}: where pretraining pays",
         lead=lead,
         trust=trust,
         values={
             "target": study.target.name,
-            "by": dataset.attrs["by"],
+            "method": dataset.attrs["method"],
             "vary": vary,
             "values": values,
             "accuracies": accuracies,
@@ -111,7 +110,7 @@ def portrayed(
 
 
 def _best_stops(vary: str, values: FloatArray, accuracies: FloatArray, saved: FloatArray, total: FloatArray) -> Table:
-    """The stop that saves most for each first task, in whole steps of descent as the lead counts them."""
+    """The stop that saves most for each first task, in steps of descent."""
     rows = []
     picks = np.unique(np.linspace(0, len(values) - 1, min(len(values), 15)).round().astype(int))
     for i in picks:

@@ -1,4 +1,4 @@
-"""What a learned recurrence adds to a forecast: what is learned first, where it ends, how far it reaches."""
+"""Learned recurrence in a forecast report: order of learning, final stability, extrapolation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from learncast._core.errors import InvalidSpec, NotLearned
 from learncast.card import Table, shown
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.methods.choice import USUAL
+from learncast.planning.methods.choice import DEFAULT_LEARN
 from learncast.study import Study
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import EXACT
@@ -28,7 +28,7 @@ MARGIN = 1e-6
 
 @dataclass(frozen=True)
 class LearnedRecurrence:
-    """What there is to say beyond the steps; nothing where the recurrence stays fixed."""
+    """Additional results for a learned recurrence; empty if the recurrence is fixed."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
@@ -37,26 +37,26 @@ class LearnedRecurrence:
     sentence: str = ""
 
     def of_mode(self, mode: int) -> dict[str, Any]:
-        """What there is to say of one mode."""
+        """Results for one mode."""
         return self.rows[mode] if mode < len(self.rows) else {}
 
     @classmethod
-    def of(cls, study: Study, task: Task, course: Solution) -> LearnedRecurrence:
-        """Tell order, end, stability and reach of what is learned."""
+    def of(cls, study: Study, task: Task, flow: Solution) -> LearnedRecurrence:
+        """Compute order, end, stability and extrapolation."""
         network, learn = cast(LinearRNN, study.network), study.learn
-        if "input" not in KINDS.get(type(network), ()) or set(learn) == set(USUAL[LinearRNN]):
+        if "input" not in KINDS.get(type(network), ()) or set(learn) == set(DEFAULT_LEARN[LinearRNN]):
             return cls()
         view = modes(task, network)
         aligned = max(view.alignment.start_residual, view.alignment.recurrence_residual) <= EXACT
         rows = _order(task, view, study.learning_rate, "recurrent" in learn) if aligned else []
-        end = _end(course, task, study.horizons, learn)
+        end = _end(flow, task, study.horizons, learn)
         remarks = _remarks(task, view, end) if aligned else []
         sentence = f" It ends with a {end['stability']} recurrence (spectral radius {end['spectral_radius']:.4g})."
         return cls(rows, {"learn": list(learn), "final": end}, _tables(task, rows, end), remarks, sentence)
 
 
 def _order(task: Task, view: Modes, learning_rate: float, learned: bool) -> list[dict[str, Any]]:
-    """Half-loss times of each mode with its recurrence frozen and learned; by lag, newest first."""
+    """Half-loss times of each mode with fixed and with learned recurrence; lags newest first."""
     if task.targets != "end":
         return []
     rows = []
@@ -88,7 +88,7 @@ def _order(task: Task, view: Modes, learning_rate: float, learned: bool) -> list
 
 
 def _end(flow: Solution, task: Task, horizons: tuple[int, ...], learn: tuple[str, ...]) -> dict[str, Any]:
-    """Where training ends: loss, recurrence, stability, reach and the learning rate it allows."""
+    """End of training: loss, recurrence, stability, extrapolation and largest stable learning rate."""
     try:
         network = cast(LinearRNN, flow.network_at(math.inf))
     except NotLearned:
@@ -131,9 +131,9 @@ def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list
     if rows:
         columns = (
             "mode",
-            "learned as number",
+            "order",
             "half loss, b learned",
-            "half loss, b frozen",
+            "half loss, b fixed",
             "b at the start",
             "status",
         )
@@ -165,5 +165,5 @@ def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list
 
 
 def _loss(value: float) -> str:
-    """A loss for people; what rounding leaves of zero is zero."""
+    """Format a loss; round-off is shown as 0."""
     return f"{0.0 if abs(value) < 1e-12 else value:.6g}"

@@ -1,4 +1,4 @@
-"""An answer: one result as tables for people, JSON for programs, a page and files for the record."""
+"""A report: one result as terminal tables, JSON, an HTML page and files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.files import draft_folder
 from learncast.card import Table, escaped, inlined
 from learncast.planning.batches import BatchSteps
-from learncast.planning.methods.ground import Ground
+from learncast.planning.methods.method import Method
 from learncast.results import FORECAST_CLASSES, Provenance, save_dataset
 from learncast.tasks.recorded.summary import summary
 from learncast.theory.assumptions import Assumption, Trust
@@ -39,29 +39,29 @@ img { max-width: 100%; height: auto; } pre { background: #f6f6f6; padding: .8rem
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
-    """One result in all its forms.
+class Report:
+    """One result in every output format.
 
     Attributes
     ----------
     kind : str
-        The command's name, which names the files too.
+        Name of the command, used for file names.
     title, lead : str
-        The study's name and the answer in a sentence.
+        Name of the study, and the result in a sentence.
     trust : Trust
-        How far it can be trusted: table, class, footer and exit code all repeat it.
+        How far the result can be trusted.
     values : dict
         The JSON object.
     tables : sequence of Table
     dataset : Dataset or callable
-        The numbers, labelled; or what labels them when they are wanted.
+        The labelled numbers, or a function that makes them.
     draw : callable
-        Makes the figure; called only when one is wanted.
+        Makes the figure.
     provenance : Provenance
     study : str
-        The study with every default resolved.
+        The study with all defaults.
     passed : bool
-        Whether a check came out well; answers that check nothing always do.
+        Whether a check passed; True for other commands.
     """
 
     kind: str
@@ -78,31 +78,31 @@ class Answer:
 
     @property
     def labelled(self) -> xr.Dataset:
-        """The numbers, labelled."""
+        """The labelled numbers."""
         return self.dataset() if callable(self.dataset) else self.dataset
 
     @property
     def forecast_class(self) -> str:
-        """What may be promised."""
+        """What may be promised: a key of FORECAST_CLASSES."""
         return self.trust.forecast_class
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """Every condition, as measured."""
+        """Conditions of the theory, as measured."""
         return self.trust.assumptions
 
     @property
     def every_table(self) -> list[Table]:
-        """The tables, and last how far to trust them."""
+        """The tables, and last the conditions."""
         return [*self.tables, self.trust.table] if self.assumptions else list(self.tables)
 
     @property
     def footer(self) -> str:
-        """Class and promise in a line."""
+        """Forecast class and what it promises."""
         return f"{self.forecast_class}: {FORECAST_CLASSES[self.forecast_class]}"
 
     def json(self) -> str:
-        """The answer as one JSON object; infinity is the string "inf", unknown the string "nan"."""
+        """One JSON object; infinity is the string "inf", unknown the string "nan"."""
         shared = {
             "class": self.forecast_class,
             "promise": FORECAST_CLASSES[self.forecast_class],
@@ -111,7 +111,7 @@ class Answer:
         return json.dumps(plain({**self.values, **shared}), indent=2, ensure_ascii=False, allow_nan=False)
 
     def html(self, figure: bytes) -> str:
-        """One self-contained page with the figure; it loads nothing from anywhere."""
+        """One self-contained HTML page with the figure."""
         warning = "".join(
             f'<p class="warn"><b>{escaped(a.name)}</b> measures {a.measured:.3g}, more than the {a.allowed:g} '
             f"allowed: {escaped(a.condition.otherwise)}.</p>"
@@ -143,10 +143,10 @@ class Answer:
         )
 
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write JSON, NetCDF, PNG, the resolved study and the report; all of them or none."""
+        """Write JSON, NetCDF, PNG, the study and the HTML page; all of them or none."""
         target = Path(folder)
         if target.exists() and not target.is_dir():
-            raise InvalidSpec(f"--out must name a folder, got the file {target}.")
+            raise InvalidSpec(f"--out must name a folder, got the file {target}.", field="out")
         with draft_folder(target) as draft:
             from learncast.figures import png
 
@@ -160,33 +160,33 @@ class Answer:
         return [target / name for name in names]
 
 
-#: Share of a recorded target below which what a linear network can explain is the first thing to say.
+#: Explainable share of a recorded target below which the report begins with it.
 LITTLE = 0.05
 
 
-def data_said(ground: Ground, task: int) -> tuple[str, list[str]]:
-    """What recorded data allow, sentence by sentence; before them the one that must come first, if any must."""
-    own, recurrence = ground.tasks[task], getattr(ground.network, "scalar_recurrence", None)
+def data_notes(method: Method, task: int) -> tuple[str, list[str]]:
+    """Sentences about recorded data, and the one that the report must begin with, if any."""
+    own, recurrence = method.tasks[task], getattr(method.network, "scalar_recurrence", None)
     if own.recording is None or recurrence is None:
         return "", []
-    found = summary(own, recurrence=recurrence)
-    shares = [share for share in (found.left_out, found.explained) if math.isfinite(share)]
-    first = f"{found.sentences[0]} " if shares and shares[0] < LITTLE else ""
+    data = summary(own, recurrence=recurrence)
+    shares = [share for share in (data.left_out, data.explained) if math.isfinite(share)]
+    first = f"{data.sentences[0]} " if shares and shares[0] < LITTLE else ""
     done = own.recording.sentences(own.trials or 0)
-    return first, [sentence.removesuffix(".") for sentence in (*done, *found.sentences)]
+    return first, [sentence.removesuffix(".") for sentence in (*done, *data.sentences)]
 
 
-def batch_values(found: BatchSteps) -> dict[str, Any]:
-    """Steps in batches, for JSON."""
+def batch_values(steps: BatchSteps) -> dict[str, Any]:
+    """JSON values of steps in batches."""
     return {
-        "batch": found.batch, "runs": found.runs, "mean_steps": found.mean, "spread": found.spread,
-        "interval": list(found.interval), "noise_floor": found.floor, "by_chance": found.by_chance,
-        "stage_steps": found.steps.mean(axis=1).tolist(),
+        "batch": steps.batch, "runs": steps.runs, "mean_steps": steps.mean, "spread": steps.spread,
+        "interval": list(steps.interval), "noise_floor": steps.floor, "by_chance": steps.by_chance,
+        "stage_steps": steps.steps.mean(axis=1).tolist(),
     }  # fmt: skip
 
 
 def validity(assumption: Assumption) -> dict[str, Any]:
-    """One row of the validity block."""
+    """JSON values of one condition."""
     return {
         "assumption": assumption.name,
         "measured": assumption.measured,
@@ -197,7 +197,7 @@ def validity(assumption: Assumption) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Turn arrays and numpy numbers into JSON values, infinities and nan into words."""
+    """Convert arrays and numpy numbers to JSON values, infinities and nan to strings."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):
@@ -209,34 +209,34 @@ def plain(value: Any) -> Any:
     return value
 
 
-def counted(steps: float) -> float | int:
-    """A count as an integer where it is one."""
+def as_count(steps: float) -> float | int:
+    """Return a finite count as an integer."""
     return int(steps) if math.isfinite(steps) else steps
 
 
-#: How an answer was found, where that is not by common modes.
-_WAYS = {
-    "two-layer": " (No common modes: by the exact flow of a two-layer network.)",
-    "pooled": " (No common modes: by descent on the pooled statistics of these tasks.)",
-    "flow": " (No closed form: by the integrated flow of the weights that learn.)",
+#: Notes on methods other than modes.
+_METHODS = {
+    "two-layer": " (No common modes: exact flow of a two-layer network.)",
+    "pooled": " (No common modes: descent on the pooled statistics of these tasks.)",
+    "flow": " (No closed form: integrated flow of the weights that learn.)",
     "responses": " (Through the measured responses of the units.)",
 }
 
 
-def way_taken(ground: Ground, trust: Trust, place: int = -1) -> str:
-    """The way, in a bracket behind an answer; the condition that fails where one does, which then is the answer."""
+def method_note(method: Method, trust: Trust, place: int = -1) -> str:
+    """Note on the method; if a condition fails, the sentence that says so."""
     if trust.holds:
-        return _WAYS.get(ground.by, "")
+        return _METHODS.get(method.name, "")
     failed = trust.failed[0]
     if failed.name == "stable_learning_rate":
-        rate, most = ground.learning_rate, ground.largest_rate(place)
+        rate, most = method.learning_rate, method.largest_rate(place)
         return (
-            f"Gradient descent does not settle at a learning rate of {rate:g}: it times the largest curvature is "
-            f"{failed.measured:.3g}, and must stay below {failed.allowed:g}. Below a learning rate of {most:.2g} "
-            "it is sure to settle."
+            f"Gradient descent does not settle at a learning rate of {rate:g}: times the largest curvature it is "
+            f"{failed.measured:.3g} and must stay below {failed.allowed:g}. Below a learning rate of {most:.2g} it is "
+            "sure to settle."
         )
     name = failed.name.replace("_", " ")
     return (
-        f"An approximation, asked for by name: {name} measures {failed.measured:.3g}, more than the {failed.allowed:g} "
-        f"allowed; {failed.condition.otherwise}."
+        f"An approximation: {name} measures {failed.measured:.3g}, more than the {failed.allowed:g} allowed; "
+        f"{failed.condition.otherwise}."
     )

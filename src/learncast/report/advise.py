@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from learncast._core.errors import suggestion
 from learncast._core.progress import Progress, silent
-from learncast.answers.answer import Answer
+from learncast.report.report import Report
 from learncast.study.study_file import to_toml, without_none
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 MOST_PLANS = 15
 
 
-def advised(study: AdviceStudy, *, options: Mapping[str, Any] | None = None, progress: Progress = silent) -> Answer:
+def advised(study: AdviceStudy, *, options: Mapping[str, Any] | None = None, progress: Progress = silent) -> Report:
     """Advise on a study's model, trials and goal."""
     return _answered(study.question(), study.name, study.resolved(), options or {}, progress)
 
 
-def stored_advice(place: str, *, options: Mapping[str, Any] | None = None, progress: Progress = silent) -> Answer:
+def stored_advice(place: str, *, options: Mapping[str, Any] | None = None, progress: Progress = silent) -> Report:
     """Advise on what a person's own file builds, which means executing it.
 
     Parameters
@@ -73,7 +73,7 @@ def _wrong_keys(given: Sequence[str]) -> tuple[str, str] | None:
 
 def _answered(
     question: dict[str, Any], name: str, study: str, options: Mapping[str, Any], progress: Progress
-) -> Answer:
+) -> Report:
     from learncast.advice.adviser import advise
 
     said: list[str] = []
@@ -81,7 +81,7 @@ def _answered(
     return _answer(advise(**known), name, study)
 
 
-def _answer(found: Advice, name: str, study: str) -> Answer:
+def _answer(found: Advice, name: str, study: str) -> Report:
     table = found.table.few(MOST_PLANS)
     values = {
         "recommended": found.recommended,
@@ -97,7 +97,7 @@ def _answer(found: Advice, name: str, study: str) -> Answer:
         "optimizer": found.dataset.attrs["optimizer"],
         "optimizer_between_stages": found.dataset.attrs["optimizer_between_stages"],
     }
-    return Answer(
+    return Report(
         kind="advise",
         title=f"{name}: what to train first",
         lead=found.summary,

@@ -12,8 +12,8 @@ import xarray as xr
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
-from learncast.answers.answer import Answer
 from learncast.card import Table, shown, whole
+from learncast.report.report import Report
 from learncast.study.study_file import to_toml, without_none
 from learncast.study.window_study import WindowStudy, sequences_from_file
 from learncast.theory.assumptions import Trust
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _TRAINING = 0.7
 
 
-def rehearsed_window(study: WindowStudy, *, progress: Progress = silent) -> Answer:
+def rehearsed_window(study: WindowStudy, *, progress: Progress = silent) -> Report:
     """Train the study's cell, then diagnose it on sequences it has not seen."""
     from learncast.windows.diagnosis import window
     from learncast.windows.rehearsal import trained
@@ -108,7 +108,7 @@ class OwnModel:
 
 def stored_window(
     own: OwnModel, *, weights: Path, optimizer_state: Path | None = None, progress: Progress = silent
-) -> Answer:
+) -> Report:
     """Diagnose a person's own model.
 
     Parameters
@@ -133,7 +133,7 @@ def stored_window(
     return _answer(found, own.name, own.resolved(weights=weights, optimizer_state=optimizer_state), {})
 
 
-def evolving_window(own: OwnModel, *, checkpoints: str, progress: Progress = silent) -> Answer:
+def evolving_window(own: OwnModel, *, checkpoints: str, progress: Progress = silent) -> Report:
     """Diagnose every stored state of a person's own model.
 
     Parameters
@@ -157,7 +157,7 @@ def evolving_window(own: OwnModel, *, checkpoints: str, progress: Progress = sil
         "counted": counted,
         "files": found.dataset["file"].values,
     }
-    return Answer(
+    return Report(
         kind="evolution",
         title=f"{own.name}: learnability window over training",
         lead=found.summary,
@@ -218,7 +218,7 @@ def _incomplete(missing: str, got: str, why: str) -> InvalidSpec:
     return InvalidSpec(f"{missing} must be given too, got {got}.")
 
 
-def _answer(found: LearnabilityWindow, name: str, study: str, extra: dict[str, Any]) -> Answer:
+def _answer(found: LearnabilityWindow, name: str, study: str, extra: dict[str, Any]) -> Report:
     layers = [_values(found, index) for index in range(found.layers)]
     values = {
         "method": found.method,
@@ -230,7 +230,7 @@ def _answer(found: LearnabilityWindow, name: str, study: str, extra: dict[str, A
         **({"layers": layers} if len(layers) > 1 else {}),
         **extra,
     }
-    return Answer(
+    return Report(
         kind="window",
         title=f"{name}: learnability window",
         lead=found.summary,
