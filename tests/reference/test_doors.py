@@ -74,9 +74,9 @@ def same_everywhere(kind: str, seed: int, folder: Path) -> None:
     options["by"] = told.values["by"]
     stages = [lc.Stage(study.target, goal=study.accuracy)]
     assert lc.follow(stages, study.network, **options).descent_steps == steps
-    assert lc.solve(study.target, study.network, **options).time_to(study.accuracy).descent_steps == steps
+    assert lc.forecast(study.target, study.network, **options).solution.time_to(study.accuracy).descent_steps == steps
     if told.values["goal"] == "loss" and 1 < steps < np.inf:
-        ground = lc.planning.ground_for([study.target], study.network, **options)
+        ground = lc.planning.method_for([study.target], study.network, **options)
         left = [
             forgotten(Study.from_dict(sequence_of(raw, n), folder=folder, source="drawn"), by=options["by"]).values[
                 "loss"
@@ -117,7 +117,7 @@ def test_the_command_line_prints_that_number(kind, tmp_path):
 @pytest.mark.parametrize("seed", [3, *(pytest.param(k, marks=pytest.mark.slow) for k in range(4, 8))])
 def test_the_explorer_shows_that_number(seed):
     pytest.importorskip("starlette")
-    from learncast.web.panels.curriculum import ROOM, CurriculumState
+    from learncast.web.panels.forecast import ROOM, CurriculumState
 
     rng = np.random.default_rng(seed)
     for _ in range(2):
@@ -137,4 +137,4 @@ def test_the_explorer_shows_that_number(seed):
             learning_rate=state.learning_rate,
             strict=False,
         )
-        assert shown == alone.descent_steps
+        assert shown == alone.steps.descent

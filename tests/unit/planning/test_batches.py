@@ -87,7 +87,7 @@ def test_recorded_trials_of_no_modes():
     task = Task.from_samples(x, y)
     network = lc.LinearRNN.random(4, 3, 2, scale=0.4, recurrence=0.7, seed=1)
     way = lc.follow([lc.Stage(task, goal=0.7)], network, learning_rate=RATE)
-    assert way.ground.by == "pooled"
+    assert way.method.name == "pooled"
     z = np.einsum("t,btc->bc", 0.7 ** np.arange(4, -1, -1.0), x)
     S, R = z.T @ z / 400, y.T @ z / 400
     best = R @ np.linalg.inv(S)
@@ -107,11 +107,11 @@ def test_a_learned_recurrence_is_descended_run_by_run():
     task = tasks.integration(3)
     network = lc.LinearRNN([[0.4]], [[0.4]], [[0.4]])
     stages = [lc.Stage(task, steps=7), lc.Stage(task, goal=0.6)]
-    way = lc.follow(stages, network, learning_rate=0.01, learn=("input", "recurrent", "output"))
+    way = lc.follow(stages, network, training=lc.Training(0.01, learn=("input", "recurrent", "output")))
     found = way.in_batches(2000)
     assert found.runs == 6
     assert (found.steps[0] == 7).all()
-    assert found.mean == pytest.approx(way.descent_steps, rel=0.05)
+    assert found.mean == pytest.approx(way.steps.descent, rel=0.05)
     assert math.isnan(found.floor)
 
 
@@ -119,7 +119,7 @@ def test_every_ground_of_a_linear_network_counts_them():
     task = tasks.integration(4)
     network = lc.LinearRNN.aligned(recurrence=0.8, initial=0.3, hidden_size=2, task=task)
     ways = [
-        lc.follow([lc.Stage(task, goal=0.8)], network, learning_rate=5e-3, by=by)
+        lc.follow([lc.Stage(task, goal=0.8)], network, learning_rate=5e-3, method=by)
         for by in ("modes", "two-layer", "pooled", "flow")
     ]
     counts = [way.in_batches(50, seed=1).steps for way in ways]
