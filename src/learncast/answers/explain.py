@@ -8,7 +8,7 @@ from typing import Any
 from learncast._core.errors import LearncastError, OutOfTime
 from learncast._core.progress import time_limit
 from learncast.answers.answer import validity
-from learncast.card import so_many
+from learncast.display import plural
 from learncast.planning.forgetting import in_sequence
 from learncast.planning.methods.ground import Ground
 from learncast.results import FORECAST_CLASSES
@@ -82,7 +82,7 @@ def in_words(study: Study, found: dict[str, Any]) -> str:
     lines += ["Tasks:"]
     for task in found["tasks"]:
         trials = f", {task['trials']:,} recorded trials" if task["trials"] else ""
-        sizes = ", ".join(so_many(task[f"{word}s"], word) for word in ("step", "input", "output"))
+        sizes = ", ".join(plural(task[f"{word}s"], word) for word in ("step", "input", "output"))
         lines.append(f"  {task['name']}: {sizes}{trials}")
     lines += ["", f"Way: {found['by']} ({found['class']}: {FORECAST_CLASSES[found['class']]})"]
     lines += [f"  not {one['by']}: {one['because']}" for one in found["passed_over"]]
@@ -103,9 +103,9 @@ def _cost_in_words(study: Study, found: dict[str, Any]) -> list[str]:
         return [f"direct training is forecast never to reach its goal ({found['direct_status']})"]
     said = [f"direct training is forecast to take {steps:,.0f} steps ({found['direct_status']})"]
     if study.candidates and found["by"] == "modes":
-        said.append(f"`learncast plan` solves {so_many(found['orders'], 'candidate')} in closed form")
+        said.append(f"`learncast plan` solves {plural(found['orders'], 'candidate')} in closed form")
     elif study.candidates:
-        ways = so_many(found["orders"], "order")
+        ways = plural(found["orders"], "order")
         said.append(f"`learncast plan` tries {ways} of pretraining at many stops; --seconds bounds it")
     said.append(f"`learncast check` trains for real: {steps:,.0f} steps a run of direct training")
     return said

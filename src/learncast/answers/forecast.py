@@ -11,7 +11,7 @@ from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
 from learncast.answers.answer import Answer, batch_values, counted, data_said, way_taken
 from learncast.answers.recurrence import LearnedRecurrence
-from learncast.card import Table, between, shown, whole
+from learncast.display import Table, format_count, format_interval, format_number
 from learncast.planning.batches import in_batches
 from learncast.planning.methods.ground import Ground
 from learncast.planning.wording import descended
@@ -130,7 +130,7 @@ def _steps(row: dict[str, Any]) -> tuple[str, str]:
     """Steps of one mode; modes that learn together have none of their own."""
     if "flow_steps" not in row:
         return "", ""
-    return descended(row["descent_steps"], Status[row["status"]]), shown(row["flow_steps"])
+    return descended(row["descent_steps"], Status[row["status"]]), format_number(row["flow_steps"])
 
 
 def _known(value: float, digits: int, nothing: float = 0.0) -> str:
@@ -144,7 +144,7 @@ def _lead(name: str, accuracy: float, learned: LearningTime, ground: Ground, pla
     trust = ground.trust_of([place])
     flow, descent, way = learned.flow_steps, learned.descent_steps, way_taken(ground, trust, place)
     if not trust.holds:
-        rest = f"{shown(flow)} flow steps to {accuracy:.4g}" if math.isfinite(flow) else "never learned"
+        rest = f"{format_number(flow)} flow steps to {accuracy:.4g}" if math.isfinite(flow) else "never learned"
         return f"{way} By that approximation: {rest}." if not ground.fits else f"{way} The flow takes {rest}."
     if math.isnan(flow):
         return f"Whether {name} is learned to {accuracy:.4g} could not be told: {learned.status.value}.{way}"
@@ -153,9 +153,10 @@ def _lead(name: str, accuracy: float, learned: LearningTime, ground: Ground, pla
         return f"{name} is never learned to {accuracy:.4g}: {why}.{way}"
     if not math.isfinite(descent):
         text = "descent is too long to count" if math.isnan(descent) else _divergence(ground.largest_rate(place))
-        return f"Gradient flow learns {name} to {accuracy:.4g} in {shown(flow)} steps; {text}.{way}"
-    within = "" if learned.interval is None else f"; 95% interval {between(learned.interval)}"
-    return f"{name} is learned to {accuracy:.4g} in {whole(descent)} gradient steps (flow: {shown(flow)}{within}).{way}"
+        return f"Gradient flow learns {name} to {accuracy:.4g} in {format_number(flow)} steps; {text}.{way}"
+    within = "" if learned.interval is None else f"; 95% interval {format_interval(learned.interval)}"
+    steps = f"{format_count(descent)} gradient steps (flow: {format_number(flow)}{within})"
+    return f"{name} is learned to {accuracy:.4g} in {steps}.{way}"
 
 
 def _divergence(most: float) -> str:

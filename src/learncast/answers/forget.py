@@ -9,7 +9,7 @@ import xarray as xr
 
 from learncast._core.errors import InvalidSpec
 from learncast.answers.answer import Answer, way_taken
-from learncast.card import Table, shown
+from learncast.display import Table, format_number
 from learncast.planning.curriculum import Curriculum
 from learncast.planning.forgetting import in_sequence
 from learncast.study import Study
@@ -92,7 +92,7 @@ def _table(title: str, values: xr.DataArray, notes: tuple[str, ...]) -> Table:
 
 
 def _loss(value: float) -> str:
-    return shown(value, 6) if not math.isfinite(value) else f"{0.0 if abs(value) < 1e-12 else value:.6g}"
+    return format_number(value, 6) if not math.isfinite(value) else f"{0.0 if abs(value) < 1e-12 else value:.6g}"
 
 
 def _drawn(loss: xr.DataArray, found: Curriculum) -> Figure:

@@ -9,7 +9,7 @@ import numpy as np
 from learncast._core.progress import Progress, check_time, silent
 from learncast._core.validation import FloatArray
 from learncast.answers.answer import Answer
-from learncast.card import Table, shown, whole
+from learncast.display import Table, format_count, format_number
 from learncast.planning.phase import phase_portrait
 from learncast.results import Provenance
 from learncast.study import Study
@@ -62,10 +62,10 @@ def portrayed(
     best = float(saved[where])
     own = study.target.recipe.parameters[vary] if study.target.recipe else None
     value, stop = float(values[where[0]]), float(accuracies[where[1]])
-    alone = f"{whole(direct)} gradient steps (flow: {shown(float(dataset['direct_steps']))})"
+    alone = f"{format_count(direct)} gradient steps (flow: {format_number(float(dataset['direct_steps']))})"
     lead = (
-        f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves {whole(best)} "
-        f"of {alone}. It pays at {np.mean(saved > 0):.0%} of this grid."
+        f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves "
+        f"{format_count(best)} of {alone}. It pays at {np.mean(saved > 0):.0%} of this grid."
         if best > 0
         else f"Nowhere on this grid does pretraining pay; direct training takes {alone}."
     )
@@ -116,7 +116,7 @@ def _best_stops(vary: str, values: FloatArray, accuracies: FloatArray, saved: Fl
     picks = np.unique(np.linspace(0, len(values) - 1, min(len(values), 15)).round().astype(int))
     for i in picks:
         k = int(np.nanargmax(np.where(np.isnan(saved[i]), -np.inf, saved[i])))
-        rows.append((f"{values[i]:.4g}", f"{accuracies[k]:.4g}", whole(total[i, k]), whole(saved[i, k])))
+        rows.append((f"{values[i]:.4g}", f"{accuracies[k]:.4g}", format_count(total[i, k]), format_count(saved[i, k])))
     notes = () if len(picks) == len(values) else (f"{len(picks)} of {len(values)} values shown; all are in the files.",)
     columns = (vary.replace("_", " "), "best stop on this grid", "total steps", "saves")
     return Table("Best stop for each first task", columns, rows, notes)

@@ -9,7 +9,7 @@ from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import Progress, silent, until
 from learncast._core.validation import one_of
 from learncast.answers.answer import Answer, batch_values, counted, data_said, validity, way_taken
-from learncast.card import Table, shown
+from learncast.display import Table, format_number
 from learncast.planning.plans.planner import plan_on
 from learncast.planning.plans.recommendation import Plan
 from learncast.planning.plans.route import Candidate
@@ -180,11 +180,11 @@ def _what_if_tables(found: Plan) -> list[Table]:
     """What other plans cost, and what stopping early or late does."""
     tables, unit = [], "steps" if found.counted else "flow steps"
     if found.alternatives:
-        rows = [(a.name, shown(a.steps, 0), f"{a.extra:+,.0f}") for a in found.alternatives]
+        rows = [(a.name, format_number(a.steps, 0), f"{a.extra:+,.0f}") for a in found.alternatives]
         tables.append(Table("Instead of this", ("plan", unit, "costs more"), rows))
     if found.sensitivity:
         shifts = [
-            (s.task, f"{s.factor:.0%}", shown(s.steps, 0), shown(s.all_steps, 0), f"{s.extra:+,.0f}")
+            (s.task, f"{s.factor:.0%}", format_number(s.steps, 0), format_number(s.all_steps, 0), f"{s.extra:+,.0f}")
             for s in found.sensitivity
         ]
         columns = ("stage", "length", unit, "in all", "costs more")
@@ -202,7 +202,7 @@ def _front_values(front: Front) -> dict[str, Any]:
 def _front_table(front: Front) -> Table:
     data = front.dataset
     rows = [
-        (f"{float(loss):.4g}", shown(float(total)), str(order), str(proof))
+        (f"{float(loss):.4g}", format_number(float(total)), str(order), str(proof))
         for loss, total, order, proof in zip(
             data["excess_loss"].values, data["total"].values, data["order"].values, data["proof"].values, strict=True
         )

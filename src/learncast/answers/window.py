@@ -13,7 +13,7 @@ import xarray as xr
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
 from learncast.answers.answer import Answer
-from learncast.card import Table, shown, whole
+from learncast.display import Table, format_count, format_number
 from learncast.study.study_file import to_toml, without_none
 from learncast.study.window_study import WindowStudy, sequences_from_file
 from learncast.theory.assumptions import Trust
@@ -188,7 +188,9 @@ def _course(layer: xr.Dataset) -> dict[str, Any]:
 
 def _course_table(layer: Mapping[str, Any], index: int, counted: str, layers: int) -> Table:
     columns = _FOLLOWED | {name: f"tau {name.rpartition('_')[2]}%" for name in layer if name.startswith("time_scale")}
-    told = {name: whole if name.endswith("reach") else shown for name in columns}  # a window is a lag, which is whole
+    told = {
+        name: format_count if name.endswith("reach") else format_number for name in columns
+    }  # a window is a lag, which is whole
     rows = [
         (f"{step:,}", *(words(float(layer[name][k])) for name, words in told.items()))
         for k, step in enumerate(layer["steps"])
@@ -286,8 +288,8 @@ def _lag_row(here: xr.Dataset) -> tuple[str, ...]:
         f"{here['lag'].item()}",
         *(f"{here[name].item():.3g}" for name in ("envelope", "envelope_gate", "signal")),
         f"{here['score'].item():.2f}",
-        shown(here["tail_index"].item()),
-        whole(np.ceil(needed)),
+        format_number(here["tail_index"].item()),
+        format_count(np.ceil(needed)),
         _SHORT.get(status, status.replace("_", " ")),
     )
 

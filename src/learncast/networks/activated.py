@@ -10,7 +10,7 @@ import numpy as np
 
 from learncast._core.errors import UnsupportedModel
 from learncast._core.validation import FloatArray, one_of, real_array
-from learncast.card import Card, Picture, Shown
+from learncast.display import Displayable, HtmlRepr, Plot
 from learncast.networks.linear_rnn import LinearRNN, mismatched
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import spec_hash
@@ -19,7 +19,7 @@ ACTIVATIONS = ("relu", "tanh")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Activated(Shown):
+class Activated(Displayable):
     """A linear network's weights with a nonlinearity f on its hidden units.
 
     Recurrent: h_t = f(W_h h_{t-1} + W_x x_t), y = W_y h_T. Two layers: y = W2 f(W1 x).
@@ -89,11 +89,11 @@ class Activated(Shown):
         """Short hash of the weights and the nonlinearity."""
         return spec_hash(self.network.hash, self.activation)
 
-    def _card(self) -> Card:
-        return Card.of(self, *self.network._card().tables)
+    def _html_repr(self) -> HtmlRepr:
+        return HtmlRepr.of(self, *self.network._html_repr().tables)
 
-    def _picture(self) -> Picture:
-        return self.network._picture()
+    def _plot(self) -> Plot:
+        return self.network._plot()
 
     def __repr__(self) -> str:
         return f"<Activated by {self.activation}: {self.network!r}>"

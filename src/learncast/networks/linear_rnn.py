@@ -11,7 +11,7 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray, count, frozen, one_of, one_or_each, positive, real_array
-from learncast.card import Card, Picture, Shown, facts, so_many
+from learncast.display import Displayable, HtmlRepr, Plot, facts, plural
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import spec_hash
 from learncast.tasks.covariance import check_room
@@ -20,7 +20,7 @@ from learncast.tasks.task import Task
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearRNN(Shown):
+class LinearRNN(Displayable):
     """The network h_t = W_h h_{t-1} + W_x x_t, y = W_y h_T, from h_0 = 0.
 
     Parameters
@@ -218,16 +218,16 @@ class LinearRNN(Shown):
         """Short hash of the weights."""
         return spec_hash(self.input_weights, self.recurrent_weights, self.output_weights)
 
-    def _card(self) -> Card:
+    def _html_repr(self) -> HtmlRepr:
         radius = self.spectral_radius
         fades = "never" if radius >= 1 else "at once" if radius == 0 else f"{-1 / np.log(radius):.4g} steps"
         layers = ("input_weights", "recurrent_weights", "output_weights")
         rows = [(name.replace("_", " "), " × ".join(map(str, getattr(self, name).shape))) for name in layers]
         rows += [("spectral radius", f"{radius:.4g}"), ("what it remembers fades by e in", fades)]
-        return Card.of(self, facts(rows))
+        return HtmlRepr.of(self, facts(rows))
 
-    def _picture(self) -> Picture:
-        return Picture.of("spectrum", np.linalg.eigvals(self.recurrent_weights), title="Eigenvalues of the recurrence")
+    def _plot(self) -> Plot:
+        return Plot.of("spectrum", np.linalg.eigvals(self.recurrent_weights), title="Eigenvalues of the recurrence")
 
     @property
     def spectral_radius(self) -> float:
@@ -235,7 +235,7 @@ class LinearRNN(Shown):
         return float(np.abs(np.linalg.eigvals(self.recurrent_weights)).max())
 
     def __repr__(self) -> str:
-        ends = so_many(self.inputs, "input"), so_many(self.outputs, "output")
+        ends = plural(self.inputs, "input"), plural(self.outputs, "output")
         return (
             f"<LinearRNN: {ends[0]}, {self.hidden_size} hidden, {ends[1]}; spectral radius {self.spectral_radius:.4g}>"
         )
@@ -374,8 +374,8 @@ def check_fit(task: Task, network: Any, why: str = "only linear networks are tol
         )
     if (task.inputs, task.outputs) != (network.inputs, network.outputs):
         raise InvalidSpec(
-            f"task {task.name!r} must have the network's {so_many(network.inputs, 'input')} and "
-            f"{so_many(network.outputs, 'output')}, got {task.inputs} and {task.outputs}. Match the network's "
+            f"task {task.name!r} must have the network's {plural(network.inputs, 'input')} and "
+            f"{plural(network.outputs, 'output')}, got {task.inputs} and {task.outputs}. Match the network's "
             "inputs and outputs to the task's."
         )
     if isinstance(network, TwoLayer) and task.steps != 1:

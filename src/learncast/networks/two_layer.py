@@ -10,12 +10,12 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray, between, count, frozen, positive, real_array
-from learncast.card import Card, Picture, Shown, facts, so_many
+from learncast.display import Displayable, HtmlRepr, Plot, facts, plural
 from learncast.results import spec_hash
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TwoLayer(Shown):
+class TwoLayer(Displayable):
     """The network y = W2 W1 x.
 
     Parameters
@@ -161,19 +161,19 @@ class TwoLayer(Shown):
         """Short hash of the weights."""
         return spec_hash(self.first, self.second)
 
-    def _card(self) -> Card:
+    def _html_repr(self) -> HtmlRepr:
         rows = [(name, " × ".join(map(str, getattr(self, name).shape))) for name in ("first", "second")]
-        return Card.of(self, facts([*rows, ("imbalance", f"{self.imbalance_share:.3g}")]))
+        return HtmlRepr.of(self, facts([*rows, ("imbalance", f"{self.imbalance_share:.3g}")]))
 
-    def _picture(self) -> Picture:
+    def _plot(self) -> Plot:
         import xarray as xr
 
-        return Picture.of(
+        return Plot.of(
             "matrix", xr.DataArray(self.function, dims=("output", "input")), title="Network function $W_2 W_1$"
         )
 
     def __repr__(self) -> str:
-        ends = so_many(self.inputs, "input"), so_many(self.outputs, "output")
+        ends = plural(self.inputs, "input"), plural(self.outputs, "output")
         return (
             f"<TwoLayer: {ends[0]}, {self.hidden_size} hidden, {ends[1]}; "
             f"largest singular values {np.linalg.norm(self.first, 2):.4g} and {np.linalg.norm(self.second, 2):.4g}>"

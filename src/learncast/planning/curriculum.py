@@ -14,7 +14,7 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
-from learncast.card import Card, Picture, Shown, Table, shown
+from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
 from learncast.planning.batches import BatchSteps, in_batches
 from learncast.planning.methods.choice import ground_for
 from learncast.planning.methods.ground import Ground, ReplicaSteps, State
@@ -63,7 +63,7 @@ class StageOutcome:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Curriculum(Shown):
+class Curriculum(Displayable):
     """A forecast of training on several tasks in sequence; the last one is the target.
 
     Attributes
@@ -197,17 +197,17 @@ class Curriculum(Shown):
         ]
         rows.append(("total", "", self.descent_steps, self.flow_steps, self.status))
         columns = ("stage", "stop at accuracy", "descent steps", "flow steps", "status")
-        cells = [(name, at, descended(n, status), shown(t), status.name) for name, at, n, t, status in rows]
+        cells = [(name, at, descended(n, status), format_number(t), status.name) for name, at, n, t, status in rows]
         return Table("Stages", columns, cells)
 
-    def _card(self) -> Card:
+    def _html_repr(self) -> HtmlRepr:
         lead = f"{descended(self.descent_steps, self.status)} steps in all"
         if self.direct is not None:
             lead += f"; {self.outcomes[-1].stage.task.name} alone takes {descended(self._alone[1], self.direct.status)}"
-        return Card("Curriculum", f"{lead}.", [self.table], self.trust.standing, self.trust.table)
+        return HtmlRepr("Curriculum", f"{lead}.", [self.table], self.trust.standing, self.trust.table)
 
-    def _picture(self) -> Picture:
-        return Picture.of("forgetting_curves", self.curves(points=80), title="Loss over training")
+    def _plot(self) -> Plot:
+        return Plot.of("forgetting_curves", self.curves(points=80), title="Loss over training")
 
     @property
     def forecast_class(self) -> str:

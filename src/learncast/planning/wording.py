@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from learncast._core.validation import FloatArray, one_of
-from learncast.card import whole
+from learncast.display import format_count
 from learncast.results import Status
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def steps(number: float) -> str:
 
 def descended(number: float, status: Status) -> str:
     """Descent steps for people; a descent that diverges is not the same as one that never arrives."""
-    return "diverges" if status is Status.diverged and math.isinf(number) else whole(number)
+    return "diverges" if status is Status.diverged and math.isinf(number) else format_count(number)
 
 
 def fraction(part: float, whole: float) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count, frozen, real_array
-from learncast.card import Card, Picture, Shown, facts, so_many
+from learncast.display import Displayable, HtmlRepr, Plot, facts, plural
 from learncast.results import described, spec_hash
 from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Dense, Kronecker, Sampled, check_steps
 from learncast.tasks.recorded.estimation import Estimate, estimate
@@ -46,7 +46,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Task(Shown):
+class Task(Displayable):
     """What is to be learned: how inputs co-vary over time, and how they co-vary with the target.
 
     Parameters
@@ -260,15 +260,15 @@ class Task(Shown):
             parts.extend([] if covariance is None else covariance.__dict__.values())
         return spec_hash(*parts)
 
-    def _card(self) -> Card:
+    def _html_repr(self) -> HtmlRepr:
         asked = {} if self.recipe is None else self.recipe.parameters
         rows = [("steps", f"{self.steps}"), ("inputs", f"{self.inputs}"), ("outputs", f"{self.outputs}")]
         rows += [("mean squared target", "" if math.isnan(self.target_power) else f"{self.target_power:.4g}")]
         rows += [("trials", f"{self.trials:,}" if self.trials else "")]
         rows += [(key.replace("_", " "), f"{value:g}") for key, value in asked.items() if isinstance(value, float)]
-        return Card.of(self, facts(rows))
+        return HtmlRepr.of(self, facts(rows))
 
-    def _picture(self) -> Picture:
+    def _plot(self) -> Plot:
         """How much the input of every step says of the target; of a single step, input by input."""
         import xarray as xr
 
@@ -277,23 +277,23 @@ class Task(Shown):
         kernels = (np.arange(self.steps)[:, None] == steps[:, None, None]) * np.ones(cross.shape[2])
         said = np.array([cross.contracted(kernel) for kernel in kernels])
         if self.steps == 1:
-            return Picture.of("matrix", xr.DataArray(said[0].T, dims=("output", "input")), title=title)
+            return Plot.of("matrix", xr.DataArray(said[0].T, dims=("output", "input")), title=title)
         size = said[:, 0, 0] if said[0].size == 1 else np.sqrt((said**2).sum(axis=(1, 2)))
         named = described(
             "covariance with the target" if said[0].size == 1 else "size of it over channels", "input × target"
         )
         profile = xr.DataArray(size, dims="step", coords={"step": steps}, attrs=named)
-        return Picture.of("step_profile", profile, title=title)
+        return Plot.of("step_profile", profile, title=title)
 
     def __repr__(self) -> str:
         when = "at the end" if self.targets == "end" else "at every step"
         source = f"{self.recipe.name} family" if self.recipe else "given statistics"
         if self.trials:
-            source = f"estimated from {so_many(self.trials, 'trial')}"
+            source = f"estimated from {plural(self.trials, 'trial')}"
         if self.recording is not None:
             source += ", centred" * self.recording.centred + ", scaled" * self.recording.scaled
             when = "at the steps that count" if self.recording.counted is not None else when
-        sizes = ", ".join(so_many(getattr(self, f"{word}s"), word) for word in ("step", "input", "output"))
+        sizes = ", ".join(plural(getattr(self, f"{word}s"), word) for word in ("step", "input", "output"))
         return f"<Task {self.name!r}: {sizes} {when}; {source}>"
 
 

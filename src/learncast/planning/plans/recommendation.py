@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from learncast.card import Card, Picture, Shown
+from learncast.display import Displayable, HtmlRepr, Plot
 from learncast.planning import wording
 from learncast.planning.curriculum import Curriculum, Interval, difference, followed, hardly_pays, ratio
 from learncast.planning.methods.ground import Ground
@@ -86,7 +86,7 @@ class Shift:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan(Shown):
+class Plan(Displayable):
     """Which intermediate tasks to train first and when to stop them, ranked against training directly.
 
     Attributes
@@ -435,11 +435,11 @@ class Plan(Shown):
         """Read back the ranking that `save` wrote."""
         return load_dataset(path, kind="plan")[0]
 
-    def _card(self) -> Card:
+    def _html_repr(self) -> HtmlRepr:
         tables = [stages_table(self), ranking_table(self)]
-        return Card(f"Plan for {self.target.name}", self.summary, tables, self.trust.standing, self.trust.table)
+        return HtmlRepr(f"Plan for {self.target.name}", self.summary, tables, self.trust.standing, self.trust.table)
 
-    def _picture(self) -> Picture:
+    def _plot(self) -> Plot:
         """The slowest mode under the plan and directly; the loss where modes are not learned one by one."""
         best, direct, modes = self.best, self.direct, self.best.modes
         spans = [s for s in (direct.flow_steps, best.flow_steps) if math.isfinite(s)]
@@ -451,12 +451,12 @@ class Plan(Shown):
         if not apart:
             goal = eps**2 * self.ground.whole(self.ground.target)
             title = f"Learning {self.target.name}"
-            return Picture.of("loss_paths", *paths, goal=goal, switches=switches, title=title)
+            return Plot.of("loss_paths", *paths, goal=goal, switches=switches, title=title)
         mode = int(np.argmax(direct.mode_flow_steps))
         optima = [float(m.optimum[mode]) for m in (modes[-1], modes[0])]
         known = {"optimum": optima[0], "first_optimum": optima[1] if self.pretrains else None}
         look = {"tolerance": eps, "switch": switches, "mode": mode, "title": f"Slowest mode of {self.target.name}"}
-        return Picture.of("curriculum_paths", *paths, **known, **look)
+        return Plot.of("curriculum_paths", *paths, **known, **look)
 
     def __repr__(self) -> str:
         unit = "steps" if self.counted else "flow steps"

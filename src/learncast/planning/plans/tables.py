@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from learncast.card import Table, between, shown, whole
+from learncast.display import Table, format_count, format_interval, format_number
 from learncast.planning.plans.route import Candidate
 from learncast.planning.schedules.schedule import PROOFS
 from learncast.planning.wording import descended
@@ -27,7 +27,7 @@ def stages_table(found: Plan) -> Table:
 def _proof(found: Plan) -> str:
     """How good the plan is, in a sentence."""
     if found.proof != "best found":
-        flow = "" if found.proof == "robust" else f" Its flow costs {shown(found.flow.best.total)}."
+        flow = "" if found.proof == "robust" else f" Its flow costs {format_number(found.flow.best.total)}."
         return f"How good it is: {found.proof}. {PROOFS[found.proof].capitalize()}.{flow}"
     if math.isnan(found.lower_bound):
         return "How good it is: the best of the plans that were tried. Nothing is proved: a better one may exist."
@@ -44,24 +44,31 @@ def ranking_table(found: Plan) -> Table:
             c.task.name,
             f"{c.accuracy:.4g}" if c.helps else "do not use" if c.tried else "not tried",
             descended(c.descent_steps, c.status),
-            shown(c.flow_steps),
-            whole(c.saving),
+            format_number(c.flow_steps),
+            format_count(c.saving),
             f"{c.saving_ratio:.3f}",
         )
         for c in shown_rows
     ]
     alone = found.direct
     rows.append(
-        ("direct training", "", descended(alone.descent_steps, alone.status), shown(alone.flow_steps), "", "1.000")
+        (
+            "direct training",
+            "",
+            descended(alone.descent_steps, alone.status),
+            format_number(alone.flow_steps),
+            "",
+            "1.000",
+        )
     )
     columns: tuple[str, ...] = ("candidate", "best stop", "descent steps", "flow steps", "saves", "ratio")
     if found.terms.priced:
         costs = [*(c.total for c in shown_rows), found.direct_total]
-        rows = [(*row, shown(cost)) for row, cost in zip(rows, costs, strict=True)]
+        rows = [(*row, format_number(cost)) for row, cost in zip(rows, costs, strict=True)]
         columns = (*columns, "cost")
     if found.best.replicas is not None:
         ends = [*(c.interval for c in shown_rows), found.direct_interval]
-        rows = [(*row, between(i)) for row, i in zip(rows, ends, strict=True)]
+        rows = [(*row, format_interval(i)) for row, i in zip(rows, ends, strict=True)]
         columns = (*columns, "95% interval")
     notes = [_reason(c) for c in shown_rows]
     if len(found.candidates) > MOST_ROWS:

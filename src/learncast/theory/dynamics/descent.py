@@ -13,7 +13,7 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, check_time, noticed, silent
 from learncast._core.validation import FloatArray, between, count, positive
-from learncast.card import Picture, so_many
+from learncast.display import Plot, plural
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import Provenance, Status, Trajectory, spec_hash
@@ -180,15 +180,15 @@ class Descent(Solution):
         """A descent is computed step by step."""
         return "integrated"
 
-    def _picture(self) -> Picture:
+    def _plot(self) -> Plot:
         """Every step that was taken, or some of many."""
         steps = np.unique(np.linspace(0, self.steps, POINTS).round())
-        return Picture.of("mode_strengths", self.at(steps).dataset, title="Strength of every mode")
+        return Plot.of("mode_strengths", self.at(steps).dataset, title="Strength of every mode")
 
     def __repr__(self) -> str:
         return (
             f"<Descent of {self.problem.task.name!r} by {self.optimizer}, learning {', '.join(self.problem.learn)}: "
-            f"{so_many(self.steps, 'step')}, loss {self.loss[0]:.6g} to {self.loss[-1]:.6g}, {self.status.name}>"
+            f"{plural(self.steps, 'step')}, loss {self.loss[0]:.6g} to {self.loss[-1]:.6g}, {self.status.name}>"
         )
 
 
