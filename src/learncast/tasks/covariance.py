@@ -24,12 +24,10 @@ MEMORY_LIMIT = 2**30
 Shape = tuple[int, int, int, int]
 
 
-def check_room(values: int, what: str, got: str, remedy: str, *, limit: int = MEMORY_LIMIT) -> None:
-    """Refuse what would hold so many numbers that memory is exhausted."""
-    if 8 * values > limit:
-        raise InvalidSpec(
-            f"{what} must fit in {limit / 2**30:.3g} GiB, got {got}, which takes {8 * values / 2**30:.3g} GiB."
-        )
+def check_memory(numbers: int, what: str, *, limit: int = MEMORY_LIMIT) -> None:
+    """Refuse an array of `numbers` float64 numbers that takes more than `limit` bytes."""
+    if 8 * numbers > limit:
+        raise InvalidSpec(f"{what} must fit in {limit / 2**30:.3g} GiB, got {8 * numbers / 2**30:.3g} GiB.")
 
 
 def check_steps(steps: int, copies: int, remedy: str = "use shorter trials or larger time steps") -> None:
@@ -102,9 +100,7 @@ class Covariance(ABC):
 
     def dense(self, *, limit: int = MEMORY_LIMIT) -> FloatArray:
         """Write the covariance out, unless that takes more than `limit` bytes."""
-        values = math.prod(int(n) for n in self.shape)
-        remedy = "work with the structured form (contracted, rotated), or raise the limit argument"
-        check_room(values, "a covariance written out", f"shape {self.shape}", remedy, limit=limit)
+        check_memory(math.prod(self.shape), f"a dense covariance of shape {self.shape}", limit=limit)
         return self._written_out()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> FloatArray:

@@ -21,7 +21,7 @@ def trials(unit, *, seed=0):
 def test_a_channel_in_a_small_unit_is_not_left_out(unit):
     x, y = trials(unit)
     task = lc.Task.from_samples(x, y)
-    problem = PooledProblem.of(task, lc.LinearRNN.random(8, 3, 2, recurrence=0.8, scale=0.1, seed=1))
+    problem = PooledProblem.of(task, lc.LinearRNN.random(3, 8, 2, recurrence=0.8, scale=0.1, rng=1))
     z = np.einsum("ptc,t->pc", x, 0.8 ** np.arange(5, -1, -1))
     map_, missed, *_ = np.linalg.lstsq(z / [1, 1, unit], y, rcond=None)  # channels of one size: nothing is cut off
     found = PooledDescent(problem.power, problem.cross)
@@ -39,7 +39,7 @@ def test_a_channel_in_a_small_unit_is_not_left_out(unit):
 
 def test_descent_does_not_arrive_before_the_small_channel_is_learned():
     x, y = trials(1e-6)
-    network = lc.LinearRNN.random(8, 3, 2, recurrence=0.8, scale=0.1, seed=1)
+    network = lc.LinearRNN.random(3, 8, 2, recurrence=0.8, scale=0.1, rng=1)
     p = PooledProblem.of(lc.Task.from_samples(x, y), network)
     state = np.concatenate([p.first.T, p.second])[None]
     descent = PooledDescent(p.power, p.cross)

@@ -34,7 +34,7 @@ def test_pairs_of_steps_weigh_as_the_product_of_their_weights(recurrence, readou
 def asked(steps, targets):
     """Forecast a task and draw from it."""
     task = lc.tasks.integration(steps=steps, targets=targets)
-    network = lc.LinearRNN.random(3, 1, 1, recurrence=0.9, scale=0.1, seed=0)
+    network = lc.LinearRNN.random(1, 3, 1, recurrence=0.9, scale=0.1, rng=0)
     lc.solve(task, network, learning_rate=1e-5).at(range(3))
     task.sample(2, np.random.default_rng(0))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from learncast._core.validation import FloatArray, count, one_of
-from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Sampled, check_room
+from learncast.tasks.covariance import MEMORY_LIMIT, Covariance, Sampled, check_memory
 from learncast.tasks.recorded.blocks import BlockSums, blocks_that_fit, channel_scales, rows_at_a_time
 from learncast.tasks.recorded.masked import MaskedTrials
 from learncast.tasks.recorded.recording import Recording
@@ -125,6 +125,4 @@ def _flat(trials: Trials, rows: slice) -> tuple[FloatArray, FloatArray]:
 
 
 def _check_room(trials: int, n: int, m: int) -> None:
-    shapes = f"{n} input and {m} target values a trial"
-    remedy = "shorten or down-sample the trials, or reduce the channels"
-    check_room((n + m) ** 2, f"the statistics of {trials} trials", shapes, remedy)
+    check_memory((n + m) ** 2, f"the statistics of {trials} trials of {n} input and {m} target values")

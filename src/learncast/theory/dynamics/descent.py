@@ -17,7 +17,7 @@ from learncast.display import Plot, plural
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import Provenance, Status, Trajectory, spec_hash
-from learncast.tasks.covariance import check_room
+from learncast.tasks.covariance import check_memory
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.learning_problem import LearningProblem, Weights
@@ -384,8 +384,7 @@ class BatchStatistics:
             joint = np.block([[p.power, p.cross.T], [p.cross, target]])
             return cls(_root(joint), (1, task.inputs), (1, task.outputs), size)
         n, m = task.steps * task.inputs, task.cross_covariance.shape[2] * task.outputs
-        remedy = "use shorter trials, or descend without batch"
-        check_room((n + m) ** 2, "the joint covariance of a trial", f"{n + m} variables", remedy)
+        check_memory((n + m) ** 2, f"the joint covariance of the {n + m} variables of a trial")
         cross = task.cross_covariance.dense().reshape(n, m)
         inputs, targets = (c.dense() for c in (task.input_covariance, task.target_covariance))
         joint = np.block([[inputs.reshape(n, n), cross], [cross.T, targets.reshape(m, m)]])
