@@ -173,7 +173,7 @@ class LinearRNN(Displayable):
 
     @property
     def scalar_recurrence(self) -> float | None:
-        """b if the recurrent weights are b times the identity, else None."""
+        """The number b if the recurrent weights are b times the identity, else None."""
         b = float(self.recurrent_weights[0, 0])
         return b if np.array_equal(self.recurrent_weights, b * np.eye(self.hidden_size)) else None
 

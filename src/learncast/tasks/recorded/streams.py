@@ -252,7 +252,7 @@ class _Stream:
             n = inputs[0] * inputs[1]
             found = sampled(rows[:, :n], rows[:, n:], inputs, targets, centre=self.centre, scaled=self.scaled)
         recording = replace(found.recording, given=self.trials, classes=self._known, origin=origin)
-        return Task.estimated(replace(found, recording=recording), name=name)
+        return Task.estimated(found._replace(recording=recording), name=name)
 
 
 def checked_batch(batch: Any, where: str) -> tuple[FloatArray, FloatArray]:

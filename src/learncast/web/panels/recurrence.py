@@ -178,7 +178,7 @@ def start_of(series: tuple[float, ...], recurrence: float, initial: float) -> Mo
 
 def study_of(state: RecurrenceState) -> str:
     """The study with which `learncast forecast` gives the numbers of the room's first mode."""
-    target = {"name": "drawn series", "family": "sensory", "task": "drawn", "steps": len(state.series)}
+    target = {"name": "drawn series", "family": "sensory", "task": "weighted", "steps": len(state.series)}
     tables = {
         "name": "a learned recurrence",
         "network": {"kind": "linear-rnn", "hidden_size": 1, "recurrence": state.recurrence, "initial": state.initial},
