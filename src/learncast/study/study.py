@@ -190,7 +190,7 @@ class Study(StudyFile[StudySection]):
         kind: type[Any] = TwoLayer if isinstance(section, TwoLayerSection) else LinearRNN
         if section.weights is not None:
             path, names = self.folder / section.weights, tuple(field.name for field in fields(kind))
-            stored: LinearRNN | TwoLayer = kind(*arrays_named(path, "weights", names, why="such a network has these"))
+            stored: LinearRNN | TwoLayer = kind(*arrays_named(path, "weights", names))
             return stored
         if isinstance(section, TwoLayerSection):
             sizes, rng = (task.inputs, section.hidden_size, task.outputs), np.random.default_rng(section.seed)

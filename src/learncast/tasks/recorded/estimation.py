@@ -45,16 +45,16 @@ def estimate(trials: RecordedTrials, *, centre: bool, scale: str, chunk: int | N
     rows = rows_at_a_time(n + m) if chunk is None else count("chunk", chunk)
     # Missing first steps are zeros, but they must not count in means.
     if trials.counted is not None or (trials.present is not None and (centre or scaled)):
-        _check_memory(len(trials), n, y[1])
+        check_memory((n + y[1]) ** 2, f"the statistics of trials of {n} input values")
         result = _masked(trials, centre, scaled)
     elif kept_as_trials(len(trials), n + m):
-        result = sampled(*_flat(trials, slice(0, len(trials))), x, y, centre=centre, scaled=scaled)
+        result = sampled(*trials.chunk(slice(0, len(trials))), centre=centre, scaled=scaled)
     else:
-        _check_memory(len(trials), n, m)
+        check_memory((n + m) ** 2, f"the statistics of trials of {n + m} values")
         size = -(-len(trials) // blocks_that_fit(n + m))
         sums = BlockSums(x, y, centred=centre, scaled=scaled, size=size)
         for start in range(0, len(trials), rows):
-            sums.add(*_flat(trials, slice(start, start + rows)))
+            sums.add(*(part.reshape(len(part), -1) for part in trials.chunk(slice(start, start + rows))))
         result = summed(sums)
     return result._replace(recording=_described(result.recording, trials))
 
@@ -83,28 +83,16 @@ def kept_as_trials(trials: int, values: int) -> bool:
     return trials < values and 8 * trials * values <= MEMORY_LIMIT
 
 
-def sampled(
-    left: FloatArray,
-    right: FloatArray,
-    inputs: tuple[int, int],
-    targets: tuple[int, int],
-    *,
-    centre: bool,
-    scaled: bool,
-) -> Estimate:
-    """Moments of flat trials, stored as the trials themselves."""
-    means = left.mean(axis=0), right.mean(axis=0)
+def sampled(x: FloatArray, y: FloatArray, *, centre: bool, scaled: bool) -> Estimate:
+    """Moments of trials (trials, steps, channels), stored as the trials themselves."""
+    means, scales = (x.mean(axis=0), y.mean(axis=0)), np.ones(x.shape[2])
     if centre:
-        left, right = left - means[0], right - means[1]
-    left, right = left.reshape(-1, *inputs), right.reshape(-1, *targets)
-    means = means[0].reshape(inputs), means[1].reshape(targets)
-    scales = np.ones(inputs[1])
+        x, y = x - means[0], y - means[1]
     if scaled:
-        power = np.einsum("ptc,ptc->c", left, left) / (len(left) * inputs[0])
+        power = np.einsum("ptc,ptc->c", x, x) / (len(x) * x.shape[1])
         scales = channel_scales(power, (means[0] ** 2).mean(axis=0))
-        left = left / scales
-    both = Sampled(left, left), Sampled(left, right), Sampled(right, right)
-    return Estimate(*both, len(left), Recording(centre, scaled, *means, scales))
+        x = x / scales
+    return Estimate(Sampled(x, x), Sampled(x, y), Sampled(y, y), len(x), Recording(centre, scaled, *means, scales))
 
 
 def summed(sums: BlockSums) -> Estimate:
@@ -115,12 +103,3 @@ def summed(sums: BlockSums) -> Estimate:
     kept = blocks if len(blocks) > 1 else None
     recording = Recording(blocks.centred, blocks.scaled, *means, blocks.scales, blocks=kept)
     return Estimate(*blocks.cut(blocks.moment()), blocks.trials, recording)
-
-
-def _flat(trials: RecordedTrials, rows: slice) -> tuple[FloatArray, FloatArray]:
-    x, y = trials.chunk(rows)
-    return x.reshape(len(x), -1), y.reshape(len(y), -1)
-
-
-def _check_memory(trials: int, n: int, m: int) -> None:
-    check_memory((n + m) ** 2, f"the statistics of {trials} trials of {n} input and {m} target values")

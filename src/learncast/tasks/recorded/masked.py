@@ -42,6 +42,9 @@ class MaskedTrials:
     centred: bool
     scaled: bool
 
+    def __len__(self) -> int:
+        return len(self.inputs)
+
     @property
     def nbytes(self) -> int:
         """Memory of the trials in bytes."""

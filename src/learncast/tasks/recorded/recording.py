@@ -68,8 +68,8 @@ class Recording:
     origin: Any = None
 
     @property
-    def replicate(self) -> Recording:
-        """The recording of a resample, which cannot be resampled again."""
+    def without_trials(self) -> Recording:
+        """The preprocessing only, for a resample, which cannot be resampled again."""
         return replace(self, blocks=None, masked=None, origin=None)
 
     def with_targets_times(self, factor: float) -> Recording:
