@@ -21,7 +21,7 @@ from learncast._core.errors import SchemaMismatch, suggestion
 from learncast._core.files import write_file
 from learncast._core.limits import file_size, readable
 from learncast._core.netcdf import packed, read
-from learncast.card import Card, Picture, Shown, facts
+from learncast.display import Displayable, HtmlRepr, Plot, facts
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -299,7 +299,7 @@ COORDINATES = {"time": "time", "mode": "mode", "stage": "time", "status": "time"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trajectory(Result, Shown):
+class Trajectory(Result, Displayable):
     """What happens while a network learns, over time in gradient steps.
 
     Attributes
@@ -381,14 +381,14 @@ class Trajectory(Result, Shown):
             found[name].attrs = described(f"{SCHEMA[name][1]}, difference", SCHEMA[name][2])
         return found
 
-    def _card(self) -> Card:
+    def _html_repr(self) -> HtmlRepr:
         rows = [(str(name), " × ".join(map(str, v.dims))) for name, v in self.dataset.data_vars.items()]
-        return Card.of(self, facts(rows))
+        return HtmlRepr.of(self, facts(rows))
 
-    def _picture(self) -> Picture:
+    def _plot(self) -> Plot:
         """Strengths; the loss where modes have none."""
         known = bool(self.dataset.sizes["mode"]) and bool(np.isfinite(self.dataset["strength"].values).any())
-        return Picture.of("mode_strengths" if known else "loss_curve", self.dataset)
+        return Plot.of("mode_strengths" if known else "loss_curve", self.dataset)
 
     def __repr__(self) -> str:
         times = np.asarray(self.time.values, dtype=float)

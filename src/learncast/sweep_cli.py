@@ -19,7 +19,7 @@ import typer
 from learncast._core.errors import AssumptionViolated, InvalidSpec, LearncastError
 from learncast._core.limits import allowing
 from learncast._core.progress import duration
-from learncast.card import so_many
+from learncast.display import plural
 
 if TYPE_CHECKING:
     from learncast.sweep import Failure, Summary, Sweep
@@ -298,7 +298,7 @@ def prune(
     found = remove(store, dry_run=dry_run)
     for path in found:
         print(path)
-    print(f"{so_many(len(found), 'file')} {'would be ' if dry_run else ''}removed.")
+    print(f"{plural(len(found), 'file')} {'would be ' if dry_run else ''}removed.")
 
 
 def share_of_tasks(words: str | None) -> tuple[int, int] | None:

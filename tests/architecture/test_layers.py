@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "learncast"
 #: Lowest first. Packages on one line are on one level and must not import each other.
 LAYERS = [
     {"_core"},
-    {"card"},
+    {"display"},
     {"results"},
     {"tasks"},
     {"networks"},
@@ -31,7 +31,7 @@ LAYERS = [
     {"__main__"},
 ]
 #: The one import upwards: a result that is asked to plot itself imports `figures` when it is asked.
-LATE = {("card", "figures")}
+LATE = {("display", "figures")}
 LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 MODULES = sorted(SOURCE.rglob("*.py"))
 

@@ -264,7 +264,7 @@ def prepare(folder: Path) -> None:
     rows = "".join(f"{t},{s},{a},{b}\n" for t, s, a, b in zip(trials, steps, x, y, strict=True))
     (folder / "trials.csv").write_text("trial,step,input,target\n" + rows)
     np.savez(folder / "trials.npz", inputs=rng.standard_normal((16, 6, 1)), targets=rng.standard_normal((16, 1)))
-    network = lc.LinearRNN.random(4, 1, 1, recurrence=0.9, scale=0.1, seed=0)
+    network = lc.LinearRNN.random(1, 4, 1, recurrence=0.9, scale=0.1, rng=0)
     fields = ("input_weights", "recurrent_weights", "output_weights")
     np.savez_compressed(folder / "weights.npz", **{name: getattr(network, name) for name in fields})
     for k, text in enumerate(STUDIES):

@@ -82,7 +82,7 @@ class Recorded:
             return lc.Task.from_samples(x[:, None], y, name=name)
 
         target, candidate = task(M, "target", self.both), task(other, "candidate", True)
-        network = lc.LinearRNN.random(8, self.channels, self.outputs, recurrence=0.9, scale=0.1, seed=1)
+        network = lc.LinearRNN.random(self.channels, 8, self.outputs, recurrence=0.9, scale=0.1, rng=1)
         plan = lc.plan(target, [candidate], network, learning_rate=self.rate, terms=lc.Terms(accuracy=self.accuracy))
         start = network.input_weights, network.output_weights
         direct = descent(M, S, *start, self.rate, self.accuracy)[0]

@@ -243,7 +243,7 @@ def started(kind: str, task: lc.Task, b: float) -> lc.LinearRNN:
         return lc.LinearRNN.aligned(recurrence=b, initial=0.1, hidden_size=HIDDEN, task=task)
     if kind in ("random", "torch"):
         scale: Any = 0.05 if kind == "random" else "torch"
-        return lc.LinearRNN.random(HIDDEN, c, o, recurrence=b, scale=scale, seed=3)
+        return lc.LinearRNN.random(c, HIDDEN, o, recurrence=b, scale=scale, rng=3)
     rng = np.random.default_rng(9)
     return lc.LinearRNN(0.1 * rng.normal(size=(HIDDEN, c)), b * np.eye(HIDDEN), 0.02 * rng.normal(size=(o, HIDDEN)))
 
@@ -362,7 +362,7 @@ class Question:
 def test_the_reference_is_descent_on_trials() -> None:
     """Backpropagation through time written out, trial by trial, on targets at every step that count here and there."""
     given, b, rate = drawn("mask of steps"), 0.8, 1e-3
-    plain, network = Plain(given, b), lc.LinearRNN.random(4, 5, 2, recurrence=b, scale=0.3, seed=1)
+    plain, network = Plain(given, b), lc.LinearRNN.random(5, 4, 2, recurrence=b, scale=0.3, rng=1)
     A, C = network.input_weights, network.output_weights
     x, y, counts = given["inputs"], given["targets"], given["mask"]
     for _ in range(2):

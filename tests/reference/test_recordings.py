@@ -79,7 +79,7 @@ def test_masked_readouts_are_the_loss_of_those_that_count(trials, network, mask)
 def test_descent_on_a_masked_task_is_descent_on_its_trials(trials, mask):
     x, y = trials
     counted = np.array(MASKS[mask](np.random.default_rng(2)))
-    start = lc.LinearRNN.random(4, 3, 2, recurrence=0.6, scale=0.2, seed=4)
+    start = lc.LinearRNN.random(3, 4, 2, recurrence=0.6, scale=0.2, rng=4)
     task = Task.from_samples(x, y, mask=counted)
     A, C, b, rate = start.input_weights.copy(), start.output_weights.copy(), 0.6, 1e-4
     z = np.zeros_like(x)
@@ -423,7 +423,7 @@ def test_sequential_digits_are_learned_in_the_steps_that_their_images_take():
     x /= np.sqrt((x**2).mean(axis=(0, 1)))
     y = np.eye(10)[digits.target]
     y -= y.mean(axis=0)
-    start = lc.LinearRNN.random(12, 8, 10, recurrence=b, scale=0.05, seed=1)
+    start = lc.LinearRNN.random(8, 12, 10, recurrence=b, scale=0.05, rng=1)
     z = plain_pool(x, b)
     wanted = plain_steps(z, y, start.input_weights, start.output_weights, 0.02, 0.6)
     found = lc.descend(task, start, learning_rate=0.02, until=0.6, learn=("input", "output"))

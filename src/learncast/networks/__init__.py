@@ -1,10 +1,11 @@
-"""Who learns: networks as frozen weights."""
+"""Networks that learn, described by their weights."""
 
 from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import Alignment as Alignment
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 
-#: Any network whose learning can be forecast.
+#: Every kind of network that learncast describes.
 Network = LinearRNN | TwoLayer | Activated
 
 __all__ = ["Activated", "LinearRNN", "Network", "TwoLayer"]

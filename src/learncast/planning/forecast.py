@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
-from learncast.card import Card, Picture, Shown, Table, shown
+from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
 from learncast.networks import Network
 from learncast.planning.batches import BatchSteps, in_batches
 from learncast.planning.explanation import Explanation, explain
@@ -78,7 +78,7 @@ class _Run:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Forecast(Shown):
+class Forecast(Displayable):
     """A forecast of training on one task, or on several in sequence; the last one is the target.
 
     Numbers are computed when they are first asked for.
@@ -425,20 +425,20 @@ class Forecast(Shown):
         """Steps of every stage and of all stages together."""
         rows = [(s.task.name, f"{s.accuracy:.4g}", s.steps) for s in self.stages]
         cells = [
-            (name, accuracy, count_text(steps.descent, steps.status), shown(steps.flow), steps.status.name)
+            (name, accuracy, count_text(steps.descent, steps.status), format_number(steps.flow), steps.status.name)
             for name, accuracy, steps in [*rows, ("total", "", self.steps)]
         ]
         return Table("Stages", ("stage", "stop at accuracy", "descent steps", "flow steps", "status"), cells)
 
-    def _card(self) -> Card:
+    def _html_repr(self) -> HtmlRepr:
         lead = f"{count_text(self.steps.descent, self.steps.status)} steps in all"
         if self.direct is not None and len(self.requested) > 1:
             direct = count_text(self.direct.descent, self.direct.status)
             lead += f"; training {self.target.name} directly takes {direct}"
-        return Card("Forecast", f"{lead}.", [self.table], self.trust.standing, self.trust.table)
+        return HtmlRepr("Forecast", f"{lead}.", [self.table], self.trust.standing, self.trust.table)
 
-    def _picture(self) -> Picture:
-        return Picture.of("forgetting_curves", self.curves(points=80), title="Loss over training")
+    def _plot(self) -> Plot:
+        return Plot.of("forgetting_curves", self.curves(points=80), title="Loss over training")
 
     def __repr__(self) -> str:
         parts = " -> ".join(f"{s.task.name} ({s.steps.value:.6g})" for s in self.stages)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from learncast._core.validation import one_of
-from learncast.card import Card, Picture, Shown, Table, between, shown, whole
+from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count, format_interval, format_number
 from learncast.networks import Network
 from learncast.planning import summary
 from learncast.planning.forecast import Forecast, difference, ratio
@@ -196,7 +196,7 @@ class Shift:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan(Shown):
+class Plan(Displayable):
     """Which intermediate tasks to train first and when to stop them, ranked against training directly.
 
     Attributes
@@ -554,7 +554,7 @@ class Plan(Shown):
     @property
     def _proof_text(self) -> str:
         if self.proof != "best found":
-            flow = "" if self.proof == "robust" else f" Its flow costs {shown(self.flow_route.total)}."
+            flow = "" if self.proof == "robust" else f" Its flow costs {format_number(self.flow_route.total)}."
             text = PROOFS[self.proof][0]
             return f"How good it is: {self.proof}. {text[:1].upper()}{text[1:]}.{flow}"
         if math.isnan(self.bound):
@@ -572,22 +572,22 @@ class Plan(Shown):
                 c.task.name,
                 f"{c.accuracy:.4g}" if c.helps else "do not use" if c.tried else "not tried",
                 count_text(c.steps.descent, c.steps.status),
-                shown(c.steps.flow),
-                whole(c.saving),
+                format_number(c.steps.flow),
+                format_count(c.saving),
                 f"{c.saving_ratio:.3f}",
             )
             for c in some
         ]
         direct = self.direct
-        rows.append(("direct training", "", count_text(direct.descent, direct.status), shown(direct.flow), "", "1.000"))
+        rows.append(("direct training", "", count_text(direct.descent, direct.status), format_number(direct.flow), "", "1.000"))
         columns: tuple[str, ...] = ("candidate", "best stop", "descent steps", "flow steps", "saves", "ratio")
         if self.terms.priced:
             costs = [*(c.total for c in some), self.direct_total]
-            rows = [(*row, shown(cost)) for row, cost in zip(rows, costs, strict=True)]
+            rows = [(*row, format_number(cost)) for row, cost in zip(rows, costs, strict=True)]
             columns = (*columns, "cost")
         if self.best.resampled is not None:
             ends = [*(c.steps.interval for c in some), direct.interval]
-            rows = [(*row, between(i)) for row, i in zip(rows, ends, strict=True)]
+            rows = [(*row, format_interval(i)) for row, i in zip(rows, ends, strict=True)]
             columns = (*columns, "95% interval")
         sentences = [(c.task.name, str(c.why["sentence"])) for c in some]
         notes = [f"{text}." if name in text else f"{name}: {text}." for name, text in sentences]
@@ -595,11 +595,11 @@ class Plan(Shown):
             notes.append(f"{len(self.candidates) - MOST_ROWS} more candidates are in the files.")
         return Table("All candidates, best first", columns, rows, notes)
 
-    def _card(self) -> Card:
+    def _html_repr(self) -> HtmlRepr:
         tables = [self.stages_table, self.ranking_table]
-        return Card(f"Plan for {self.target.name}", self.summary, tables, self.trust.standing, self.trust.table)
+        return HtmlRepr(f"Plan for {self.target.name}", self.summary, tables, self.trust.standing, self.trust.table)
 
-    def _picture(self) -> Picture:
+    def _plot(self) -> Plot:
         """The slowest mode under the plan and directly; the loss if modes are not learned one by one."""
         best, modes = self.best, self.best.modes
         spans = [s for s in (self.direct.flow, best.steps.flow) if math.isfinite(s)]
@@ -611,7 +611,7 @@ class Plan(Shown):
         if not per_mode:
             excess = self.method.goal_excess(self.method.target, self.goal)
             title = f"Learning {self.target.name}"
-            return Picture.of("loss_paths", *paths, goal=excess, switches=switches, title=title)
+            return Plot.of("loss_paths", *paths, goal=excess, switches=switches, title=title)
         mode = int(np.argmax(self.direct_time.mode_flow_steps))
         optima = [float(m.optimum[mode]) for m in (modes[-1], modes[0])]
         known = {"optimum": optima[0], "first_optimum": optima[1] if self.pretrains else None}
@@ -622,7 +622,7 @@ class Plan(Shown):
             "mode": mode,
             "title": f"Slowest mode of {self.target.name}",
         }
-        return Picture.of("curriculum_paths", *paths, **known, **look)
+        return Plot.of("curriculum_paths", *paths, **known, **look)
 
     def __repr__(self) -> str:
         unit = "steps" if self.counted else "flow steps"
@@ -638,7 +638,7 @@ class Plan(Shown):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SavedPlan(Shown):
+class SavedPlan(Displayable):
     """A plan read from a file: its numbers and summary, without the tasks and the network."""
 
     dataset: xr.Dataset
@@ -674,14 +674,14 @@ class SavedPlan(Shown):
         """The recommended stages."""
         names = [str(name) for name in self.dataset["stage_task"].values]
         steps, accuracy = self.dataset["stage_steps"].values, self.dataset["stage_accuracy"].values
-        rows = [(n, whole(float(s)), f"{float(a):.4g}") for n, s, a in zip(names, steps, accuracy, strict=True)]
+        rows = [(n, format_count(float(s)), f"{float(a):.4g}") for n, s, a in zip(names, steps, accuracy, strict=True)]
         return Table("Do this", ("stage", "steps", "stop at accuracy"), rows)
 
-    def _card(self) -> Card:
-        return Card(f"Plan for {self.dataset.attrs['target']}", self.summary, [self.stages_table])
+    def _html_repr(self) -> HtmlRepr:
+        return HtmlRepr(f"Plan for {self.dataset.attrs['target']}", self.summary, [self.stages_table])
 
-    def _picture(self) -> Picture:
-        return Picture.of("ranking", self.dataset, title="Candidates before the target")
+    def _plot(self) -> Plot:
+        return Plot.of("ranking", self.dataset, title="Candidates before the target")
 
     def __repr__(self) -> str:
         target = self.dataset.attrs["target"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from learncast.card import whole
+from learncast.display import format_count
 from learncast.results import Status
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def steps_text(number: float) -> str:
 
 def count_text(number: float, status: Status) -> str:
     """Format a count of descent steps for a table."""
-    return "diverges" if status is Status.diverged and math.isinf(number) else whole(number)
+    return "diverges" if status is Status.diverged and math.isinf(number) else format_count(number)
 
 
 def paragraph(plan: Plan) -> str:

@@ -14,7 +14,7 @@ from learncast._core.validation import FloatArray, count, one_of, positive, real
 from learncast.procedure.measured_accuracy import LossMeasure, LossRange, Measure, StrengthMeasure
 from learncast.procedure.stage import Stage
 from learncast.results import Status
-from learncast.tasks.recorded.streams import endless, pair_of
+from learncast.tasks.recorded.streams import pair_of, repeated_batches
 from learncast.theory.dynamics.modes import Modes
 
 CRITERIA = ("strength", "loss", "steps")
@@ -354,7 +354,7 @@ class TrainingStage:
 
     def begin(self, source: Any, *, ahead: int = 1) -> None:
         """Take batches from a source; `ahead` of them may be out before the first is reported on."""
-        self._batches, self._ahead = endless(source), ahead
+        self._batches, self._ahead = repeated_batches(source), ahead
         self._pending.clear()
         self.judge()
 

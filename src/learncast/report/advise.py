@@ -82,7 +82,7 @@ def _answered(
 
 
 def _answer(found: Advice, name: str, study: str) -> Report:
-    table = found.table.few(MOST_PLANS)
+    table = found.table.head(MOST_PLANS)
     values = {
         "recommended": found.recommended,
         "shortlist": list(found.shortlist),

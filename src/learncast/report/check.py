@@ -15,7 +15,7 @@ from scipy import stats
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import Progress, check_time, silent, until
 from learncast._core.validation import count, positive
-from learncast.card import Table, shown, whole
+from learncast.display import Table, format_count, format_number
 from learncast.planning.agreement import agreement, rehearse, step_statistics
 from learncast.planning.batches import BatchSteps
 from learncast.planning.curriculum import Curriculum, followed
@@ -304,7 +304,7 @@ def _table(rows: list[_Row], verdicts: dict[str, str], tolerance: float | None, 
         (
             row.name,
             _predicted(row),
-            "" if row.batched is None else f"{shown(row.batched.mean, 1)} ± {row.batched.spread:.1f}",
+            "" if row.batched is None else f"{format_number(row.batched.mean, 1)} ± {row.batched.spread:.1f}",
             _measured(row),
             _deviation(row),
             verdicts[row.name],
@@ -327,7 +327,7 @@ def _table(rows: list[_Row], verdicts: dict[str, str], tolerance: float | None, 
 
 def _measured(row: _Row) -> str:
     mean, spread = (float(row.steps[key][1]) for key in ("measured_mean", "measured_sd"))
-    return f"{shown(mean, 1)} ± {spread:.1f}" if math.isfinite(mean) else "not reached"
+    return f"{format_number(mean, 1)} ± {spread:.1f}" if math.isfinite(mean) else "not reached"
 
 
 def _deviation(row: _Row) -> str:
@@ -338,7 +338,7 @@ def _deviation(row: _Row) -> str:
 def _predicted(row: _Row) -> str:
     steps = row.predicted if math.isnan(row.predicted_descent) else row.predicted_descent
     return (
-        whole(steps) if row.interval is None else f"{whole(steps)} ({whole(row.interval[0])}-{whole(row.interval[1])})"
+        format_count(steps) if row.interval is None else f"{format_count(steps)} ({format_count(row.interval[0])}-{format_count(row.interval[1])})"
     )
 
 

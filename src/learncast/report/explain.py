@@ -7,7 +7,7 @@ from typing import Any
 
 from learncast._core.errors import LearncastError, OutOfTime
 from learncast._core.progress import time_limit
-from learncast.card import so_many
+from learncast.display import plural
 from learncast.planning.forget import stages_of
 from learncast.planning.methods.choice import method_for
 from learncast.planning.methods.method import Method
@@ -84,7 +84,7 @@ def explanation_text(study: Study, parts: dict[str, Any]) -> str:
     lines += ["Tasks:"]
     for task in parts["tasks"]:
         trials = f", {task['trials']:,} recorded trials" if task["trials"] else ""
-        sizes = ", ".join(so_many(task[f"{word}s"], word) for word in ("step", "input", "output"))
+        sizes = ", ".join(plural(task[f"{word}s"], word) for word in ("step", "input", "output"))
         lines.append(f"  {task['name']}: {sizes}{trials}")
     lines += ["", f"Method: {parts['method']} ({parts['class']}: {FORECAST_CLASSES[parts['class']]})"]
     lines += [f"  not {one['method']}: {one['because']}" for one in parts["rejected"]]
@@ -105,9 +105,9 @@ def _cost_text(study: Study, parts: dict[str, Any]) -> list[str]:
         return [f"direct training is forecast never to reach its goal ({parts['direct_status']})"]
     lines = [f"direct training is forecast to take {steps:,.0f} steps ({parts['direct_status']})"]
     if study.candidates and parts["method"] == "modes":
-        lines.append(f"`learncast plan` solves {so_many(parts['orders'], 'candidate')} in closed form")
+        lines.append(f"`learncast plan` solves {plural(parts['orders'], 'candidate')} in closed form")
     elif study.candidates:
-        orders = so_many(parts["orders"], "order")
+        orders = plural(parts["orders"], "order")
         lines.append(f"`learncast plan` tries {orders} of pretraining at many stops; --seconds limits it")
     lines.append(f"`learncast check` trains for real: {steps:,.0f} steps per run of direct training")
     return lines

@@ -9,7 +9,7 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
-from learncast.card import Table, between, shown, whole
+from learncast.display import Table, format_count, format_interval, format_number
 from learncast.planning.forecast import Forecast
 from learncast.planning.methods.method import Method
 from learncast.planning.summary import count_text
@@ -127,7 +127,7 @@ def _steps(row: dict[str, Any]) -> tuple[str, str]:
     """Steps of one mode; empty for modes that learn together."""
     if "flow_steps" not in row:
         return "", ""
-    return count_text(row["descent_steps"], Status[row["status"]]), shown(row["flow_steps"])
+    return count_text(row["descent_steps"], Status[row["status"]]), format_number(row["flow_steps"])
 
 
 def _known(value: float, digits: int, tiny: float = 0.0) -> str:
@@ -141,7 +141,7 @@ def _lead(name: str, goal: Goal, learned: LearningTime, method: Method, place: i
     trust = method.trust([place])
     flow, descent, note, task = learned.flow_steps, learned.descent_steps, method_note(method, trust, place), f'"{name}"'
     if not trust.holds:
-        rest = f"{shown(flow)} flow steps to {goal.text}" if math.isfinite(flow) else "no finite number of steps"
+        rest = f"{format_number(flow)} flow steps to {goal.text}" if math.isfinite(flow) else "no finite number of steps"
         return f"{note} The {'flow' if method.applies else 'approximation'} takes {rest}."
     if math.isnan(flow):
         return f"It is unknown whether {task} reaches {goal.text}: {learned.status.value}.{note}"
@@ -150,9 +150,9 @@ def _lead(name: str, goal: Goal, learned: LearningTime, method: Method, place: i
         return f"{task} never reaches {goal.text}: {why}.{note}"
     if not math.isfinite(descent):
         text = "descent is too long to count" if math.isnan(descent) else _divergence(method.largest_rate(place))
-        return f"The gradient flow of {task} reaches {goal.text} in {shown(flow)} steps; {text}.{note}"
-    within = "" if learned.interval is None else f"; 95% interval {between(learned.interval)}"
-    return f"{task} reaches {goal.text} in {whole(descent)} gradient steps (flow: {shown(flow)}{within}).{note}"
+        return f"The gradient flow of {task} reaches {goal.text} in {format_number(flow)} steps; {text}.{note}"
+    within = "" if learned.interval is None else f"; 95% interval {format_interval(learned.interval)}"
+    return f"{task} reaches {goal.text} in {format_count(descent)} gradient steps (flow: {format_number(flow)}{within}).{note}"
 
 
 def _divergence(most: float) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import xarray as xr
 
 from learncast._core.errors import InvalidSpec
-from learncast.card import Table, shown
+from learncast.display import Table, format_number
 from learncast.planning.forecast import Forecast, follow
 from learncast.planning.forget import stages_of
 from learncast.report.report import Report, method_note
@@ -81,7 +81,7 @@ def _table(title: str, values: xr.DataArray, notes: tuple[str, ...]) -> Table:
 
 
 def _loss(value: float) -> str:
-    return shown(value, 6) if not math.isfinite(value) else f"{0.0 if abs(value) < 1e-12 else value:.6g}"
+    return format_number(value, 6) if not math.isfinite(value) else f"{0.0 if abs(value) < 1e-12 else value:.6g}"
 
 
 def _draw(loss: xr.DataArray, forecast: Forecast) -> Figure:

@@ -8,7 +8,7 @@ import numpy as np
 
 from learncast._core.progress import Progress, check_time, silent
 from learncast._core.validation import FloatArray
-from learncast.card import Table, shown, whole
+from learncast.display import Table, format_count, format_number
 from learncast.planning.phase import phase
 from learncast.report.report import Report
 from learncast.results import Provenance
@@ -61,9 +61,9 @@ def phase_report(
     best = float(saved[where])
     own = study.target.recipe.parameters[vary] if study.target.recipe else None
     value, stop = float(values[where[0]]), float(accuracies[where[1]])
-    direct_text = f"{whole(direct)} gradient steps (flow: {shown(float(dataset['direct_steps']))})"
+    direct_text = f"{format_count(direct)} gradient steps (flow: {format_number(float(dataset['direct_steps']))})"
     lead = (
-        f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves {whole(best)} "
+        f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves {format_count(best)} "
         f"of {direct_text}. It pays at {np.mean(saved > 0):.0%} of this grid."
         if best > 0
         else f"Pretraining pays nowhere on this grid; direct training takes {direct_text}."
@@ -115,7 +115,7 @@ def _best_stops(vary: str, values: FloatArray, accuracies: FloatArray, saved: Fl
     picks = np.unique(np.linspace(0, len(values) - 1, min(len(values), 15)).round().astype(int))
     for i in picks:
         k = int(np.nanargmax(np.where(np.isnan(saved[i]), -np.inf, saved[i])))
-        rows.append((f"{values[i]:.4g}", f"{accuracies[k]:.4g}", whole(total[i, k]), whole(saved[i, k])))
+        rows.append((f"{values[i]:.4g}", f"{accuracies[k]:.4g}", format_count(total[i, k]), format_count(saved[i, k])))
     notes = () if len(picks) == len(values) else (f"{len(picks)} of {len(values)} values shown; all are in the files.",)
     columns = (vary.replace("_", " "), "best stop on this grid", "total steps", "saves")
     return Table("Best stop for each first task", columns, rows, notes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import Progress, silent, until
 from learncast._core.validation import one_of
-from learncast.card import Table, shown
+from learncast.display import Table, format_number
 from learncast.planning.front import Front
 from learncast.planning.plan import Candidate, Plan
 from learncast.planning.planner import plan_with
@@ -177,11 +177,11 @@ def _what_if_tables(plan: Plan) -> list[Table]:
     """Costs of other plans, and of stopping early or late."""
     tables, unit = [], "steps" if plan.counted else "flow steps"
     if plan.alternatives:
-        rows = [(a.name, shown(a.steps, 0), f"{a.extra:+,.0f}") for a in plan.alternatives]
+        rows = [(a.name, format_number(a.steps, 0), f"{a.extra:+,.0f}") for a in plan.alternatives]
         tables.append(Table("Instead of this", ("plan", unit, "costs more"), rows))
     if plan.sensitivity:
         shifts = [
-            (s.task, f"{s.factor:.0%}", shown(s.steps, 0), shown(s.all_steps, 0), f"{s.extra:+,.0f}")
+            (s.task, f"{s.factor:.0%}", format_number(s.steps, 0), format_number(s.all_steps, 0), f"{s.extra:+,.0f}")
             for s in plan.sensitivity
         ]
         columns = ("stage", "length", unit, "in all", "costs more")
@@ -199,7 +199,7 @@ def _front_values(front: Front) -> dict[str, Any]:
 def _front_table(front: Front) -> Table:
     data = front.dataset
     rows = [
-        (f"{float(loss):.4g}", shown(float(total)), str(order), str(proof))
+        (f"{float(loss):.4g}", format_number(float(total)), str(order), str(proof))
         for loss, total, order, proof in zip(
             data["excess_loss"].values, data["total"].values, data["order"].values, data["proof"].values, strict=True
         )

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from learncast._core.errors import InvalidSpec, NotLearned
-from learncast.card import Table, shown
+from learncast.display import Table, format_number
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.methods.choice import DEFAULT_LEARN
 from learncast.study import Study
@@ -141,8 +141,8 @@ def _tables(task: Task, rows: list[dict[str, Any]], end: dict[str, Any]) -> list
             (
                 str(row["mode"]),
                 str(row["place"]),
-                shown(row["half_loss_steps"]),
-                shown(row["half_loss_steps_frozen"]),
+                format_number(row["half_loss_steps"]),
+                format_number(row["half_loss_steps_frozen"]),
                 f"{row['recurrence']:.4g}",
                 row["status"],
             )

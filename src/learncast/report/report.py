@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from learncast._core.citations import bibliography
 from learncast._core.errors import InvalidSpec
 from learncast._core.files import draft_folder
-from learncast.card import Table, escaped, inlined
+from learncast.display import Table, data_uri, escape
 from learncast.planning.batches import BatchSteps
 from learncast.planning.methods.method import Method
 from learncast.results import FORECAST_CLASSES, Provenance, save_dataset
@@ -113,31 +113,31 @@ class Report:
     def html(self, figure: bytes) -> str:
         """One self-contained HTML page with the figure."""
         warning = "".join(
-            f'<p class="warn"><b>{escaped(a.name)}</b> measures {a.measured:.3g}, more than the {a.allowed:g} '
-            f"allowed: {escaped(a.condition.otherwise)}.</p>"
+            f'<p class="warn"><b>{escape(a.name)}</b> measures {a.measured:.3g}, more than the {a.allowed:g} '
+            f"allowed: {escape(a.condition.otherwise)}.</p>"
             for a in self.trust.failed
         )
-        picture = inlined(figure)
+        picture = data_uri(figure)
         versions = ", ".join(f"{name} {number}" for name, number in self.provenance.versions.items())
         origin = f"By {self.provenance.kind}; input {self.provenance.spec_hash}; {versions}."
         body = [
-            f"<h1>{escaped(self.title)}</h1>",
-            f'<p class="lead">{escaped(self.lead)}</p>',
-            f"<p><b>Class of this forecast: {escaped(self.forecast_class)}</b>, "
-            f"{escaped(FORECAST_CLASSES[self.forecast_class])}.</p>",
+            f"<h1>{escape(self.title)}</h1>",
+            f'<p class="lead">{escape(self.lead)}</p>',
+            f"<p><b>Class of this forecast: {escape(self.forecast_class)}</b>, "
+            f"{escape(FORECAST_CLASSES[self.forecast_class])}.</p>",
             warning,
-            f'<p><img alt="{escaped(self.title)}" src="{picture}"></p>',
+            f'<p><img alt="{escape(self.title)}" src="{picture}"></p>',
             *(table.html() for table in self.every_table),
             "<h2>Study</h2>",
-            f"<pre>{escaped(self.study)}</pre>",
+            f"<pre>{escape(self.study)}</pre>",
             "<h2>Where the numbers come from</h2>",
-            f'<p class="muted">{escaped(origin)}</p>',
-            f"<pre>{escaped(bibliography(*self.provenance.citations))}</pre>",
+            f'<p class="muted">{escape(origin)}</p>',
+            f"<pre>{escape(bibliography(*self.provenance.citations))}</pre>",
         ]
         return (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<title>{escaped(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+            f"<title>{escape(self.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
             + "\n".join(part for part in body if part)
             + "\n</body>\n</html>\n"
         )

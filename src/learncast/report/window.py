@@ -12,7 +12,7 @@ import xarray as xr
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, silent
-from learncast.card import Table, shown, whole
+from learncast.display import Table, format_count, format_number
 from learncast.report.report import Report
 from learncast.study.study_file import to_toml, without_none
 from learncast.study.window_study import WindowStudy, sequences_from_file
@@ -286,8 +286,8 @@ def _lag_row(here: xr.Dataset) -> tuple[str, ...]:
         f"{here['lag'].item()}",
         *(f"{here[name].item():.3g}" for name in ("envelope", "envelope_gate", "signal")),
         f"{here['score'].item():.2f}",
-        shown(here["tail_index"].item()),
-        whole(np.ceil(needed)),
+        format_number(here["tail_index"].item()),
+        format_count(np.ceil(needed)),
         _SHORT.get(status, status.replace("_", " ")),
     )
 

@@ -203,7 +203,7 @@ class Study(StudyFile[StudySection]):
         kind: type[Any] = TwoLayer if isinstance(section, TwoLayerSection) else LinearRNN
         if section.weights is not None:
             path, names = self.folder / section.weights, tuple(field.name for field in fields(kind))
-            stored: LinearRNN | TwoLayer = kind(*arrays_named(path, "weights", names, why="such a network has these"))
+            stored: LinearRNN | TwoLayer = kind(*arrays_named(path, "weights", names))
             return stored
         if isinstance(section, TwoLayerSection):
             sizes, rng = (task.inputs, section.hidden_size, task.outputs), np.random.default_rng(section.seed)
@@ -211,8 +211,8 @@ class Study(StudyFile[StudySection]):
                 return TwoLayer.random(*sizes, scale=section.scale, rng=rng)
             return TwoLayer.balanced(*sizes, scale=section.scale, imbalance=section.imbalance, rng=rng)
         if section.initial == "random":
-            drawn = section.model_dump(include={"recurrence", "scale", "seed"})
-            return LinearRNN.random(section.hidden_size, task.inputs, task.outputs, **drawn)
+            options = section.model_dump(include={"recurrence", "scale"}, exclude_none=True)
+            return LinearRNN.random(task.inputs, section.hidden_size, task.outputs, rng=section.seed or 0, **options)
         aligned = section.model_dump(include={"recurrence", "initial", "output_initial", "hidden_size"})
         return LinearRNN.aligned(**aligned, task=task)
 

@@ -97,5 +97,4 @@ class WindowStudy(StudyFile[WindowStudySection]):
 
 def sequences_from_file(path: Path) -> list[FloatArray]:
     """Inputs and targets from an .npz file."""
-    remedy = "save them with np.savez(file, inputs=..., targets=...)"
-    return arrays_named(path, "data", ("inputs", "targets"), why="a model is diagnosed on both", remedy=remedy)
+    return arrays_named(path, "data", ("inputs", "targets"))

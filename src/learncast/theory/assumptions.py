@@ -10,7 +10,7 @@ import numpy as np
 
 from learncast._core.errors import AssumptionViolated
 from learncast._core.validation import FloatArray
-from learncast.card import Table
+from learncast.display import Table
 from learncast.networks.linear_rnn import Alignment
 from learncast.results import FORECAST_CLASSES
 from learncast.tasks.covariance import Covariance

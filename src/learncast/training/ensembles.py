@@ -15,7 +15,7 @@ import xarray as xr
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.progress import Progress, noticed, silent
 from learncast._core.validation import FloatArray, count, one_of, one_or_each, positive
-from learncast.card import so_many
+from learncast.display import plural
 from learncast.networks.activated import Activated
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import STEPS, Result, Status, described, spec_hash
@@ -91,7 +91,7 @@ class EnsembleRun(Result):
     def __repr__(self) -> str:
         tally = ", ".join(f"{self.status.count(kind)} {kind.name}" for kind in Status if kind in self.status)
         return (
-            f"<EnsembleRun of {so_many(len(self.steps), 'network')}: up to {so_many(max(self.steps), 'step')}; {tally}>"
+            f"<EnsembleRun of {plural(len(self.steps), 'network')}: up to {plural(max(self.steps), 'step')}; {tally}>"
         )
 
 

@@ -12,9 +12,9 @@ import xarray as xr
 from torch import nn
 
 from learncast._core.errors import SchemaMismatch
-from learncast.card import so_many
+from learncast.display import plural
+from learncast.networks import Network
 from learncast.results import Provenance, Status, Trajectory, described, labelled
-from learncast.training.modules import Network
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,7 +85,7 @@ class TrainingRun(Trajectory):
     def __repr__(self) -> str:
         names = str(self.dataset.attrs["stages"]).split(" | ")
         parts = " -> ".join(f"{name} ({steps})" for name, steps in zip(names, self.stage_steps, strict=False))
-        ended = f"{so_many(self.steps, 'step')}, {self.status.name}"
+        ended = f"{plural(self.steps, 'step')}, {self.status.name}"
         return f"<TrainingRun by {self.dataset.attrs['optimizer']}: {parts}; {ended}>"
 
 

@@ -13,7 +13,7 @@ import xarray as xr
 from learncast._core.errors import SchemaMismatch
 from learncast._core.limits import readable
 from learncast._core.validation import one_of
-from learncast.card import Card, Picture, Shown, Table
+from learncast.display import Displayable, HtmlRepr, Plot, Table
 from learncast.results import Result
 from learncast.theory.assumptions import Assumption, Condition, Trust, worst
 from learncast.windows.detection.detection import NOISES
@@ -206,7 +206,7 @@ def _warning(layer: xr.Dataset) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearnabilityWindow(Result, Shown):
+class LearnabilityWindow(Result, Displayable):
     """How far back a trained recurrent model can learn, per layer, and from how many sequences.
 
     Attributes
@@ -310,13 +310,13 @@ class LearnabilityWindow(Result, Shown):
         )
         return Table(f"Longest learnable lag{of}", columns, rows, [more])
 
-    def _card(self) -> Card:
+    def _html_repr(self) -> HtmlRepr:
         tables = [self.table(layer) for layer in range(self.layers)]
-        return Card("Learnability window", self.summary, tables, self.trust.standing, self.trust.table)
+        return HtmlRepr("Learnability window", self.summary, tables, self.trust.standing, self.trust.table)
 
-    def _picture(self) -> Picture:
+    def _plot(self) -> Plot:
         """Of the first layer; `figures.window_curve` draws any."""
-        return Picture.of("window_curve", self.dataset.sel(layer=0), title=f"Window ({self.method} method)")
+        return Plot.of("window_curve", self.dataset.sel(layer=0), title=f"Window ({self.method} method)")
 
     @property
     def summary(self) -> str:

@@ -337,5 +337,5 @@ def test_units_that_keep_to_themselves_are_not_factored(monkeypatch):
         return plain(array, order, **given)
 
     monkeypatch.setattr(np.linalg, "norm", norm)
-    network = LinearRNN.random(50, 1, 1, recurrence=0.9, scale=0.1, seed=0)
+    network = LinearRNN.random(1, 50, 1, recurrence=0.9, scale=0.1, rng=0)
     assert Alignment.of(network, Frame(np.eye(1), np.eye(1))).recurrence_residual < 1e-15

@@ -90,7 +90,7 @@ def test_resamplings_are_counted_in_strides_alone(monkeypatch):
     rng, asked = np.random.default_rng(4), []
     inputs = rng.normal(size=(40, 5, 2))
     task = lc.Task.from_samples(inputs, inputs.sum(axis=1) + rng.normal(size=(40, 2)))
-    network = lc.LinearRNN.random(6, 2, 2, recurrence=0.5, scale=0.2, seed=0)
+    network = lc.LinearRNN.random(2, 6, 2, recurrence=0.5, scale=0.2, rng=0)
     ground = grounded([task], network, "pooled")
     plainly = PooledDescent.counted
 

@@ -13,11 +13,11 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, check_time, noticed, silent
 from learncast._core.validation import FloatArray, between, count, positive
-from learncast.card import Picture, so_many
+from learncast.display import Plot, plural
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import Provenance, Status, Trajectory, spec_hash
-from learncast.tasks.covariance import check_room
+from learncast.tasks.covariance import check_memory
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.learning_problem import LearningProblem, Weights
@@ -180,15 +180,15 @@ class Descent(Solution):
         """A descent is computed step by step."""
         return "integrated"
 
-    def _picture(self) -> Picture:
+    def _plot(self) -> Plot:
         """Every step that was taken, or some of many."""
         steps = np.unique(np.linspace(0, self.steps, POINTS).round())
-        return Picture.of("mode_strengths", self.at(steps).dataset, title="Strength of every mode")
+        return Plot.of("mode_strengths", self.at(steps).dataset, title="Strength of every mode")
 
     def __repr__(self) -> str:
         return (
             f"<Descent of {self.problem.task.name!r} by {self.optimizer}, learning {', '.join(self.problem.learn)}: "
-            f"{so_many(self.steps, 'step')}, loss {self.loss[0]:.6g} to {self.loss[-1]:.6g}, {self.status.name}>"
+            f"{plural(self.steps, 'step')}, loss {self.loss[0]:.6g} to {self.loss[-1]:.6g}, {self.status.name}>"
         )
 
 
@@ -384,8 +384,7 @@ class BatchStatistics:
             joint = np.block([[p.power, p.cross.T], [p.cross, target]])
             return cls(_root(joint), (1, task.inputs), (1, task.outputs), size)
         n, m = task.steps * task.inputs, task.cross_covariance.shape[2] * task.outputs
-        remedy = "use shorter trials, or descend without batch"
-        check_room((n + m) ** 2, "the joint covariance of a trial", f"{n + m} variables", remedy)
+        check_memory((n + m) ** 2, f"the joint covariance of the {n + m} variables of a trial")
         cross = task.cross_covariance.dense().reshape(n, m)
         inputs, targets = (c.dense() for c in (task.input_covariance, task.target_covariance))
         joint = np.block([[inputs.reshape(n, n), cross], [cross.T, targets.reshape(m, m)]])

@@ -62,7 +62,7 @@ class LearningProblem:
     @classmethod
     def of(cls, task: Task, network: LinearRNN | TwoLayer, learn: tuple[str, ...] | None) -> LearningProblem:
         """Check that the three fit together."""
-        check_fit(task, network, why="the gradient is computed from the statistics of linear networks")
+        check_fit(task, network)
         return cls(task, network, checked_learn(network, learn))
 
     @property

@@ -62,7 +62,7 @@ class PooledProblem:
     @classmethod
     def of(cls, task: Task, network: LinearRNN | TwoLayer) -> PooledProblem:
         """Pool a task's inputs as the network does."""
-        check_fit(task, network, why="only linear networks pool their inputs")
+        check_fit(task, network)
         if isinstance(network, TwoLayer):
             b, residual = 0.0, 0.0
         else:

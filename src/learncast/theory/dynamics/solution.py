@@ -14,7 +14,7 @@ import scipy
 from learncast._core.citations import bibliography
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
-from learncast.card import Card, Picture, Shown, Table, shown, whole
+from learncast.display import Displayable, HtmlRepr, Plot, Table, format_count, format_number
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import FORECAST_CLASSES, Provenance, Status, Trajectory
@@ -160,7 +160,7 @@ def status_of(flow: float, descent: float, assumptions: Iterable[Assumption]) ->
     return Status.ok if exact(known) else Status.outside_theory
 
 
-class Solution(Shown, ABC):
+class Solution(Displayable, ABC):
     """A trajectory of learning as a function of time.
 
     Examples
@@ -260,18 +260,18 @@ class Solution(Shown, ABC):
         """What may be promised: a key of `learncast.results.FORECAST_CLASSES`."""
         return "exact" if self.holds else "outside"
 
-    def _picture(self) -> Picture:
+    def _plot(self) -> Plot:
         course = self.at(np.linspace(0.0, self.time_to(USUAL_ACCURACY).horizon, POINTS)).dataset
-        return Picture.of("mode_strengths", course, optimum=self.optimum, title="Strength of every mode")
+        return Plot.of("mode_strengths", course, optimum=self.optimum, title="Strength of every mode")
 
-    def _card(self) -> Card:
+    def _html_repr(self) -> HtmlRepr:
         learned = self.time_to(USUAL_ACCURACY)
         times = zip(learned.mode_descent_steps, learned.mode_flow_steps, learned.mode_status, strict=True)
-        rows = [(str(k), whole(n), shown(t), status.name) for k, (n, t, status) in enumerate(times)]
+        rows = [(str(k), format_count(n), format_number(t), status.name) for k, (n, t, status) in enumerate(times)]
         table = Table(f"Steps to {USUAL_ACCURACY:.0%}", ("mode", "descent", "flow", "status"), rows)
         standing = self.forecast_class, FORECAST_CLASSES[self.forecast_class]
         conditions = Trust(self.assumptions, self.forecast_class).table
-        return Card.of(self, table, standing=standing, conditions=conditions)
+        return HtmlRepr.of(self, table, standing=standing, conditions=conditions)
 
 
 def checked_times(times: Any) -> FloatArray:

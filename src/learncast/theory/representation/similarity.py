@@ -14,7 +14,7 @@ from learncast._core.validation import FloatArray, count, positive, real_array
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import described
-from learncast.tasks.covariance import MEMORY_LIMIT, check_room
+from learncast.tasks.covariance import check_memory
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
 from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, checked_learn
 from learncast.theory.dynamics.solution import Solution, checked_time, checked_times
@@ -407,7 +407,7 @@ def _largest(A: FloatArray, B: FloatArray, overlap: FloatArray, number: int) -> 
 
 
 def _require_room(numbers: int, what: str, *, remedy: str = "use fewer samples or times") -> None:
-    check_room(numbers, what, f"{numbers} numbers", remedy, limit=MEMORY_LIMIT)
+    check_memory(numbers, what)
 
 
 def scaled_to_plane(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.card import shown, whole, within
+from learncast.display import bracketed_interval, format_count, format_number
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.curriculum import Curriculum, difference, hardly_pays
@@ -405,11 +405,12 @@ def _best_answer(state: CurriculumState, found: PortraitTimes, best: tuple[int, 
     if not math.isfinite(direct):
         return "The target is never learned: at this learning rate descent does not settle on it."
     if best is None or best[2] <= 0:
-        return f"Do not pretrain: nothing in this picture is quicker than the {whole(direct)} steps of direct training."
+        steps = format_count(direct)
+        return f"Do not pretrain: nothing in this picture is quicker than the {steps} steps of direct training."
     value, stop = float(found.values[best[0]]), float(found.stops[best[1]])
     return (
-        f"Pretrain on {state.words(value)} until {stop:.0%}: {whole(direct - best[2])} steps in all instead of "
-        f"{whole(direct)}."
+        f"Pretrain on {state.words(value)} until {stop:.0%}: {format_count(direct - best[2])} steps in all instead of "
+        f"{format_count(direct)}."
     )
 
 
@@ -447,15 +448,15 @@ def _traces(state: CurriculumState, portrait: PortraitTimes) -> tuple[Trace, ...
 
 def _readings(state: CurriculumState, found: PortraitTimes, best: tuple[int, int, float] | None) -> tuple[Reading, ...]:
     direct = found.direct_descent
-    readings = [Reading("direct training", direct, "steps", whole(direct))]
+    readings = [Reading("direct training", direct, "steps", format_count(direct))]
     if best is not None:
         value, stop, most = float(found.values[best[0]]), float(found.stops[best[1]]), best[2]
         readings += [
-            Reading("most steps saved", most, "steps", whole(most)),
+            Reading("most steps saved", most, "steps", format_count(most)),
             Reading(f"at {state.varied.replace('_', ' ')}", value, state.unit, f"{value:.4g}"),
             Reading("stopped at accuracy", stop, "1", f"{stop:.4g}"),
         ]
-    return (*readings, Reading("direct training by the flow", found.direct, "steps", shown(found.direct)))
+    return (*readings, Reading("direct training by the flow", found.direct, "steps", format_number(found.direct)))
 
 
 def _remarks(state: CurriculumState, saved: FloatArray) -> tuple[Note, ...]:
@@ -515,17 +516,17 @@ def _pin_answer(state: CurriculumState, pair: Curriculum) -> str:
         why = "" if math.isinf(pair.direct.flow_steps) else ": at this learning rate descent does not settle"
         return f"The target is never learned, directly or after {words}{why}."
     if not math.isfinite(total):
-        alone = f"directly it takes {whole(direct)} steps"
+        alone = f"directly it takes {format_count(direct)} steps"
         return f"Do not pretrain on {words}: after it the target is never learned; {alone}."
-    instead = f"instead of {whole(direct)}" if math.isfinite(direct) else "where directly it is never learned"
-    flow = f" (flow: {shown(pair.flow_steps, 0)} instead of {shown(pair.direct.flow_steps, 0)})"
+    instead = f"instead of {format_count(direct)}" if math.isfinite(direct) else "where directly it is never learned"
+    flow = f" (flow: {format_number(pair.flow_steps, 0)} instead of {format_number(pair.direct.flow_steps, 0)})"
     if total >= direct:
-        return f"Do not pretrain on {words} until {stop:.0%}: {whole(total)} steps in all {instead}{flow}."
+        return f"Do not pretrain on {words} until {stop:.0%}: {format_count(total)} steps in all {instead}{flow}."
     if hardly_pays(direct, total):
-        spared = f"{whole(total)} steps in all {instead}"
+        spared = f"{format_count(total)} steps in all {instead}"
         return f"Train the target directly: pretraining on {words} until {stop:.0%} hardly pays, {spared}{flow}."
-    then = "" if last == 0 else f", then on the target for {whole(last)}"
-    return f"Pretrain on {words} for {whole(first)} steps{then}: {whole(total)} {instead} in all{flow}."
+    then = "" if last == 0 else f", then on the target for {format_count(last)}"
+    return f"Pretrain on {words} for {format_count(first)} steps{then}: {format_count(total)} {instead} in all{flow}."
 
 
 def followed(state: CurriculumState, value: float, stop: float) -> tuple[Plan, Curriculum]:
@@ -644,8 +645,11 @@ def _pin_readings(pair: Curriculum) -> tuple[Reading, ...]:
         ("first task", first.descent_steps, None),
         ("target after it", last.descent_steps, None),
     )
-    counted = (Reading(label, steps, "steps", whole(steps) + within(interval)) for label, steps, interval in rows)
-    flow = shown(pair.flow_steps) + within(pair.interval)
+    counted = (
+        Reading(label, steps, "steps", format_count(steps) + bracketed_interval(interval))
+        for label, steps, interval in rows
+    )
+    flow = format_number(pair.flow_steps) + bracketed_interval(pair.interval)
     return (*counted, Reading("both stages by the flow", pair.flow_steps, "steps", flow))
 
 
@@ -658,14 +662,14 @@ def _pin_remarks(pair: Curriculum) -> tuple[Note, ...]:
     apart = abs(pair.descent_steps - pair.flow_steps)
     if math.isfinite(apart) and apart > 0.1 * pair.flow_steps:
         text = (
-            f"Descent at this learning rate takes {whole(pair.descent_steps)} steps where the flow takes "
-            f"{shown(pair.flow_steps)}: it ends the first task a little elsewhere, and here a little is much."
+            f"Descent at this learning rate takes {format_count(pair.descent_steps)} steps where the flow takes "
+            f"{format_number(pair.flow_steps)}: it ends the first task a little elsewhere, and here a little is much."
         )
         notes.append(Note(text, "warning"))
     assert pair.direct is not None
     saved = difference(pair.direct.descent_steps, pair.descent_steps)
     if saved < 0:
-        text = f"Stopped here the first task costs {whole(-saved)} steps more than it saves."
+        text = f"Stopped here the first task costs {format_count(-saved)} steps more than it saves."
         notes.append(Note(text, "warning"))
     return tuple(notes)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
-from learncast.card import shown, whole, within
+from learncast.display import bracketed_interval, format_count, format_number
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.plans.planner import plan
 from learncast.planning.plans.recommendation import Plan
@@ -147,10 +147,12 @@ def weighed(asked: Asked) -> View:
 def _readings(found: Plan) -> tuple[Reading, ...]:
     own = found.target
     return (
-        Reading("direct training", found.direct_steps, "steps", whole(found.direct_steps)),
-        Reading("with the plan", found.total, "steps", whole(found.total) + within(found.interval)),
-        Reading("saved", found.saving, "steps", whole(found.saving) + within(found.saving_interval)),
-        Reading("direct training by the flow", found.direct.flow_steps, "steps", shown(found.direct.flow_steps)),
+        Reading("direct training", found.direct_steps, "steps", format_count(found.direct_steps)),
+        Reading("with the plan", found.total, "steps", format_count(found.total) + bracketed_interval(found.interval)),
+        Reading("saved", found.saving, "steps", format_count(found.saving) + bracketed_interval(found.saving_interval)),
+        Reading(
+            "direct training by the flow", found.direct.flow_steps, "steps", format_number(found.direct.flow_steps)
+        ),
         Reading("trials", float(own.trials or math.nan), "trials", f"{own.trials:,}" if own.trials else "not told"),
         Reading("steps in a trial", float(own.steps), "steps", f"{own.steps}"),
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
-from learncast.card import shown, whole
+from learncast.display import format_count, format_number
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.curriculum import Curriculum, settling
 from learncast.planning.forgetting import in_sequence
@@ -410,14 +410,14 @@ def _readings(course: Course) -> tuple[Reading, ...]:
     labels = ("task A is learned in", "task B is learned in", "task B without prior knowledge")
     return (
         *(
-            Reading(label, steps, "steps", whole(steps) + more)
+            Reading(label, steps, "steps", format_count(steps) + more)
             for label, steps, more in zip(labels, course.descent_to_learn, (late, "", ""), strict=True)
         ),
         _loss_reading("forgotten of task A", change[1, 0]),
         _loss_reading("final loss of task A", loss[-1, 0]),
         _loss_reading("final loss of task B", loss[-1, 1]),
         *(
-            Reading(f"{label}, by the flow", steps, "steps", shown(steps))
+            Reading(f"{label}, by the flow", steps, "steps", format_number(steps))
             for label, steps in zip(labels, flows, strict=True)
         ),
     )
@@ -443,7 +443,7 @@ def _answer(course: Course) -> str:
     """What knowing task A is worth to task B, in whole steps, and what it costs."""
     _, second, naive = course.descent_to_learn
     flows = course.steps_to_learn
-    flow = f" (flow: {shown(flows[1], 0)} instead of {shown(flows[2], 0)})"
+    flow = f" (flow: {format_number(flows[1], 0)} instead of {format_number(flows[2], 0)})"
     if course.trained[0] == 0:
         return f"Without prior knowledge task B is learned in {_steps(second)}."
     forgotten = float(course.found.forgetting.values[1, 0])
@@ -456,11 +456,15 @@ def _answer(course: Course) -> str:
     if not math.isfinite(naive):
         return f"After task A, task B is learned in {_steps(second)}; without it never{lost}."
     compared = "instead of" if second < naive else "where without it it takes"
-    return f"After task A, task B is learned in {_steps(second)} {compared} {whole(naive)}{lost}{flow}."
+    return f"After task A, task B is learned in {_steps(second)} {compared} {format_count(naive)}{lost}{flow}."
 
 
 def _steps(number: float) -> str:
-    return f"{whole(number)} {'step' if number == 1 else 'steps'}" if math.isfinite(number) else "no number of steps"
+    return (
+        f"{format_count(number)} {'step' if number == 1 else 'steps'}"
+        if math.isfinite(number)
+        else "no number of steps"
+    )
 
 
 def _drawn(state: PriorKnowledgeState, course: Course) -> Drawing:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from pydantic import AfterValidator, Field
 
 from learncast._core.validation import FloatArray
-from learncast.card import shown, whole
+from learncast.display import format_count, format_number
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.results import STEPS, Status
 from learncast.study.study_file import to_toml
@@ -178,7 +178,7 @@ def start_of(series: tuple[float, ...], recurrence: float, initial: float) -> Mo
 
 def study_of(state: RecurrenceState) -> str:
     """The study with which `learncast forecast` gives the numbers of the room's first mode."""
-    target = {"name": "drawn series", "family": "sensory", "task": "drawn", "steps": len(state.series)}
+    target = {"name": "drawn series", "family": "sensory", "task": "weighted", "steps": len(state.series)}
     tables = {
         "name": "a learned recurrence",
         "network": {"kind": "linear-rnn", "hidden_size": 1, "recurrence": state.recurrence, "initial": state.initial},
@@ -627,13 +627,13 @@ def _readings(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> tuple[R
     found = []
     for k, m in enumerate(modes):
         learned, frozen = m.half / state.learning_rate, m.half_frozen / state.learning_rate
-        words = shown(learned) if not math.isnan(learned) else f"not within {state.steps:.6g} steps"
+        words = format_number(learned) if not math.isnan(learned) else f"not within {state.steps:.6g} steps"
         counted = halved_by_descent(m.series, state)
-        told = "not counted" if math.isnan(counted) else whole(counted)
+        told = "not counted" if math.isnan(counted) else format_count(counted)
         found += [
             Reading(f"mode {k} halves its loss, b learned, by descent", counted, "steps", told),
             Reading(f"mode {k} halves its loss, b learned", learned, STEPS, words),
-            Reading(f"mode {k} halves its loss, b frozen", frozen, STEPS, shown(frozen)),
+            Reading(f"mode {k} halves its loss, b frozen", frozen, STEPS, format_number(frozen)),
         ]
     last = modes[0].last.recurrence
     found.append(Reading("recurrence of mode 0 at the end shown", last, "1/step", f"{last:.5g}"))

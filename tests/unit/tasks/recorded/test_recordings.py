@@ -451,7 +451,7 @@ def test_a_study_starts_at_random(trials, tmp_path, scale, recurrence):
     np.savez(tmp_path / "rig.npz", inputs=trials[0], targets=trials[1])
     found = study(tmp_path, network=f'initial = "random"\nscale = {scale}\nseed = 3\nrecurrence = {recurrence}\n')
     values = [float(v) if v[0] != '"' else v.strip('"') for v in (scale, recurrence)]
-    assert found.network.hash == lc.LinearRNN.random(6, 3, 2, scale=values[0], recurrence=values[1], seed=3).hash
+    assert found.network.hash == lc.LinearRNN.random(3, 6, 2, scale=values[0], recurrence=values[1], rng=3).hash
     again = Study.from_dict(tomllib.loads(found.resolved()), folder=Path("/"), source="resolved")
     assert again.network.hash == found.network.hash
 
@@ -487,8 +487,8 @@ def test_the_digits_of_the_example_are_those_of_scikit_learn():
 
 
 def test_a_random_start_is_drawn_by_its_seed():
-    one, other = (lc.LinearRNN.random(200, 30, 20, scale=0.1, seed=k) for k in (0, 1))
-    assert one.hash == lc.LinearRNN.random(200, 30, 20, scale=0.1).hash != other.hash
+    one, other = (lc.LinearRNN.random(30, 200, 20, scale=0.1, rng=k) for k in (0, 1))
+    assert one.hash == lc.LinearRNN.random(30, 200, 20, scale=0.1).hash != other.hash
     np.testing.assert_array_equal(one.recurrent_weights, 0.96 * np.eye(200))
     # 6,000 Gaussian weights: the standard deviation of their own is 0.1 / sqrt(12,000), 6 of which fail by chance
     # less than once in 10^8 runs (and these draws are fixed)
@@ -497,7 +497,7 @@ def test_a_random_start_is_drawn_by_its_seed():
 
 def test_the_start_that_torch_draws():
     torch = pytest.importorskip("torch")
-    ours = lc.LinearRNN.random(50, 40, 30, scale="torch", recurrence="random", seed=2)
+    ours = lc.LinearRNN.random(40, 50, 30, scale="torch", recurrence="random", rng=2)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         theirs = torch.nn.RNN(40, 50), torch.nn.Linear(50, 30)
@@ -522,11 +522,11 @@ def test_the_start_that_torch_draws():
         ({"scale": 0}, "scale must be positive"),
         ({"scale": "pytorch"}, "scale must be a number"),
         ({"recurrence": "dense"}, "recurrence must be one of random"),
-        ({"seed": -1}, "seed must be a whole number"),
+        ({"rng": -1}, "rng must be a whole number"),
     ],
 )
 def test_unusable_random_starts_are_refused(keywords, words):
-    assert words in refused(lambda: lc.LinearRNN.random(4, 3, 2, **keywords))
+    assert words in refused(lambda: lc.LinearRNN.random(3, 4, 2, **keywords))
 
 
 # --- odd data --------------------------------------------------------------------------------------------------------

@@ -334,18 +334,18 @@ def test_scale_is_the_size_of_the_weights():
     ("given", "said"),
     [
         ({"scale": 0.0}, "scale must be positive"),
-        ({"hidden": 0}, "hidden must be a whole number of at least 1"),
+        ({"hidden_size": 0}, "hidden_size must be a whole number of at least 1"),
         ({"inputs": 2.5}, "inputs must be a whole number"),
-        ({"imbalance": 1.0}, "needs hidden <= outputs"),
-        ({"imbalance": -1.0}, "needs hidden <= inputs"),
+        ({"imbalance": 1.0}, "needs hidden_size <= outputs"),
+        ({"imbalance": -1.0}, "needs hidden_size <= inputs"),
         ({"imbalance": np.nan}, "finite"),
-        ({"imbalance": np.inf, "hidden": 2}, "finite"),
+        ({"imbalance": np.inf, "hidden_size": 2}, "finite"),
         ({"imbalance": "much"}, "imbalance"),
     ],
     ids=str,
 )
 def test_starts_that_cannot_be_balanced_are_refused(given, said):
-    sizes = {"inputs": 3, "hidden": 5, "outputs": 4, "scale": 0.1}
+    sizes = {"inputs": 3, "hidden_size": 5, "outputs": 4, "scale": 0.1}
     refused(lambda: lc.TwoLayer.balanced(**{**sizes, **given}, rng=np.random.default_rng(0)), said)
 
 

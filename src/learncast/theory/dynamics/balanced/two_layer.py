@@ -11,7 +11,7 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, one_of, positive, real_array
-from learncast.card import so_many
+from learncast.display import plural
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import STEPS, Provenance, Trajectory, described, spec_hash
@@ -227,7 +227,7 @@ class TwoLayerSolution(Solution):
         stay = "stays" if len(lost) == 1 else "stay"
         if int(np.count_nonzero(self.flow.singular_values)) - len(lost) >= units:
             return (
-                f"{so_many(units, 'hidden unit')} cannot hold every mode: {which} {stay} unlearned, "
+                f"{plural(units, 'hidden unit')} cannot hold every mode: {which} {stay} unlearned, "
                 f"final excess loss {left:.4g}",
             )
         stall = super().time_to_loss((1 + ARRIVED) * left)

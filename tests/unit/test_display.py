@@ -1,4 +1,4 @@
-"""Every result shows itself in a notebook and draws itself on axes, in one way."""
+"""Every result has an HTML repr with tables and a plot, and a `plot` method."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 import learncast as lc
 from learncast._core.errors import OutOfTime
-from learncast.card import GLANCE, Card, Shown, Table, facts
+from learncast.display import DISPLAY_SECONDS, Displayable, HtmlRepr, Table, facts
 
 HOSTILE = "<script>alert(1)</script> & 'more'"
 TARGET = lc.tasks.integration(steps=10)
@@ -34,7 +34,7 @@ OBJECTS = {
     "descent": lc.descend(TARGET, NETWORK, learning_rate=1e-3, steps=5, learn=("input", "output")),
     "trajectory": SOLUTION.at(range(20)),
     "curriculum": PLAN.best,
-    "endless curriculum": lc.planning.in_sequence([TARGET, STRONGER], NETWORK, learning_rate=1e-2),
+    "curriculum without a goal": lc.planning.in_sequence([TARGET, STRONGER], NETWORK, learning_rate=1e-2),
     "plan": PLAN,
     "plan on the loss": lc.plan(TARGET, [STRONGER], NETWORK, learning_rate=1e-2, by="pooled"),
 }  # fmt: skip
@@ -42,7 +42,7 @@ FORECASTS = [name for name, one in OBJECTS.items() if hasattr(one, "forecast_cla
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_it_shows_a_table_and_a_picture_and_nothing_of_its_own_markup(name):
+def test_html_repr_has_a_table_and_an_image_and_no_foreign_markup(name):
     html = OBJECTS[name]._repr_html_()
     assert html.count("<table>") >= 1
     assert re.search(r'<img alt="[^"]*" src="data:image/png;base64,[A-Za-z0-9+/=]+">', html)
@@ -51,12 +51,12 @@ def test_it_shows_a_table_and_a_picture_and_nothing_of_its_own_markup(name):
     assert html.count("<div") == html.count("</div>")
 
 
-def test_names_are_escaped():
+def test_names_are_html_escaped():
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; &#x27;more&#x27;" in PLAN._repr_html_()
 
 
 @pytest.mark.parametrize("name", FORECASTS)
-def test_a_forecast_says_its_class_and_its_conditions(name):
+def test_html_repr_of_a_forecast_names_its_class_and_conditions(name):
     one = OBJECTS[name]
     html = one._repr_html_()
     assert f'<span class="badge">{one.forecast_class}</span>' in html
@@ -65,14 +65,14 @@ def test_a_forecast_says_its_class_and_its_conditions(name):
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_it_draws_on_axes_that_are_given(name):
+def test_plot_draws_on_the_given_axes(name):
     ax = Figure().subplots()
     assert OBJECTS[name].plot(ax, title="mine") is ax
     assert ax.get_title(loc="left") == "mine"
     assert ax.lines or ax.images
 
 
-def test_without_axes_it_draws_on_new_ones_that_a_notebook_shows():
+def test_plot_without_axes_opens_a_pyplot_figure():
     before = pyplot.get_fignums()
     ax = PLAN.plot()
     assert isinstance(ax, Axes)
@@ -80,14 +80,14 @@ def test_without_axes_it_draws_on_new_ones_that_a_notebook_shows():
     pyplot.close(ax.figure)
 
 
-def test_what_is_drawn_is_what_was_computed():
+def test_plot_shows_the_computed_strengths():
     ax = SOLUTION.plot(Figure().subplots())
     line = ax.lines[0]
     np.testing.assert_array_equal(line.get_ydata(), SOLUTION.at(line.get_xdata())["strength"].values[:, 0])
     assert line.get_xdata()[-1] > SOLUTION.time_to(0.99).flow_steps
 
 
-def test_the_report_of_a_command_and_the_card_have_the_same_tables():
+def test_report_of_a_command_and_html_repr_have_the_same_tables():
     from learncast.answers.plan import planned
     from learncast.study import Study
 
@@ -98,53 +98,50 @@ def test_the_report_of_a_command_and_the_card_have_the_same_tables():
         "candidates": [{"name": HOSTILE, "family": "integration", "steps": 10, "target_strength": 1.5}],
     }
     answer = planned(Study.from_dict(raw, folder=None, source="here"))
-    assert list(answer.tables[:2]) == list(PLAN._card().tables)
+    assert list(answer.tables[:2]) == list(PLAN._html_repr().tables)
     assert answer.lead == PLAN.summary
 
 
-def test_a_saving_that_is_not_worth_it_is_not_recommended():
+def test_a_saving_below_two_percent_is_not_recommended():
     target = lc.tasks.integration(steps=10, name="target")
     almost = target.varied(target_strength=1.001).renamed("almost the same")
     found = lc.plan(target, [almost], NETWORK, learning_rate=1e-3)
     assert found.pretrains
     assert 0 < found.saving < 0.02 * found.direct_total
     assert not found.worthwhile
-    direct, saved = f"{found.direct_steps:,.0f}", f"{found.saving:.0f} step"
-    assert found.summary.startswith(
-        f"Train target directly, {direct} steps: pretraining hardly pays. At best it saves {saved}"
-    )
-    assert "which hardly pays" in repr(found)
-    assert found._card().tables[0].title == "The best plan, which hardly pays"
+    assert f"{found.direct_steps:,.0f}" in found.summary
+    assert found._html_repr().tables[0].title != PLAN._html_repr().tables[0].title
     assert PLAN.worthwhile
 
 
-def test_a_few_rows_say_how_many_are_left():
+def test_head_of_a_table_counts_the_remaining_rows():
     table = Table("many", ("a",), [(str(k),) for k in range(11)])
-    assert table.few(8).notes == ("3 more.",)
-    assert len(table.few(8).rows) == 8
+    assert table.head(8).notes == ("3 more.",)
+    assert len(table.head(8).rows) == 8
     assert facts([("known", "1"), ("unknown", "")]).rows == [("known", "1")]
 
 
-class Slow(Shown):
-    """What takes too long to show."""
+class Slow(Displayable):
+    """Object whose plot exceeds the time limit."""
 
     def __repr__(self):
         return "<Slow: thing>"
 
-    def _card(self):
-        return Card.of(self)
+    def _html_repr(self):
+        return HtmlRepr.of(self)
 
-    def _picture(self):
-        raise OutOfTime(required="a", got="b", why="c", remedy="d")
+    def _plot(self):
+        raise OutOfTime("too slow")
 
 
-def test_what_takes_longer_than_a_glance_says_so():
+def test_html_repr_that_takes_too_long_has_no_image():
     html = Slow()._repr_html_()
-    assert f"longer than {GLANCE:g} s" in html
+    assert "Slow: thing" in html
+    assert f"{DISPLAY_SECONDS:g} s" in html
     assert "<img" not in html
 
 
-def test_nothing_loads_matplotlib_before_a_picture_is_asked_for():
+def test_matplotlib_loads_only_when_a_plot_is_requested():
     code = (
         "import sys, learncast as lc; t = lc.tasks.integration(steps=5); n = lc.LinearRNN.aligned(hidden_size=2);"
         "s = lc.solve(t, n, learning_rate=1e-2); p = lc.plan(t, [t.varied(target_strength=2.0).renamed('b')], n,"
