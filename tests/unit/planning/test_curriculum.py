@@ -522,7 +522,7 @@ def test_a_candidate_of_another_geometry_comes_last_and_is_never_chosen(two_mode
         last = found.candidates[-1]
         assert last.status is Status.outside_theory
         assert last.flow_steps < found.candidates[0].flow_steps
-        assert last.why["sentence"].startswith("static_geometry fails (0.48): modes would mix while they learn")
+        assert last.why["sentence"].startswith("static_geometry fails (0.48): modes mix while they learn")
         assert found.best.outcomes[0].stage.task.name == "helps"
         alone = plan(goal, [strange], two_modes, learning_rate=RATE, by="modes", strict=strict)
         assert len(alone.best.outcomes) == 1
