@@ -121,7 +121,7 @@ def test_a_failed_write_leaves_nothing_behind(trajectory, tmp_path, monkeypatch)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", half)
-    with pytest.raises(OSError) as error:  # noqa: PT011
+    with pytest.raises(OSError) as error:
         trajectory.save(tmp_path / "run.nc")
     assert error.value.errno == errno.ENOSPC
     assert names(tmp_path) == []

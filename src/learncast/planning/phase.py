@@ -24,8 +24,8 @@ from learncast.tasks.families import FAMILIES, checked_channels
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust, require, stable_learning_rate, worst
 from learncast.theory.dynamics import mode_equation
-from learncast.theory.dynamics.mode_equation import Problem
 from learncast.theory.dynamics.modes import Modes
+from learncast.theory.dynamics.steps.mode_descent import Problem
 from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.modes import ResponseModes, mode_of_response
 from learncast.theory.responses.response import Response
@@ -258,9 +258,9 @@ class PortraitTimes:
         cross, power = (p[value, 0] for p in (self.firsts.cross, self.firsts.power))
         first, rate = Problem(cross, power, self.firsts.imbalance), self.ground.learning_rate
         weights = np.broadcast_to(self.ground.start, (len(flat), *self.ground.start.shape))
-        one, ends = first.counted(weights, first.within(1.0 - self.stops[stop]), rate)
+        one, ends = first.steps_to(weights, first.within(1.0 - self.stops[stop]), rate)
         second = self.ground.problems[-1]
-        two, _ = second.counted(
+        two, _ = second.steps_to(
             np.where(np.isfinite(one)[:, None, None], ends, weights), second.within(1.0 - self.accuracy), rate
         )
         return one + two

@@ -27,7 +27,7 @@ def test_a_channel_in_a_small_unit_is_not_left_out(unit):
     found = PooledDescent(problem.power, problem.cross)
     assert found.best * [1, 1, unit] == pytest.approx(map_.T, rel=1e-9, abs=1e-9)
     assert problem.least_loss == pytest.approx(missed.sum() / 160, rel=1e-9)
-    assert found.whole == pytest.approx((y**2).sum() / 160 - missed.sum() / 160, rel=1e-9)
+    assert found.baseline_loss == pytest.approx((y**2).sum() / 160 - missed.sum() / 160, rel=1e-9)
     said = lc.tasks.summary(task, recurrence=0.8)
     assert said.explained == pytest.approx(1 - missed.sum() / (y**2).sum(), rel=1e-9)
     assert said.condition > 0.5 / unit**2
@@ -43,7 +43,7 @@ def test_descent_does_not_arrive_before_the_small_channel_is_learned():
     p = PooledProblem.of(lc.Task.from_samples(x, y), network)
     state = np.concatenate([p.first.T, p.second])[None]
     descent = PooledDescent(p.power, p.cross)
-    steps, _ = descent.counted(state, 1e-4 * descent.whole, 0.003, most_steps=4000)
+    steps, _ = descent.steps_to(state, 1e-4 * descent.baseline_loss, 0.003, most_steps=4000)
     # Plain numpy: at 4000 steps nearly all of the second output is still missing.
     z, A, C = np.einsum("ptc,t->pc", x, 0.8 ** np.arange(5, -1, -1)), p.first, p.second
     for _ in range(4000):

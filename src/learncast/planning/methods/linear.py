@@ -222,7 +222,7 @@ class PooledGround(LinearGround):
         rows, basis = self._packed(states)
         asked = task, accuracy, rows.shape, rows.tobytes()
         if asked not in self._counts:
-            steps, ends = self.descents[task].counted(rows, self.goal_of(task, accuracy), self.learning_rate)
+            steps, ends = self.descents[task].steps_to(rows, self.goal_of(task, accuracy), self.learning_rate)
             self._counts[asked] = steps, np.where(np.isfinite(ends), ends, 0.0)
         steps, ends = self._counts[asked]
         return steps.copy(), self._unpacked(ends, basis)
@@ -234,7 +234,7 @@ class PooledGround(LinearGround):
 
     def descended(self, task: int, states: Sequence[State], stops: Sequence[int]) -> list[list[State]]:
         rows, basis = self._packed(states)
-        found = self.descents[task].descended(rows, stops, self.learning_rate)
+        found = self.descents[task].advance(rows, stops, self.learning_rate)
         return [self._unpacked(np.where(np.isfinite(at), at, 0.0), basis) for at in found]
 
     def conditions(self, task: int) -> tuple[Assumption, ...]:
@@ -254,7 +254,7 @@ class PooledGround(LinearGround):
         if self.learning_rate * self._start_sharpness(task) <= 2.0:
             return False
         d, begin = self.descents[task], self._packed([self.network])[0]
-        end = d.descended(begin, [TRIED], self.learning_rate)[0]
+        end = d.advance(begin, [TRIED], self.learning_rate)[0]
         return not np.abs(end).max() < RUNAWAY * max(float(np.abs(begin).max()), 1.0)
 
     def course(self, task: int, state: State) -> Solution:
@@ -300,8 +300,8 @@ class PooledGround(LinearGround):
         if accuracy not in self._directly:
             begin, drawn = np.repeat(self._packed([self.network])[0], REPLICAS[True], axis=0), self._drawn[self.target]
             patience = self._patience(self.target, accuracy)
-            goals = (1 - accuracy) ** 2 * drawn.whole
-            steps = drawn.counted(begin, goals, self.learning_rate, patience, precise=False)[0]
+            goals = (1 - accuracy) ** 2 * drawn.baseline_loss
+            steps = drawn.steps_to(begin, goals, self.learning_rate, patience, precise=False)[0]
             self._directly[accuracy] = np.where(np.isnan(steps), np.inf, steps)
         return self._directly[accuracy]
 
@@ -315,12 +315,12 @@ class PooledGround(LinearGround):
             return super().replica_steps(order, lengths, accuracy)
         some, stops = np.arange(AVERAGED), sorted({n for (n,) in lengths})
         begin = np.repeat(self._packed([self.network])[0], AVERAGED, axis=0)
-        ends = self._drawn[order[0]].rows(some).descended(begin, stops, self.learning_rate, precise=False)
+        ends = self._drawn[order[0]].rows(some).advance(begin, stops, self.learning_rate, precise=False)
         states = np.concatenate([ends[stops.index(n)] for (n,) in lengths])
         states = np.where(np.isfinite(states), states, 0.0)
         drawn = self._drawn[self.target].rows(np.tile(some, len(lengths)))
-        goals, patience = (1 - accuracy) ** 2 * drawn.whole, self._patience(self.target, accuracy)
-        rest = drawn.counted(states, goals, self.learning_rate, patience, precise=False)[0].reshape(len(lengths), -1)
+        goals, patience = (1 - accuracy) ** 2 * drawn.baseline_loss, self._patience(self.target, accuracy)
+        rest = drawn.steps_to(states, goals, self.learning_rate, patience, precise=False)[0].reshape(len(lengths), -1)
         spent = np.repeat(np.array(lengths, dtype=float), AVERAGED, axis=1)
         return np.stack([spent, np.where(np.isnan(rest), np.inf, rest)], axis=1)
 
@@ -335,12 +335,12 @@ class PooledGround(LinearGround):
         for place, (accuracy, given) in zip(places, rules, strict=True):
             drawn = self._drawn[place]
             if accuracy is not None:
-                goals, patience = (1 - accuracy) ** 2 * drawn.whole, self._patience(place, accuracy)
-                steps, states = drawn.counted(states, goals, self.learning_rate, patience, precise=False)
+                goals, patience = (1 - accuracy) ** 2 * drawn.baseline_loss, self._patience(place, accuracy)
+                steps, states = drawn.steps_to(states, goals, self.learning_rate, patience, precise=False)
             else:
                 whole = math.ceil(given or 0.0)
                 steps = np.full(len(states), float(whole))
-                states = drawn.descended(states, [whole], self.learning_rate, precise=False)[0]
+                states = drawn.advance(states, [whole], self.learning_rate, precise=False)[0]
             counts.append(np.where(np.isnan(steps), np.inf, steps))
             states = np.where(np.isfinite(states), states, 0.0)  # what ran away learns nothing afterwards
         last = rules[-1][0]
@@ -392,7 +392,7 @@ class TwoLayerGround(PooledGround):
         return float(d.excess_of(second @ first))
 
     def whole(self, task: int) -> float:
-        return float(self.descents[task].whole)
+        return float(self.descents[task].baseline_loss)
 
     def least(self, task: int) -> float:
         return self.pooled[task].least_loss

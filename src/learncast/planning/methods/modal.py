@@ -17,9 +17,9 @@ from learncast.planning.schedules.course import Course
 from learncast.practice.measured_accuracy import LossRange
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
-from learncast.theory.dynamics.mode_equation import Problem
-from learncast.theory.dynamics.modes import Modes, ModeSolution, can_be_resampled, modes_of, with_replicas
+from learncast.theory.dynamics.modes import Modes, ModeSolution, can_be_resampled, modes_of, with_resamples
 from learncast.theory.dynamics.solution import LearningTime, Solution
+from learncast.theory.dynamics.steps.mode_descent import Problem
 
 
 class ModeGround(Ground):
@@ -77,10 +77,10 @@ class ModeGround(Ground):
     def _replicas(self) -> tuple[Modes, ...]:
         """The modes with replicas of their strengths, where they were measured on trials."""
         # A stream for each task: those of the same trials are drawn alike.
-        return tuple(with_replicas(m, np.random.default_rng(self._resampling)) for m in self.modes)
+        return tuple(with_resamples(m, np.random.default_rng(self._resampling)) for m in self.modes)
 
     def course(self, task: int, state: State) -> Solution:
-        return self.solved(self.modes[task].moved(state[0], state[1]))
+        return self.solved(self.modes[task].with_weights(state[0], state[1]))
 
     def state_at(self, course: Solution, steps: float) -> State:
         return self.along(course, np.array([steps]))[0]
@@ -117,7 +117,7 @@ class ModeGround(Ground):
         p = self.problems[task]
         by_loss = task == self.target and self.goal == "loss"
         arrived = p.below((1 - accuracy) ** 2 * self.whole(task)) if by_loss else p.within(1.0 - accuracy)
-        steps, ends = p.counted(np.stack(states), arrived, self.learning_rate)
+        steps, ends = p.steps_to(np.stack(states), arrived, self.learning_rate)
         return steps, list(ends)
 
     def learned(self, task: int, accuracy: float) -> Learned:
@@ -132,7 +132,7 @@ class ModeGround(Ground):
         return there
 
     def descended(self, task: int, states: Sequence[State], stops: Sequence[int]) -> list[list[State]]:
-        return [list(at) for at in self.problems[task].descended(np.stack(states), stops, self.learning_rate)]
+        return [list(at) for at in self.problems[task].advance(np.stack(states), stops, self.learning_rate)]
 
     def excess(self, task: int, state: State) -> float:
         return float(self.modes[task].excess_loss(state[0] * state[1]))
@@ -198,12 +198,12 @@ class ModeGround(Ground):
             if accuracy is not None:
                 time, after = p.arrival(flow, 1.0 - accuracy)
                 flow = np.where(np.isfinite(time)[:, None], after, p.strength(np.full(time.shape, np.inf), flow))
-                steps, descent = p.counted(descent, p.within(1.0 - accuracy), rate, precise=False)
+                steps, descent = p.steps_to(descent, p.within(1.0 - accuracy), rate, precise=False)
             else:
                 assert given is not None
                 time, steps = np.full(number, given * rate), np.full(number, math.ceil(given))
                 flow = p.strength(time, flow)
-                descent = p.descended(descent, [math.ceil(given)], rate, precise=False)[0]
+                descent = p.advance(descent, [math.ceil(given)], rate, precise=False)[0]
             flows.append(time / rate)
             counts.append(steps)
         direct = direct_descent = np.full(number, np.nan)
@@ -211,7 +211,7 @@ class ModeGround(Ground):
         if last is not None:
             direct = problems[-1].arrival(self.strength(self.start), 1.0 - last)[0] / rate
             learned = problems[-1].within(1.0 - last)
-            direct_descent = problems[-1].counted(begin, learned, rate, precise=False)[0]
+            direct_descent = problems[-1].steps_to(begin, learned, rate, precise=False)[0]
         return ReplicaSteps(np.stack(flows), np.stack(counts), direct, direct_descent)
 
     @property

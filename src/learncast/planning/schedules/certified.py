@@ -14,7 +14,7 @@ from learncast.planning.schedules.schedule import Schedule
 from learncast.planning.schedules.search import Setting, solved, taking_part
 from learncast.planning.schedules.stopping import best_stop
 from learncast.planning.terms import PoolTerms
-from learncast.theory.dynamics.mode_equation import Problem
+from learncast.theory.dynamics.steps.mode_descent import Problem
 
 
 @dataclass(frozen=True, eq=False)
