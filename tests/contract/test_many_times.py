@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from learncast.networks.two_layer import TwoLayer
-from learncast.theory.dynamics.balanced.flow import BalancedFlow
+from learncast.theory import BalancedFlow
 
 EPS = float(np.finfo(float).eps)
 

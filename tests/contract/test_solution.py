@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.theory.dynamics.gradient_flow import gradient_flow
-from learncast.theory.dynamics.modes import modes
+from learncast.theory import gradient_flow, modes
 from learncast.theory.responses.modes import solve_response
 from learncast.theory.responses.response import response
 

@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast._core.errors import SchemaMismatch
+from learncast import SchemaMismatch
 from learncast.results import ALWAYS, SCHEMA, Trajectory
-from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
-from learncast.theory.dynamics.gradient_flow import gradient_flow
-from learncast.theory.dynamics.modes import ModeSolution, modes
-from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory import ModeSolution, PooledProblem, TwoLayerSolution, gradient_flow, modes
 from learncast.theory.responses.modes import solve_response
 from learncast.theory.responses.response import response
 from learncast.theory.responses.solution import ResponseFlowSolution

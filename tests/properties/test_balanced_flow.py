@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learncast.theory.dynamics.balanced.flow import BalancedFlow
+from learncast.theory import BalancedFlow
 
 run = settings(derandomize=True, deadline=None, max_examples=60 * settings().max_examples // 300)
 

@@ -9,8 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import learncast as lc
-from learncast.theory.dynamics.gradient_flow import gradient_flow
-from learncast.theory.dynamics.learning_problem import LearningProblem
+from learncast.theory import LearningProblem, gradient_flow
 
 run = settings(derandomize=True, deadline=None, max_examples=60 * settings().max_examples // 300)
 few = settings(derandomize=True, deadline=None, max_examples=12 * settings().max_examples // 300)

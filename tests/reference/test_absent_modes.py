@@ -5,7 +5,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.theory.dynamics.mode_equation import time_to_band
+from learncast.theory import time_to_band
 
 RATE = 1e-3
 

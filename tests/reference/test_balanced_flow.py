@@ -12,8 +12,8 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import expm, sqrtm
 from scipy.optimize import brentq
 
-from learncast._core.errors import InvalidSpec
-from learncast.theory.dynamics.balanced.flow import BalancedFlow
+from learncast import InvalidSpec
+from learncast.theory import BalancedFlow
 
 FOLDER = Path(__file__).parent / "golden"
 GOLDEN = {entry["id"]: entry for entry in json.loads((FOLDER / "two_layer.json").read_text())["entries"]}

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.theory.dynamics.gradient_flow import gradient_flow
-from learncast.theory.dynamics.learning_problem import LearningProblem, curvature, pooled_curvature, sharpest_curvature
-from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory import (
+    LearningProblem,
+    PooledProblem,
+    curvature,
+    gradient_flow,
+    pooled_curvature,
+    sharpest_curvature,
+)
 
 torch = pytest.importorskip("torch")
 

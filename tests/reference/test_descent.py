@@ -13,11 +13,9 @@ from scipy.integrate import LSODA, solve_ivp
 from scipy.stats import ks_2samp, norm
 
 import learncast as lc
-from learncast._core.errors import NotLearned
+from learncast import NotLearned
+from learncast.theory import BatchStatistics, LearningProblem, gradient_flow
 from learncast.theory.dynamics import gradient_flow as flow_module
-from learncast.theory.dynamics.descent import BatchStatistics
-from learncast.theory.dynamics.gradient_flow import gradient_flow
-from learncast.theory.dynamics.learning_problem import LearningProblem
 
 RECURRENT, LAYERS = ("input", "recurrent", "output"), ("first", "second")
 

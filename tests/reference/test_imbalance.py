@@ -10,8 +10,7 @@ import torch
 import learncast as lc
 from learncast.answers.forecast import forecast
 from learncast.study import Study
-from learncast.theory.dynamics.balanced.imbalance import Imbalance
-from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory import Imbalance, PooledProblem
 
 RATE = 1e-2
 SIZES = ((4, 16, 3), (8, 24, 5), (4, 3, 3), (3, 2, 4))
@@ -83,7 +82,7 @@ def test_a_wide_default_network_is_sure_to_learn():
 @pytest.mark.parametrize("sizes", SIZES)
 def test_the_learning_time_is_between_the_bounds(sizes, start):
     task, network, found = drawn(sizes, start, seed=3)
-    goal = 0.01 * float(found._descent.whole)
+    goal = 0.01 * float(found.problem.descent.baseline_loss)
     low, high = found.interval(goal)
     steps = lc.solve(task, network, learning_rate=RATE, strict=False).time_to_loss(goal)
     assert low <= steps <= high
@@ -94,7 +93,7 @@ def test_small_random_starts_are_bounded_closely():
     task = lc.tasks.static(np.eye(3, 4) * [[1.5], [1.2], [1.0]])  # of modes that are about equally strong
     network = lc.TwoLayer.random(4, 16, 3, scale=1e-4, rng=rng)
     found = Imbalance(PooledProblem.of(task, network), RATE)
-    goal = 1e-4 * float(found._descent.whole)
+    goal = 1e-4 * float(found.problem.descent.baseline_loss)
     low, high = found.interval(goal)
     steps = lc.solve(task, network, learning_rate=RATE).time_to_loss(goal)
     assert low <= steps <= high
@@ -121,7 +120,7 @@ def test_balanced_layers_deviate_by_nothing():
         found = Imbalance(PooledProblem.of(task, network), RATE)
         assert found.share < 1e-12
         assert not found.told(0.99)
-        goal = 1e-4 * float(found._descent.whole)
+        goal = 1e-4 * float(found.problem.descent.baseline_loss)
         low, high = found.interval(goal)
         steps = lc.solve(task, network, learning_rate=RATE).time_to_loss(goal)
         assert low <= steps <= high
@@ -135,7 +134,7 @@ def test_solve_takes_an_unbalanced_start_and_says_what_it_stands_on():
     assert "start unbalanced" in solution.bounds(0.99)[0]
     assert solution.imbalance.share == found.share
     # Plain descent at a small rate comes to the same moment.
-    p, goal = found.problem, 1e-4 * float(found._descent.whole)
+    p, goal = found.problem, 1e-4 * float(found.problem.descent.baseline_loss)
     A, C, rate, taken = p.first.copy(), p.second.copy(), RATE / 50, 0
     best = np.linalg.solve(p.power, p.cross.T).T
     while np.trace((C @ A - best) @ p.power @ (C @ A - best).T) / 2 > goal:
@@ -150,7 +149,7 @@ def test_inputs_that_do_not_vary_bound_nothing():
     network = lc.TwoLayer.random(3, 12, 3, scale=0.3, rng=rng)
     found = Imbalance(PooledProblem.of(task, network), RATE)
     assert found.slowest > 0
-    goal = 1e-4 * float(found._descent.whole)
+    goal = 1e-4 * float(found.problem.descent.baseline_loss)
     low, high = found.interval(goal)
     steps = lc.solve(task, network, learning_rate=RATE).time_to_loss(goal)
     assert low <= steps <= high
@@ -158,7 +157,7 @@ def test_inputs_that_do_not_vary_bound_nothing():
 
 def test_what_is_told_is_the_interval():
     _, _, found = drawn((4, 16, 3), "torch", seed=2)
-    low, high = found.interval(1e-4 * float(found._descent.whole))
+    low, high = found.interval(1e-4 * float(found.problem.descent.baseline_loss))
     assert f"accuracy of 0.99 between {low:.4g} and {high:.4g} steps" in found.told(0.99)[0]
 
 

@@ -17,7 +17,7 @@ from learncast.planning.schedules.optimal import cheapest_path
 from learncast.planning.schedules.search import best_schedule
 from learncast.planning.schedules.stopping import best_stop
 from learncast.results import Status
-from learncast.theory.dynamics.mode_equation import Problem
+from learncast.theory import Problem
 
 GOLDEN = {
     entry["id"]: entry

@@ -14,7 +14,7 @@ from learncast.tasks import Task
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.recorded.resampling import halves, pooled_recording, resampled
 from learncast.theory.dynamics.learning_problem import lag_statistics
-from learncast.theory.dynamics.statistics import loss as statistics_loss
+from learncast.theory.dynamics.statistics import loss_and_gradient
 
 #: Sums of a few thousand products in another order: a few hundred times the round-off of one.
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
@@ -36,9 +36,8 @@ def trial_losses(network, inputs, targets, counted=None, lengths=None):
 
 
 def task_loss(task, network):
-    return statistics_loss(
-        lag_statistics(task), network.input_weights, network.recurrent_weights, network.output_weights
-    )
+    weights = network.input_weights, network.recurrent_weights, network.output_weights
+    return loss_and_gradient(lag_statistics(task), *weights, learn=())[0]
 
 
 @pytest.fixture

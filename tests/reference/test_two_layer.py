@@ -15,8 +15,7 @@ from scipy.integrate import solve_ivp
 
 import learncast as lc
 from learncast.planning.forgetting import IrregularSwitch
-from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, shallow
-from learncast.theory.dynamics.pooled import PooledProblem
+from learncast.theory import PooledProblem, TwoLayerSolution, shallow
 from learncast.theory.representation.similarity import peak_time, two_mode_coupling
 
 FOLDER = Path(__file__).parent

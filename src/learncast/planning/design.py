@@ -27,8 +27,8 @@ from learncast.results import Status
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import require
 from learncast.theory.dynamics import mode_equation
-from learncast.theory.dynamics.mode_equation import Problem
 from learncast.theory.dynamics.modes import Modes
+from learncast.theory.dynamics.steps.mode_descent import Problem
 from learncast.theory.responses.trials import seed_of
 
 #: What a gradient step may cost: the same on every task, or as much as its trial is long.

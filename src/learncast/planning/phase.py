@@ -30,8 +30,8 @@ from learncast.tasks.families import FAMILIES, checked_channels
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust, require, stable_learning_rate, worst
 from learncast.theory.dynamics import mode_equation
-from learncast.theory.dynamics.mode_equation import Problem
 from learncast.theory.dynamics.modes import Modes
+from learncast.theory.dynamics.steps.mode_descent import Problem
 from learncast.theory.responses.bootstrap import interval
 from learncast.theory.responses.modes import ResponseModes, mode_of_response
 from learncast.theory.responses.response import Response
@@ -216,7 +216,7 @@ class PortraitTimes:
         grid = self.grids[5]
         grid.fill(np.nan)
         flat = np.arange(grid.size) if grid.size <= MOST_COUNTED else self._promising
-        grid.ravel()[flat] = self.counted(flat)
+        grid.ravel()[flat] = self.descent_steps(flat)
         return grid
 
     @property
@@ -247,15 +247,15 @@ class PortraitTimes:
             near = rows[row] * known.shape[1] + column
         return near[np.argpartition(-known.ravel()[near], most - 1)[:most]]
 
-    def counted(self, flat: NDArray[np.intp]) -> FloatArray:
+    def descent_steps(self, flat: NDArray[np.intp]) -> FloatArray:
         """Descent steps of both stages at some points of the grid, by their place in the flattened grid."""
         value, stop = np.unravel_index(flat, self.total.shape)
         cross, power = (p[value, 0] for p in (self.firsts.cross, self.firsts.power))
         first, rate = Problem(cross, power, self.firsts.imbalance), self.method.learning_rate
         weights = np.broadcast_to(self.method.start, (len(flat), *self.method.start.shape))
-        one, ends = first.counted(weights, first.within(1.0 - self.stops[stop]), rate)
+        one, ends = first.steps_to(weights, first.within(1.0 - self.stops[stop]), rate)
         second = self.method.problems[-1]
-        two, _ = second.counted(
+        two, _ = second.steps_to(
             np.where(np.isfinite(one)[:, None, None], ends, weights), second.within(1.0 - self.accuracy), rate
         )
         return one + two
@@ -265,7 +265,7 @@ class PortraitTimes:
         """Value and stop that save most steps of descent, and how many; None if no point is known to arrive."""
         flat = np.sort(self._promising)
         with np.errstate(invalid="ignore"):
-            saved = self.direct_descent - self.counted(flat)
+            saved = self.direct_descent - self.descent_steps(flat)
         known = np.where(np.isnan(saved), -np.inf, saved)
         k = int(known.argmax())
         row, column = np.unravel_index(flat[k], self.total.shape)

@@ -188,9 +188,9 @@ def _course(layer: xr.Dataset) -> dict[str, Any]:
 
 def _course_table(layer: Mapping[str, Any], index: int, counted: str, layers: int) -> Table:
     columns = _FOLLOWED | {name: f"tau {name.rpartition('_')[2]}%" for name in layer if name.startswith("time_scale")}
-    told = {name: whole if name.endswith("reach") else shown for name in columns}  # a window is a lag, which is whole
+    formats = {name: format_count if name.endswith("reach") else format_number for name in columns}
     rows = [
-        (f"{step:,}", *(words(float(layer[name][k])) for name, words in told.items()))
+        (f"{step:,}", *(words(float(layer[name][k])) for name, words in formats.items()))
         for k, step in enumerate(layer["steps"])
     ]
     of = f" of layer {index}" if layers > 1 else ""

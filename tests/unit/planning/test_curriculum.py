@@ -15,7 +15,7 @@ from learncast.networks import LinearRNN
 from learncast.planning.schedules.stopping import best_stop
 from learncast.planning import closeness, singular_accuracy, speedup_terms
 from learncast.tasks import Task
-from learncast.theory.dynamics.mode_equation import Problem
+from learncast.theory import Problem
 from learncast.theory.dynamics.modes import modes, modes_of
 
 RATE = 1e-3

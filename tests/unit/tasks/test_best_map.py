@@ -29,11 +29,11 @@ def test_a_channel_in_a_small_unit_is_not_left_out(unit):
     descent = PooledDescent(problem.power, problem.cross)
     assert descent.best * [1, 1, unit] == pytest.approx(map_.T, rel=1e-9, abs=1e-9)
     assert problem.least_loss == pytest.approx(missed.sum() / 160, rel=1e-9)
-    assert descent.whole == pytest.approx((y**2).sum() / 160 - missed.sum() / 160, rel=1e-9)
-    summary = lc.tasks.summary(task, recurrence=0.8)
-    assert summary.explained == pytest.approx(1 - missed.sum() / (y**2).sum(), rel=1e-9)
-    assert summary.condition > 0.5 / unit**2
-    assert summary.rank == 3
+    assert found.baseline_loss == pytest.approx((y**2).sum() / 160 - missed.sum() / 160, rel=1e-9)
+    said = lc.tasks.summary(task, recurrence=0.8)
+    assert said.explained == pytest.approx(1 - missed.sum() / (y**2).sum(), rel=1e-9)
+    assert said.condition > 0.5 / unit**2
+    assert said.rank == 3
     sizes = np.sqrt((x**2).mean(axis=(0, 1)))
     assert summary.unevenness == pytest.approx(sizes.max() / sizes.min(), rel=1e-12)
     assert ('"channel"' in repr(summary)) == (unit < 1)  # advice to scale the channels
@@ -45,7 +45,7 @@ def test_descent_is_not_finished_before_the_small_channel_is_learned():
     p = PooledProblem.of(lc.Task.from_samples(x, y), network)
     state = np.concatenate([p.first.T, p.second])[None]
     descent = PooledDescent(p.power, p.cross)
-    steps, _ = descent.counted(state, 1e-4 * descent.whole, 0.003, most_steps=4000)
+    steps, _ = descent.steps_to(state, 1e-4 * descent.baseline_loss, 0.003, most_steps=4000)
     # Plain numpy: at 4000 steps nearly all of the second output is still missing.
     z, A, C = np.einsum("ptc,t->pc", x, 0.8 ** np.arange(5, -1, -1)), p.first, p.second
     for _ in range(4000):

@@ -246,13 +246,13 @@ class PooledMethod(LinearMethod):
         # A forecast, its plan and the resamples of both ask for the same counts.
         key = task, goal, states.shape, states.tobytes()
         if key not in self._counts:
-            steps, ends = self.descents[task].counted(states, self._loss_goal(task, goal), self.learning_rate)
+            steps, ends = self.descents[task].steps_to(states, self._loss_goal(task, goal), self.learning_rate)
             self._counts[key] = steps, np.where(np.isfinite(ends), ends, 0.0)
         steps, ends = self._counts[key]
         return steps.copy(), ends
 
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
-        after = np.stack(self.descents[task].descended(states, stops, self.learning_rate))
+        after = np.stack(self.descents[task].advance(states, stops, self.learning_rate))
         return np.where(np.isfinite(after), after, 0.0)
 
     def measure_conditions(self, task: int) -> tuple[Assumption, ...]:
@@ -271,7 +271,7 @@ class PooledMethod(LinearMethod):
         descent, start = self.descents[task], self.start[None]
         if self.learning_rate * descent.sharpness(start) <= 2.0:
             return False
-        end = descent.descended(start, [TRIAL_STEPS], self.learning_rate)[0]
+        end = descent.advance(start, [TRIAL_STEPS], self.learning_rate)[0]
         return not np.abs(end).max() < DIVERGED * max(float(np.abs(start).max()), 1.0)
 
     def flow(self, task: int, state: FloatArray) -> Solution:
@@ -312,8 +312,8 @@ class PooledMethod(LinearMethod):
         """Steps of every row to the goal and the states then; late rows never arrive, diverged ones stay at zero."""
         expected = float(self.steps_to(task, self.start[None], goal)[0][0])
         most = int(LATE * expected) + 1000 if math.isfinite(expected) else MOST_COUNTED
-        limits = goal.excess(descent.whole, self.least_loss(task))
-        steps, ends = descent.counted(states, limits, self.learning_rate, most, precise=False)
+        limits = goal.excess(descent.baseline_loss, self.least_loss(task))
+        steps, ends = descent.steps_to(states, limits, self.learning_rate, most, precise=False)
         return np.where(np.isnan(steps), np.inf, steps), np.where(np.isfinite(ends), ends, 0.0)
 
     def _resampled_direct(self, goal: Goal) -> FloatArray:
@@ -333,7 +333,7 @@ class PooledMethod(LinearMethod):
         some, stops = np.arange(MEAN_RESAMPLES), sorted({n for (n,) in lengths})
         start = np.repeat(self.start[None], MEAN_RESAMPLES, axis=0)
         first = self._resampled_descents[order[0]].rows(some)
-        ends = first.descended(start, stops, self.learning_rate, precise=False)
+        ends = first.advance(start, stops, self.learning_rate, precise=False)
         states = np.concatenate([ends[stops.index(n)] for (n,) in lengths])
         states = np.where(np.isfinite(states), states, 0.0)
         descent = self._resampled_descents[self.target].rows(np.tile(some, len(lengths)))
@@ -352,7 +352,7 @@ class PooledMethod(LinearMethod):
             else:
                 stop = math.ceil(given or 0.0)
                 steps = np.full(len(states), float(stop))
-                states = descent.descended(states, [stop], self.learning_rate, precise=False)[0]
+                states = descent.advance(states, [stop], self.learning_rate, precise=False)[0]
                 states = np.where(np.isfinite(states), states, 0.0)
             counts.append(steps)
         last = rules[-1][0]
@@ -403,7 +403,7 @@ class TwoLayerMethod(PooledMethod):
         return self.descents[task].excess_of(second @ np.swapaxes(first, 1, 2))
 
     def baseline_loss(self, task: int) -> float:
-        return float(self.descents[task].whole)
+        return float(self.descents[task].baseline_loss)
 
     def least_loss(self, task: int) -> float:
         return self.pooled[task].least_loss

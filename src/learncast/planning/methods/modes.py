@@ -20,8 +20,9 @@ from learncast.procedure.measured_accuracy import LossRange
 from learncast.procedure.training import Training
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
-from learncast.theory.dynamics.mode_equation import Arrived, Problem
-from learncast.theory.dynamics.modes import Modes, ModeSolution, can_be_resampled, modes_of, with_replicas
+from learncast.theory.dynamics.steps.mode_descent import Goal as Reached
+from learncast.theory.dynamics.steps.mode_descent import Problem
+from learncast.theory.dynamics.modes import Modes, ModeSolution, can_be_resampled, modes_of, with_resamples
 from learncast.theory.dynamics.solution import LearningTime, Solution
 
 
@@ -95,7 +96,7 @@ class ModeMethod(Method):
         return self.modes[task].accuracy(self.strengths(states)).min(axis=-1)
 
     def flow(self, task: int, state: FloatArray) -> ModeSolution:
-        return self.solve(self.modes[task].moved(state[0], state[1]))
+        return self.solve(self.modes[task].with_weights(state[0], state[1]))
 
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
         return np.stack(cast(ModeSolution, flow).weights_at(times), axis=1)
@@ -117,7 +118,7 @@ class ModeMethod(Method):
     def per_mode(self, goal: Goal) -> bool:
         return isinstance(goal, Accuracy)
 
-    def _arrived(self, problem: Problem, task: int, goal: Goal) -> Arrived:
+    def _arrived(self, problem: Problem, task: int, goal: Goal) -> Reached:
         """Return the test whether weights of a problem of a task have reached the goal."""
         if isinstance(goal, Accuracy):
             return problem.within(1.0 - goal.value)
@@ -126,10 +127,10 @@ class ModeMethod(Method):
 
     def steps_to(self, task: int, states: FloatArray, goal: Goal) -> tuple[FloatArray, FloatArray]:
         p = self.problems[task]
-        return p.counted(states, self._arrived(p, task, goal), self.learning_rate)
+        return p.steps_to(states, self._arrived(p, task, goal), self.learning_rate)
 
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
-        return np.stack(self.problems[task].descended(states, stops, self.learning_rate))
+        return np.stack(self.problems[task].advance(states, stops, self.learning_rate))
 
     def learned(self, task: int, goal: Goal) -> Learned:
         frame, arrived = self.modes[task].frame, self._arrived(self.problems[task], task, goal)
@@ -157,7 +158,7 @@ class ModeMethod(Method):
     def resampled_modes(self) -> tuple[Modes, ...]:
         """The modes with resamples of their strengths, where they were estimated from trials."""
         # One generator per task: tasks of the same trials are resampled identically.
-        return tuple(with_replicas(m, np.random.default_rng(self._resampling_seed)) for m in self.modes)
+        return tuple(with_resamples(m, np.random.default_rng(self._resampling_seed)) for m in self.modes)
 
     def _resampled_problems(self, places: Sequence[int]) -> list[Problem]:
         """Each task in every resample, (resamples, modes); a known task is the same in all of them."""
@@ -179,16 +180,16 @@ class ModeMethod(Method):
         states, counts = start, []
         for place, (goal, given), p in zip(places, rules, problems, strict=True):
             if goal is not None:
-                steps, states = p.counted(states, self._arrived(p, place, goal), rate, precise=False)
+                steps, states = p.steps_to(states, self._arrived(p, place, goal), rate, precise=False)
             else:
                 assert given is not None
                 steps = np.full(number, float(math.ceil(given)))
-                states = p.descended(states, [math.ceil(given)], rate, precise=False)[0]
+                states = p.advance(states, [math.ceil(given)], rate, precise=False)[0]
             counts.append(steps)
         direct, last = np.full(number, np.nan), rules[-1][0]
         if last is not None:
             p = problems[-1]
-            direct = p.counted(start, self._arrived(p, places[-1], last), rate, precise=False)[0]
+            direct = p.steps_to(start, self._arrived(p, places[-1], last), rate, precise=False)[0]
         return ResampledSteps(np.stack(counts), direct)
 
     @property

@@ -20,7 +20,7 @@ from learncast.planning.terms import PoolTerms
 from learncast.procedure.goals import Accuracy
 from learncast.results import Status
 from learncast.theory.assumptions import Trust
-from learncast.theory.dynamics.mode_equation import Problem
+from learncast.theory.dynamics.steps.mode_descent import Problem
 
 #: Relative gap between a schedule and its lower bound at which a search ends, and boxes after which it ends anyway.
 GAP = 1e-6

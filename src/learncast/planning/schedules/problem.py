@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from learncast._core.validation import FloatArray
 from learncast.theory.dynamics import mode_equation
-from learncast.theory.dynamics.mode_equation import Problem
+from learncast.theory.dynamics.steps.mode_descent import Problem
 
 #: Iterations towards the time at which the loss meets its goal; ten reach the last digit.
 _ITERATIONS = 30

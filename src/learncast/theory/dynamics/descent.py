@@ -1,4 +1,4 @@
-"""Gradient descent of a linear network on a task's statistics: what training on endless data would do."""
+"""Gradient descent of a linear network on the exact statistics of a task."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import copy
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, check_time, noticed, silent
@@ -28,17 +28,17 @@ from learncast.theory.dynamics.steps.optimizer import Optimizer
 
 __all__ = ["Descent", "descend"]
 
-#: Steps after which a descent that should end by itself is given up.
+#: Default limit on the steps of a descent to a goal.
 MOST_STEPS = 1_000_000
-#: Flow steps up to which the steps of descent are counted one by one.
+#: Largest flow time, in steps, for which descent steps are counted one by one.
 MOST_COUNTED = 50_000
-#: Snapshots of weights kept along a descent; any step is found again from the one before it.
+#: Number of snapshots of the weights along a descent; steps between them are recomputed.
 SNAPSHOTS = 64
 
 
 @dataclass(eq=False)
-class _Walk:
-    """A descent at one step, and all it needs to go on."""
+class _Snapshot:
+    """State of a descent at one step, from which it can continue."""
 
     problem: LearningProblem
     batches: BatchStatistics | None
@@ -48,7 +48,7 @@ class _Walk:
     step: int = 0
 
     def advance(self, slopes: Weights | None = None) -> None:
-        """Take a step; slopes on the task itself may be given when they are known."""
+        """Take one step; the gradient on the task itself may be given."""
         if self.batches is not None:
             assert self.rng is not None
             _, slopes = self.problem.loss_and_slopes(self.weights, self.batches.draw(self.rng))
@@ -58,23 +58,23 @@ class _Walk:
             self.weights = {**self.weights, **self.optimizer.update(self.weights, slopes)}
         self.step += 1
 
-    def copy(self) -> _Walk:
-        """The same, to go on from by itself."""
+    def copy(self) -> _Snapshot:
+        """Return an independent copy."""
         return replace(self, optimizer=self.optimizer.copy(), rng=copy.deepcopy(self.rng))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Descent(Solution):
-    """A finished descent: every step's strengths and loss, and the weights at any step.
+    """Finished gradient descent: strengths and loss at each step, and the weights at any step.
 
     Attributes
     ----------
     problem : LearningProblem
     strength : (steps + 1, modes)
     loss : (steps + 1,)
-        On the task itself, also when batches drive the descent.
+        Loss on the exact statistics, also for descent in batches.
     status : Status
-        ``diverged`` when weights stopped being finite, ``not_learned`` when the accuracy asked for was not reached.
+        ``diverged`` if the weights became infinite, ``not_learned`` if the goal was not reached.
 
     Examples
     --------
@@ -94,25 +94,23 @@ class Descent(Solution):
     loss: FloatArray
     status: Status
     optimizer: str
-    _snapshots: tuple[_Walk, ...] = field(default=(), repr=False)
+    _snapshots: tuple[_Snapshot, ...] = field(default=(), repr=False)
 
     @property
     def steps(self) -> int:
-        """Steps taken."""
+        """Number of steps."""
         return len(self.loss) - 1
 
-    def at(self, times: Any) -> Trajectory:
-        """Strengths and loss after whole numbers of steps; nan beyond the last step taken.
+    def at(self, times: ArrayLike) -> Trajectory:
+        """Return strengths and loss after whole numbers of steps; nan beyond the last step.
 
-        Infinity is the last step of a descent that reached its accuracy or its number of steps.
+        Infinity means the last step.
         """
         steps = checked_times(times)
         finite = np.where(np.isinf(steps), self.steps, steps)
         if (finite != np.floor(finite)).any():
-            raise InvalidSpec(
-                f"a descent is defined at whole steps, got {float(finite[finite != np.floor(finite)][0]):g}. Ask "
-                "for whole numbers, or use gradient_flow."
-            )
+            fraction = float(finite[finite != np.floor(finite)][0])
+            raise InvalidSpec(f"times of a descent must be whole numbers of steps, got {fraction:g}.", field="times")
         index = np.minimum(finite.astype(int), self.steps)
         known = finite <= self.steps
         loss = np.where(known, self.loss[index], np.nan)
@@ -127,61 +125,56 @@ class Descent(Solution):
         )
 
     def network_at(self, time: float) -> LinearRNN | TwoLayer:
-        """The network after a whole number of steps (infinity: the last)."""
+        """Return the network after a whole number of steps; infinity means the last step."""
         return self.networks_at([time])[0]
 
     def networks_at(self, times: Iterable[float]) -> list[LinearRNN | TwoLayer]:
-        """The networks after whole numbers of steps; where these rise, each is found from the one before."""
-        found, last = [], self._snapshots[0]
-        for step in (self._checked_step(time) for time in times):
+        """Return the networks after whole numbers of steps; increasing numbers are fastest."""
+        networks, last = [], self._snapshots[0]
+        for step in map(self._checked_step, times):
             near = max((s for s in self._snapshots if s.step <= step), key=lambda s: s.step)
             last = (last if near.step <= last.step <= step else near).copy()
             while last.step < step:
                 last.advance()
-            found.append(self.problem.built(last.weights))
-        return found
+            networks.append(self.problem.built(last.weights))
+        return networks
 
     def _checked_step(self, time: float) -> int:
         step = checked_time(time)
-        step = self.steps if np.isinf(step) else step
+        step = self.steps if math.isinf(step) else step
         if step != int(step) or step > self.steps:
-            raise InvalidSpec(f"the step must be a whole number of at most {self.steps}, got {step:g}.")
+            raise InvalidSpec(f"time must be a whole number of at most {self.steps} steps, got {step:g}.", field="time")
         return int(step)
 
     def time_to(self, accuracy: float) -> LearningTime:
-        """First step at which the excess loss is down to (1 - accuracy)^2 of that of a network without an answer.
-
-        The learned map is then within 1 - accuracy of the best one, in the task's own measure.
-        """
+        """Return the first step at which the excess loss is at most (1 - accuracy)^2 of the baseline loss."""
         accuracy = between("accuracy", accuracy, 0.0, 1.0)
         with np.errstate(invalid="ignore"):
             inside = self.loss - self.problem.least_loss <= self.problem.target_excess(accuracy)
-        step = float(np.argmax(inside)) if inside.any() else math.inf
-        status = (
-            Status.ok if inside.any() else Status.diverged if self.status is Status.diverged else Status.not_learned
-        )
-        return LearningTime(accuracy, np.array([math.nan]), np.array([step]), (status,))
+        if inside.any():
+            return LearningTime(accuracy, np.array([math.nan]), np.array([float(np.argmax(inside))]), (Status.ok,))
+        status = Status.diverged if self.status is Status.diverged else Status.not_learned
+        return LearningTime(accuracy, np.array([math.nan]), np.array([math.inf]), (status,))
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """A descent assumes nothing."""
+        """Empty: gradient descent has no conditions."""
         return ()
 
     @property
     def provenance(self) -> Provenance:
-        """Where the numbers come from."""
-        p, drawn = self.problem, self._snapshots[0].batches
-        batch = None if drawn is None else drawn.batch
+        """Origin of the numbers."""
+        p, batches = self.problem, self._snapshots[0].batches
+        batch = None if batches is None else batches.batch
         digest = spec_hash("descent", p.task.hash, p.network.hash, p.learn, self.learning_rate, self.optimizer, batch)
         return Provenance("descent", (), digest)
 
     @property
     def forecast_class(self) -> str:
-        """A descent is computed step by step."""
+        """Always "integrated"."""
         return "integrated"
 
     def _plot(self) -> Plot:
-        """Every step that was taken, or some of many."""
         steps = np.unique(np.linspace(0, self.steps, POINTS).round())
         return Plot.of("mode_strengths", self.at(steps).dataset, title="Strength of every mode")
 
@@ -212,9 +205,9 @@ def descend(
     most_steps: int = MOST_STEPS,
     progress: Progress = silent,
 ) -> Descent:
-    """Train a linear network by descent on the task's exact statistics.
+    """Train a linear network by gradient descent on the exact statistics of a task.
 
-    On a task made by `Task.from_samples` this is full-batch training on those data, step for step.
+    On a task made by `Task.from_samples` this is full-batch training on those samples, step by step.
 
     Parameters
     ----------
@@ -224,28 +217,27 @@ def descend(
     steps : int, optional
         Number of steps.
     until : float, optional
-        Or an accuracy: stop at the first step whose map is within 1 - until of the best linear one.
+        Accuracy at which to stop instead: the excess loss is at most (1 - until)^2 of the baseline loss.
     excess_loss : float, optional
-        Or a loss above the best linear map's: stop at the first step that has come so near.
+        Loss above that of the best linear map at which to stop instead.
     learn : tuple of str, optional
         Weights that learn; all by default.
     optimizer : {"gd", "momentum", "adam", "adamw"}
         Update rule, as in `torch.optim`.
     momentum, betas, eps, weight_decay
-        Its settings.
+        Settings of the optimizer.
     batch : int, optional
-        Draw the statistics of this many fresh Gaussian trials at each step instead of the task's own; needs `rng`.
+        At each step, use the statistics of this many new Gaussian trials instead of the exact ones; needs `rng`.
     rng : numpy Generator, optional
         Source of the batches.
     most_steps : int
-        Where a descent that should stop `until` an accuracy is given up.
+        Largest number of steps with `until` or `excess_loss`.
     progress : callable
-        Called with the share of steps done.
+        Called with the fraction of steps done.
 
     Returns
     -------
     Descent
-        Every step's strengths and loss, the weights at any step, and how it ended: a `Solution`.
 
     Examples
     --------
@@ -257,16 +249,17 @@ def descend(
     """
     problem = LearningProblem.of(task, network, learn)
     rule = Optimizer(optimizer, learning_rate, momentum, betas, eps, weight_decay)
-    limit = _limit(steps, until, excess_loss, most_steps)
-    goal = None if steps is not None else _goal(problem, until, excess_loss)
-    walk = _Walk(problem, _batches(problem, batch, rng), problem.start, rule, rng)
-    strengths, losses, snapshots = [], [], [walk.copy()]
-    every = 1
+    limit, goal = _stop(problem, steps, until, excess_loss, most_steps)
+    if batch is not None and rng is None:
+        raise InvalidSpec("rng is required with batch, got none. Pass np.random.default_rng(seed).", field="rng")
+    batches = None if batch is None else BatchStatistics.of(problem, batch)
+    state = _Snapshot(problem, batches, problem.start, rule, rng)
+    strengths, losses, snapshots, every = [], [], [state.copy()], 1
     status = Status.ok if goal is None else Status.not_learned
     for n in range(limit + 1):
         with np.errstate(over="ignore", invalid="ignore"):
-            loss, slopes = problem.loss_and_slopes(walk.weights)
-            strengths.append(problem.strengths(walk.weights))
+            loss, slopes = problem.loss_and_slopes(state.weights)
+            strengths.append(problem.strengths(state.weights))
         losses.append(loss)
         if not all(np.isfinite(slope).all() for slope in slopes.values()):
             status = Status.diverged
@@ -276,27 +269,27 @@ def descend(
             break
         if n == limit:
             break
-        walk.advance(slopes)
-        if walk.step % every == 0:
-            snapshots.append(walk.copy())
-            if len(snapshots) > SNAPSHOTS:  # thin out: every second one, from now on half as often
+        state.advance(slopes)
+        if state.step % every == 0:
+            snapshots.append(state.copy())
+            if len(snapshots) > SNAPSHOTS:  # keep every second one, and take them half as often
                 snapshots, every = snapshots[::2], 2 * every
         if n % 256 == 0:
             check_time()
             progress(n / limit)
-    known = np.array(strengths), np.array(losses)
-    return Descent(problem, rule.learning_rate, *known, status, optimizer, tuple(snapshots))
+    course = np.array(strengths), np.array(losses)
+    return Descent(problem, rule.learning_rate, *course, status, optimizer, tuple(snapshots))
 
 
-def counted_steps(problem: LearningProblem, learning_rate: float, excess_loss: float, expected: float) -> float:
-    """Steps of gradient descent until the loss is so little above the best linear map's, without keeping the way.
+def count_steps(problem: LearningProblem, learning_rate: float, excess_loss: float, expected: float) -> float:
+    """Count the gradient-descent steps to an excess loss over the best linear map.
 
-    Infinite where descent runs away; unknown (nan) where `expected`, the flow's steps, are too many to take one by one.
+    The count is infinite if descent diverges, and nan if `expected`, the flow time, is too long to count single steps.
     """
     if not math.isfinite(expected):
         return expected
     if problem.pooled_recurrence is not None and len(problem.learn) == 2:
-        return PooledProblem.of(problem.task, problem.network).counted(excess_loss, learning_rate)
+        return PooledProblem.of(problem.task, problem.network).steps_to(excess_loss, learning_rate)
     if expected > MOST_COUNTED:
         return math.nan
     goal, weights = problem.least_loss + excess_loss, problem.start
@@ -312,55 +305,42 @@ def counted_steps(problem: LearningProblem, learning_rate: float, excess_loss: f
     return math.nan
 
 
-def _limit(steps: int | None, until: float | None, excess_loss: float | None, most_steps: int) -> int:
-    if sum(rule is not None for rule in (steps, until, excess_loss)) != 1:
-        raise InvalidSpec(
-            f"either steps, until or excess_loss must be given, got steps={steps}, until={until}, "
-            f"excess_loss={excess_loss}. Give a number of steps, an accuracy to reach, or a loss to come down "
-            "to."
-        )
+def _stop(
+    problem: LearningProblem, steps: int | None, until: float | None, excess_loss: float | None, most_steps: int
+) -> tuple[int, float | None]:
+    """Return the largest number of steps, and the loss at which to stop."""
+    if sum(value is not None for value in (steps, until, excess_loss)) != 1:
+        given = f"steps={steps}, until={until}, excess_loss={excess_loss}"
+        raise InvalidSpec(f"Give exactly one of steps, until and excess_loss, got {given}.", field="steps")
     if steps is not None:
-        return count("steps", steps, least=0)
+        return count("steps", steps, least=0), None
+    limit = count("most_steps", most_steps)
     if until is not None:
-        between("until", until, 0.0, 1.0)
+        excess = problem.target_excess(between("until", until, 0.0, 1.0))
     else:
-        positive("excess_loss", excess_loss)
-    return count("most_steps", most_steps)
+        excess = positive("excess_loss", excess_loss)
+    _require_target_covariance(problem.task)
+    return limit, problem.least_loss + excess
 
 
-def _goal(problem: LearningProblem, until: float | None, excess_loss: float | None) -> float:
-    left = problem.target_excess(until) if until is not None else excess_loss
-    assert left is not None
-    goal = problem.least_loss + left
-    if math.isnan(goal):
-        raise InvalidSpec(
-            "the task must know its target covariance to descend until an accuracy or a loss, got task "
-            f"{problem.task.name!r} without one. Give target_covariance, or a number of steps."
-        )
-    return goal
-
-
-def _batches(problem: LearningProblem, batch: int | None, rng: np.random.Generator | None) -> BatchStatistics | None:
-    if batch is None:
-        return None
-    if rng is None:
-        raise InvalidSpec("batches need an rng, got none. Pass rng=np.random.default_rng(seed).")
-    return BatchStatistics.of(problem, batch)
+def _require_target_covariance(task: Task) -> None:
+    if task.target_covariance is None:
+        raise InvalidSpec(f"Task {task.name!r} must have a target_covariance, got none.", field="target_covariance")
 
 
 @dataclass(frozen=True, eq=False)
 class BatchStatistics:
-    """Draws the second moments of Gaussian batches.
+    """Random second moments of Gaussian batches.
 
-    The second moment of `batch` Gaussian trials with covariance L L^T is L W L^T / batch with W a standard Wishart
-    matrix, drawn by its triangular (Bartlett) factor: the cost depends on the variables and not on the batch.
+    The second moment of `batch` Gaussian trials with covariance L L^T is L W L^T / batch with a standard Wishart matrix
+    W. Its triangular (Bartlett) factor is drawn directly, at a cost that does not depend on the batch size.
 
     Attributes
     ----------
     root : (variables, rank)
-        L: inputs first, then targets.
+        L, inputs above targets.
     inputs, targets : tuple of int
-        How the variables are cut: (steps, inputs) and (readouts, outputs).
+        Shapes of the variables, (steps, inputs) and (readouts, outputs).
     """
 
     root: FloatArray
@@ -370,14 +350,11 @@ class BatchStatistics:
 
     @classmethod
     def of(cls, problem: LearningProblem, batch: int) -> BatchStatistics:
-        """Prepare batches of a task, of its pooled input where the recurrence is a fixed number."""
+        """Prepare batches of a task, or of its pooled input if the recurrence is a fixed scalar."""
         size = count("batch", batch)
         task = problem.task
-        if task.target_covariance is None:
-            raise InvalidSpec(
-                f"the task must know its target covariance to be drawn in batches, got task {task.name!r} without "
-                "one. Give target_covariance, or descend without batch."
-            )
+        _require_target_covariance(task)
+        assert task.target_covariance is not None
         if problem.pooled_recurrence is not None and task.targets == "end":
             p = PooledProblem.of(task, problem.network)
             target = task.target_covariance.dense()[0, :, 0, :]
@@ -391,7 +368,7 @@ class BatchStatistics:
         return cls(_root(joint), (task.steps, task.inputs), (task.cross_covariance.shape[2], task.outputs), size)
 
     def draw(self, rng: np.random.Generator) -> LagStatistics:
-        """Statistics of one fresh batch."""
+        """Return the statistics of a new batch."""
         half = self.root @ wishart_roots(self.root.shape[1], self.batch, 1, rng)[0]
         moment = half @ half.T / self.batch
         n = self.inputs[0] * self.inputs[1]
@@ -406,14 +383,14 @@ class BatchStatistics:
 
 
 def _root(joint: FloatArray) -> FloatArray:
-    """L with L L^T the covariance, one column per direction that varies."""
+    """Return L with L L^T the covariance, one column per direction with variance."""
     values, vectors = np.linalg.eigh(joint)
     live = values > 1e-13 * values.max(initial=0.0)
     return np.asarray(vectors[:, live] * np.sqrt(values[live]))
 
 
 def wishart_roots(size: int, freedom: int, number: int, rng: np.random.Generator) -> FloatArray:
-    """So many A with A A^T Wishart distributed: triangular with chi on the diagonal, or Gaussian for small batches."""
+    """Draw matrices A with A A^T Wishart distributed: Bartlett factors or, if freedom < size, Gaussian matrices."""
     if freedom < size:
         return rng.standard_normal((number, size, freedom))
     factors = np.tril(rng.standard_normal((number, size, size)), -1)

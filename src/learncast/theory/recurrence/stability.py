@@ -23,7 +23,7 @@ from learncast.tasks.task import Task
 from learncast.theory.dynamics.descent import descend
 from learncast.theory.dynamics.learning_problem import lag_statistics
 from learncast.theory.dynamics.recurrent_mode import checked_strengths, loss_constant, polynomials_of
-from learncast.theory.dynamics.statistics import WEIGHTS, LagStatistics, loss, powers
+from learncast.theory.dynamics.statistics import WEIGHTS, LagStatistics, loss_and_gradient, powers
 from learncast.theory.representation.lag_kernel import network_kernel
 
 ANCHORS = ("end", "start")
@@ -385,7 +385,7 @@ def family_extrapolation(
     clock = _horizons(horizons)
     tasks = [family.varied(steps=h) if isinstance(family, Task) else family(h) for h in clock]
     weights = network.input_weights, network.recurrent_weights, network.output_weights
-    losses = np.array([loss(lag_statistics(task), *weights) for task in tasks])
+    losses = np.array([loss_and_gradient(lag_statistics(task), *weights, learn=())[0] for task in tasks])
     known = np.array([np.isfinite(task.target_power) for task in tasks])
     losses[np.isnan(losses) & known] = np.inf
     return Extrapolation.of(clock, losses, np.array([task.target_power / 2 for task in tasks]))

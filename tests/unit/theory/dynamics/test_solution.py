@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast._core.errors import InvalidSpec
+from learncast import InvalidSpec
 from learncast.results import Status
-from learncast.theory.dynamics.solution import LearningTime, checked_times
+from learncast.theory import LearningTime, checked_times
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import learncast as lc
 from learncast.cli import app
 from learncast.planning.forgetting import IrregularSwitch
 from learncast.tasks.covariance import Dense, Kronecker, Sampled
-from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, shallow
+from learncast.theory import TwoLayerSolution, shallow
 from learncast.theory.representation import similarity as representation
 from learncast.theory.representation.similarity import peak_time, two_mode_coupling
 

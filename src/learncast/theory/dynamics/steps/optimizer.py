@@ -1,4 +1,4 @@
-"""The optimiser of a gradient descent, with the update rules and defaults of `torch.optim`."""
+"""Optimizer of a gradient descent, with the update rules and defaults of `torch.optim`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from learncast._core.errors import InvalidSpec
+from learncast._core.errors import InvalidSpec, brief
 from learncast._core.validation import FloatArray, between, one_of, positive, real_array
 
 NAMES = ("gd", "momentum", "adam", "adamw")
@@ -14,7 +14,7 @@ NAMES = ("gd", "momentum", "adam", "adamw")
 
 @dataclass
 class Optimizer:
-    """One optimiser's settings and state.
+    """Settings and state of an optimizer.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ class Optimizer:
         Plain descent; heavy-ball momentum as `torch.optim.SGD(momentum=...)`; Adam; Adam with decoupled weight decay.
     learning_rate : float
     momentum : float
-        Of "momentum".
+        For "momentum".
     betas : (float, float)
         Decay of Adam's two moments.
     eps : float
@@ -30,14 +30,14 @@ class Optimizer:
     weight_decay : float, optional
         Decoupled for "adamw", where it is 0.01 by default; added to the gradient otherwise, 0 by default.
     steps, first, second
-        Its state: steps taken, and the first and second moments of each weight's slopes.
+        State: number of steps, and the first and second moments of the gradient.
 
     Examples
     --------
-    The first step of Adam is as long as the learning rate, whatever the slope:
+    The first step of Adam has the size of the learning rate for any gradient:
 
     >>> import numpy as np
-    >>> from learncast.theory.dynamics.steps.optimizer import Optimizer
+    >>> from learncast.theory import Optimizer
     >>> rule = Optimizer("adam", learning_rate=1e-3)
     >>> rule.update({"weights": np.zeros(2)}, {"weights": np.array([5.0, -0.01])})["weights"].round(6)
     array([-0.001,  0.001])
@@ -61,17 +61,12 @@ class Optimizer:
         between("momentum", self.momentum, 0.0, 1.0)
         betas = real_array("betas", self.betas, ndim=1)
         if len(betas) != 2 or not ((betas >= 0) & (betas < 1)).all():
-            raise InvalidSpec(
-                required="betas must lie between 0 and 1, below 1, and be two",
-                got=repr(self.betas)[:60],
-                why="each is the share of a moment that is kept; 1 would keep the past for ever",
-                remedy="use (0.9, 0.999)",
-            )
+            raise InvalidSpec(f"betas must be two numbers from 0 to below 1, got {brief(self.betas)}.", field="betas")
         between("eps", self.eps, 0.0, 1e300)
         between("weight_decay", self.weight_decay, 0.0, 1e300)
 
     def update(self, weights: dict[str, FloatArray], slopes: dict[str, FloatArray]) -> dict[str, FloatArray]:
-        """Weights after one step; the state moves on with it."""
+        """Return the weights after one step, and update the state."""
         self.steps += 1
         return {key: self._moved(key, weights[key], slope) for key, slope in slopes.items()}
 
@@ -91,10 +86,10 @@ class Optimizer:
         zero = np.zeros_like(w)
         self.first[key] = one * self.first.get(key, zero) + (1 - one) * slope
         self.second[key] = two * self.second.get(key, zero) + (1 - two) * slope**2
-        # Bias correction: the moments start at zero.
+        # Bias correction, as the moments start at zero.
         root = np.sqrt(self.second[key]) / np.sqrt(1 - two**self.steps) + self.eps
         return w - self.learning_rate / (1 - one**self.steps) * self.first[key] / root
 
     def copy(self) -> Optimizer:
-        """The same optimiser in the same state; updates replace arrays, so they can be shared."""
+        """Return a copy with the same state; updates replace arrays, so the copies share them."""
         return replace(self, first=dict(self.first), second=dict(self.second))
