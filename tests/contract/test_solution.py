@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import learncast as lc
+from learncast.theory import response, solve_response
 from learncast.theory.dynamics.gradient_flow import gradient_flow
 from learncast.theory.dynamics.modes import modes
-from learncast.theory.responses.modes import solve_response
-from learncast.theory.responses.response import response
 
 # --- makers: a task, a network and a learning rate ------------------------------------------------------------------
 

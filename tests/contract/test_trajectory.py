@@ -8,13 +8,11 @@ import pytest
 import learncast as lc
 from learncast._core.errors import SchemaMismatch
 from learncast.results import ALWAYS, SCHEMA, Trajectory
+from learncast.theory import ResponseFlowSolution, response, solve_response
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution
 from learncast.theory.dynamics.gradient_flow import gradient_flow
 from learncast.theory.dynamics.modes import ModeSolution, modes
 from learncast.theory.dynamics.pooled import PooledProblem
-from learncast.theory.responses.modes import solve_response
-from learncast.theory.responses.response import response
-from learncast.theory.responses.solution import ResponseFlowSolution
 from learncast.training import Training, train
 
 RATE, TIMES = 2e-3, np.arange(0.0, 601.0, 50.0)

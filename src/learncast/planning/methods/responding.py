@@ -18,7 +18,7 @@ from learncast.tasks.task import Task
 from learncast.theory.dynamics.modes import Modes, ModeSolution
 from learncast.theory.dynamics.solution import LearningTime, Solution
 from learncast.theory.responses.modes import ResponseModes, ResponseModeSolution, modes_of_responses
-from learncast.theory.responses.problem import SmallProblem, arrival, descended, network_of, small_problem
+from learncast.theory.responses.problem import ReducedProblem, descend_to, descent_states, network_of, reduced_problem
 from learncast.theory.responses.response import Response, linear_weights, response
 from learncast.theory.responses.solution import MOST_STEPS, ResponseFlowSolution, interval_about
 
@@ -85,36 +85,36 @@ class ResponseGround(Ground):
         flow = course.flow_steps_to(goals)
         if not math.isfinite(flow):
             return flow, state
-        problem, at = small_problem(self.responses[task].moved(state))
+        problem, at = reduced_problem(self.responses[task].moved(state))
         most = int(2 * flow + 1000) if flow <= MOST_STEPS else 0
-        found = arrival(problem, at, self.learning_rate, goals[:1], most)
+        found = descend_to(problem, at, self.learning_rate, goals[:1], most)
         steps = float(found.steps[0])
         return steps, network_of(state, found.state[0]) if math.isfinite(steps) else state
 
     def descended(self, task: int, states: Sequence[State], stops: Sequence[int]) -> list[list[State]]:
         each = []
         for state in states:
-            problem, at = small_problem(self.responses[task].moved(state))
-            path = descended(problem, at, self.learning_rate, max(stops, default=0))
+            problem, at = reduced_problem(self.responses[task].moved(state))
+            path = descent_states(problem, at, self.learning_rate, max(stops, default=0))
             each.append([network_of(state, path[stop][0]) for stop in stops])
         return [[row[k] for row in each] for k in range(len(stops))]
 
     def excess(self, task: int, state: State) -> float:
         """Loss above the least on the same responses."""
-        problem, at = small_problem(self.responses[task].moved(state))
+        problem, at = reduced_problem(self.responses[task].moved(state))
         return float(problem.loss_and_slopes(at)[0][0] - problem.least_loss()[0])
 
     def least(self, task: int) -> float:
-        return float(small_problem(self.responses[task])[0].least_loss()[0])
+        return float(reduced_problem(self.responses[task])[0].least_loss()[0])
 
     def whole(self, task: int) -> float:
         """Excess loss of a silent network."""
-        problem, _ = small_problem(self.responses[task])
+        problem, _ = reduced_problem(self.responses[task])
         return float(problem.constant[0] - problem.least_loss()[0])
 
     def strength(self, state: State) -> FloatArray:
         """What the output makes of each response feature."""
-        problem, at = small_problem(self.responses[self.target].moved(state))
+        problem, at = reduced_problem(self.responses[self.target].moved(state))
         return np.ravel(problem.strengths(at))
 
     def learning_time(self, task: int, accuracy: float) -> LearningTime:
@@ -200,11 +200,11 @@ def pass_through(
     Flow, exact descent of the estimate and descent of the replicas each go on from where they themselves ended.
     """
     network = responses[0].network
-    _, start = small_problem(responses[0])
-    single, many = start, np.repeat(start, responses[0].replicas + 1, axis=0)
+    _, start = reduced_problem(responses[0])
+    single, many = start, np.repeat(start, responses[0].resamples + 1, axis=0)
     found = []
     for measured, (accuracy, steps) in zip(responses, rules, strict=True):
-        problem, _ = small_problem(measured)
+        problem, _ = reduced_problem(measured)
         solution = ResponseFlowSolution.of(measured.moved(network), learning_rate)
         if accuracy is not None:
             passage, single, many = _to_accuracy(solution, problem, accuracy, single, many)
@@ -217,16 +217,16 @@ def pass_through(
 
 
 def _to_accuracy(
-    solution: ResponseFlowSolution, problem: SmallProblem, accuracy: float, single: FloatArray, many: FloatArray
+    solution: ResponseFlowSolution, problem: ReducedProblem, accuracy: float, single: FloatArray, many: FloatArray
 ) -> tuple[Passage, FloatArray, FloatArray]:
     goals = solution.goals(accuracy)
     flow = solution.flow_steps_to(goals)
     end = solution.network_at(flow) if not math.isnan(flow) else solution.response.network
-    reached = solution.accuracy_at(small_problem(solution.response.moved(end))[1][0])
+    reached = solution.accuracy_at(reduced_problem(solution.response.moved(end))[1][0])
     if not math.isfinite(flow):
         status = solution.failure(flow)
         return Passage(solution, flow, flow, end, reached, status, np.full(len(many), np.nan)), single, many
-    one = solution.counted(problem, single, goals, flow)
+    one = solution.descent_to(problem, single, goals, flow)
     spread, after = solution.spread(problem, many, goals, flow)
     steps = float(one.steps[0])
     status = Status.diverged if math.isinf(steps) else Status.ok
@@ -234,13 +234,13 @@ def _to_accuracy(
 
 
 def _for_steps(
-    solution: ResponseFlowSolution, problem: SmallProblem, steps: float, single: FloatArray, many: FloatArray
+    solution: ResponseFlowSolution, problem: ReducedProblem, steps: float, single: FloatArray, many: FloatArray
 ) -> tuple[Passage, FloatArray, FloatArray]:
     rate, whole = solution.learning_rate, math.ceil(steps)
     end = solution.network_at(steps)
-    reached = solution.accuracy_at(small_problem(solution.response.moved(end))[1][0])
+    reached = solution.accuracy_at(reduced_problem(solution.response.moved(end))[1][0])
     known = whole <= MOST_STEPS
-    after = descended(problem, single, rate, whole)[-1] if known else np.full_like(single, np.nan)
+    after = descent_states(problem, single, rate, whole)[-1] if known else np.full_like(single, np.nan)
     coarse = max(1, math.ceil(steps / solution.stride(steps))) if steps > 0 else 0
     for _ in range(coarse):
         many = many - steps * rate / coarse * problem.loss_and_slopes(many)[1]

@@ -16,8 +16,8 @@ from learncast.networks.activated import Activated
 from learncast.planning.methods.choice import mode_ground
 from learncast.planning.phase import _rescaled, portrait_times
 from learncast.study import Study
+from learncast.theory import modes_of_responses
 from learncast.theory.dynamics.descent import descend
-from learncast.theory.responses.modes import modes_of_responses
 from learncast.web.panels.curriculum import (
     KEYWORDS,
     MOST_STEPS,
