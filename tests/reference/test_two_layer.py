@@ -15,9 +15,9 @@ from scipy.integrate import solve_ivp
 
 import learncast as lc
 from learncast.planning.forgetting import IrregularSwitch
+from learncast.theory import peak_time, two_mode_coupling
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, shallow
 from learncast.theory.dynamics.pooled import PooledProblem
-from learncast.theory.representation.similarity import peak_time, two_mode_coupling
 
 FOLDER = Path(__file__).parent
 GOLDEN = {entry["id"]: entry for entry in json.loads((FOLDER / "golden" / "two_layer.json").read_text())["entries"]}

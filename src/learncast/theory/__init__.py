@@ -17,8 +17,9 @@ __all__, __getattr__, __dir__ = exported(
         "recurrence.long_run": "Decade ModeStart long_run weights_at",
         "recurrence.order": "HalfTimes ModeProfile Precedence Reversal SlowestMode crossing_time effective_start "
         "descent_half_loss_time half_loss_time half_strength_time learned_first mode_profiles order_reversal",
-        "recurrence.stability": "Extrapolation Optimum RecurrenceFit StableRate best_mode best_recurrence extrapolation "
-        "family_extrapolation input_matrix largest_kept_rate largest_stable_rate least_hidden_size outlier reach",
+        "recurrence.stability": "Extrapolation Optimum RecurrenceFit StableRate best_mode best_recurrence "
+        "extrapolation family_extrapolation input_matrix largest_kept_rate largest_stable_rate least_hidden_size "
+        "outlier reach",
         "recurrence.tradeoff": "Basins LossTerms RecurrenceTransition TrainingEnd basins change_of_kind loss_terms "
         "end_of_training late_pulse_transition transition two_pulse_recurrence two_pulse_transition "
         "zero_recurrence_warning",

@@ -424,7 +424,7 @@ def effective_start(network: LinearRNN, cross_strengths: ArrayLike | None = None
         )
     W_x, W_y = network.input_weights[:, 0], network.output_weights[0]
     sig, _ = checked_strengths([1.0] if cross_strengths is None else cross_strengths, None, ndim=1)
-    sign = -1.0 if _polynomials_at(sig, None, np.float64(b))[0] < 0 else 1.0
+    sign = -1.0 if _polynomials_at(sig, None, b)[0] < 0 else 1.0
     size = float(np.linalg.norm(W_x + sign * W_y)) / 2
     return ModeStart(size, b, sign * size)
 
@@ -518,7 +518,7 @@ def learned_first(
 
 def _timed(profile: ModeProfile, start: ModeStart, learned: bool, rate: float) -> SlowestMode:
     time = half_loss_time(*profile, **start._asdict(), learn_recurrence=learned, learning_rate=rate)
-    pull = float(_polynomials_at(*profile, np.float64(start.recurrence))[0])
+    pull = float(_polynomials_at(*profile, start.recurrence)[0])
     pull = -pull if start.strength < 0 else pull
     sizes = np.abs(profile.cross_strengths)
     lag = float(sizes @ np.arange(len(sizes)) / sizes.sum())
@@ -554,12 +554,10 @@ def _profiles(task: Task, frame: Frame) -> tuple[ModeProfile, ...]:
     return tuple(profiles)
 
 
-def _polynomials_at(
-    sig: FloatArray, S: FloatArray | None, b: FloatArray | np.float64
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _polynomials_at(sig: FloatArray, S: FloatArray | None, b: ArrayLike) -> tuple[FloatArray, ...]:
     """Return P, P', Q and Q' at b."""
     with np.errstate(over="ignore", invalid="ignore"):
-        P, dP, _, Q, dQ, _ = polynomial_values(polynomials_of(sig, S), b)
+        P, dP, _, Q, dQ, _ = polynomial_values(polynomials_of(sig, S), np.asarray(b))
     return P, dP, Q, dQ
 
 
@@ -591,7 +589,7 @@ def _crossing(start: ModeStart, sig: FloatArray, S: FloatArray | None, level: fl
     a, b, c = start
     if not math.isfinite(level):
         return math.nan, Status.diverged
-    P, dP, Q, dQ = (float(v) for v in _polynomials_at(sig, S, np.float64(b)))
+    P, dP, Q, dQ = (float(v) for v in _polynomials_at(sig, S, b))
     if (b == 0 == dP == dQ) or a * c == 0 == (a - c) * (a + c) or P == 0 == a * c * Q:  # b never moves
         time = float(_frozen_crossing(*(np.asarray(w) for w in start), sig=sig, S=S, level=np.asarray(level)))
         return time, Status.ok if time < math.inf else Status.not_learned

@@ -91,10 +91,10 @@ class Response:
 
         variables: dict[str, object] = {}
         if isinstance(self.statistics, ResponseTable):
-            table, over = self.statistics, ("panel", "node", "moment", "row")
+            table, axes = self.statistics, ("panel", "node", "moment", "row")
             variables = {
                 "panel_end": ("panel", table.ends[1:], described("input weight at which a panel ends", "1")),
-                "coefficients": (over, table.coefficients, described("Chebyshev coefficients of each panel", "1")),
+                "coefficients": (axes, table.coefficients, described("Chebyshev coefficients of each panel", "1")),
                 "interpolation_error": ((), table.accuracy, described("relative error of the interpolation", "1")),
             }
         for name, (over, values, text, units) in self.statistics.variables().items():

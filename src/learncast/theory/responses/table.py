@@ -178,7 +178,7 @@ class ResponseTable:
                 line = b * line + x
                 if y is not None:
                     cross += line @ y
-                    power += line @ line
+                    power += float(line @ line)
             return np.concatenate([cross, [power, (targets**2).sum()]])
 
         with np.errstate(over="ignore", invalid="ignore"):
