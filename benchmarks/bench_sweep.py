@@ -19,9 +19,9 @@ from pathlib import Path
 from learncast import sweep
 from learncast._core.netcdf import packed, read
 from learncast.sweep.executors import Cluster, Executor, Processes, as_dataset
-from learncast.sweep.grid import Grid
-from learncast.sweep.ledger import TaskStatus
-from learncast.sweep.spec import Spec
+from learncast.sweep import Grid
+from learncast.sweep import TaskStatus
+from learncast.sweep import Spec
 from learncast.sweep.store import Store
 from learncast.sweep.studies import sweep_of
 from learncast.sweep.sweeping import Sweep, carry_out

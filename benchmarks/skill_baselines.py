@@ -10,7 +10,7 @@ import torch
 import learncast as lc
 from benchmarks.skill_training import STOPS
 from learncast.advice.surrogate import linear_surrogate
-from learncast.tasks.task import Task
+from learncast.tasks import Task
 
 
 def rule_of_thumb(candidates: list[Task]) -> int:

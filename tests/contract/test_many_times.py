@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks import TwoLayer
 from learncast.theory import BalancedFlow
 
 EPS = float(np.finfo(float).eps)

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.theory import gradient_flow, modes
-from learncast.theory.responses.modes import solve_response
-from learncast.theory.responses.response import response
+from learncast.theory import gradient_flow, modes, response, solve_response
 
 # --- makers: a task, a network and a learning rate ------------------------------------------------------------------
 

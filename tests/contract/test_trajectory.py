@@ -8,10 +8,16 @@ import pytest
 import learncast as lc
 from learncast import SchemaMismatch
 from learncast.results import ALWAYS, SCHEMA, Trajectory
-from learncast.theory import ModeSolution, PooledProblem, TwoLayerSolution, gradient_flow, modes
-from learncast.theory.responses.modes import solve_response
-from learncast.theory.responses.response import response
-from learncast.theory.responses.solution import ResponseFlowSolution
+from learncast.theory import (
+    ModeSolution,
+    PooledProblem,
+    ResponseFlowSolution,
+    TwoLayerSolution,
+    gradient_flow,
+    modes,
+    response,
+    solve_response,
+)
 from learncast.training import Training, train
 
 RATE, TIMES = 2e-3, np.arange(0.0, 601.0, 50.0)

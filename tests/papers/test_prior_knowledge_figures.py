@@ -10,13 +10,13 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import sqrtm
 
 import learncast as lc
-from learncast.networks.two_layer import TwoLayer
+from learncast.networks import TwoLayer
 from learncast.papers import open_paper, reproduce
 from learncast.papers.prior_knowledge import CAPTIONS, TRAINED, descent, paper
 from learncast.papers.prior_knowledge.continual import loss_on, of_kind, unrelated_pairs
 from learncast.papers.prior_knowledge.kingdom import BY_COLOUR, living_kingdom
 from learncast.papers.prior_knowledge.learning import TARGETS, slopes
-from learncast.theory.representation.similarity import scaled_to_plane
+from learncast.theory import scaled_to_plane
 
 SMALL = paper()
 #: Descent follows the flow to first order: at the rates used, which are 0.002 times O(1) curvatures, to half a percent.

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from learncast import sweep
-from learncast.sweep.ledger import TaskStatus
+from learncast.sweep import TaskStatus
 from learncast.sweep.store import Store
 
 FUNCTIONS = '''

@@ -37,7 +37,7 @@ from learncast.cli import app
 from learncast.study import Study
 from learncast.sweep.studies import sweep_of
 from learncast.web.app import explored
-from learncast.windows.learnability_window import LearnabilityWindow
+from learncast.windows import LearnabilityWindow
 from learncast.windows.rehearsal import build_model, build_optimizer, rehearsed
 from learncast.windows.stored_model import optimizer_tensors
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
 import learncast as lc
-from learncast.theory.dynamics.mode_equation import strength, time_between, time_to_band
-from learncast.theory.dynamics.modes import modes as modes_of_one
+from learncast.theory import modes as modes_of_one
+from learncast.theory import strength, time_between, time_to_band
 
 
 def every(examples, *, shrink=True):

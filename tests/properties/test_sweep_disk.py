@@ -15,7 +15,7 @@ import pytest
 
 from learncast import sweep
 from learncast._core.errors import LearncastError
-from learncast.sweep.ledger import TaskStatus
+from learncast.sweep import TaskStatus
 from learncast.sweep.store import Store
 
 STUDY = """
@@ -39,7 +39,7 @@ import hashlib, json, subprocess, sys
 from pathlib import Path
 from typer.testing import CliRunner
 from learncast.cli import app
-from learncast.sweep.ledger import TaskStatus
+from learncast.sweep import TaskStatus
 from learncast.sweep.store import Store
 
 def swept(*words):

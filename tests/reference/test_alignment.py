@@ -1,18 +1,17 @@
-"""When a map is aligned with its task and when it has learned it, against scipy's solver and descent in plain numpy."""
+"""Times of alignment and of learning, against an ODE solver and gradient descent."""
 
 import numpy as np
 import pytest
 import scipy
 
 import learncast as lc
-from learncast._core.errors import InvalidSpec
-from learncast.theory.representation import misalignment, time_to_align
+from learncast.theory import misalignment, time_to_align
 
 RATE = 1e-3
 
 
 def rotation(n, angle):
-    """Turn the first direction towards the second, and the third towards the fourth."""
+    """Rotate the first direction towards the second, and the third towards the fourth."""
     turn = np.eye(n)
     for k in range(0, n - 1, 2):
         turn[k : k + 2, k : k + 2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
@@ -20,7 +19,7 @@ def rotation(n, angle):
 
 
 def switched(angle, anisotropy, *, seed=0, grown=2.0):
-    """A network that has learned one task, and the next: its directions turned, and stronger."""
+    """Return a network that has learned one task, and a next task with rotated and stronger directions."""
     rng = np.random.default_rng(seed)
     n, m = 4, 3
     basis = np.linalg.qr(rng.standard_normal((n, n)))[0]
@@ -33,7 +32,7 @@ def switched(angle, anisotropy, *, seed=0, grown=2.0):
 
 
 def oracle(task, network, allowed):
-    """Both times by DOP853 at 1e-13 with events, from the definitions."""
+    """Return both times from their definitions, by DOP853 at 1e-13 with events."""
     P = task.input_covariance.dense()[0, :, 0, :]
     S = task.cross_covariance.dense()[0, :, 0, :].T
     root = scipy.linalg.sqrtm(P).real
@@ -48,7 +47,7 @@ def oracle(task, network, allowed):
         G = S - C @ A @ P
         return np.concatenate([(C.T @ G).ravel(), (G @ A.T).ravel()])
 
-    def turned(_, y):
+    def misaligned(_, y):
         A, C = maps(y)
         N = C @ A @ root
         cosine = np.sum(N * M) / np.linalg.norm(N) / np.linalg.norm(M)
@@ -60,19 +59,19 @@ def oracle(task, network, allowed):
 
     far.terminal = True
     begin = np.concatenate([network.first.ravel(), network.second.ravel()])
-    run = scipy.integrate.solve_ivp(slope, (0, 1e3), begin, "DOP853", rtol=1e-13, atol=1e-15, events=(turned, far))
+    run = scipy.integrate.solve_ivp(slope, (0, 1e3), begin, "DOP853", rtol=1e-13, atol=1e-15, events=(misaligned, far))
     return run.t_events[0][0] / RATE, run.t_events[1][0] / RATE
 
 
 @pytest.mark.parametrize("anisotropy", [1.0, 6.0])
 @pytest.mark.parametrize("angle", [0.4, 1.2])
-def test_both_times_and_their_error(angle, anisotropy):
+def test_times_agree_with_the_ode_within_the_reported_error(angle, anisotropy):
     task, network = switched(angle, anisotropy)
     solution = lc.solve(task, network, learning_rate=RATE)
     assert (solution.forecast_class == "exact") == (anisotropy == 1.0)
     found = time_to_align(solution, 0.95)
     aligned, learned = oracle(task, network, 0.05)
-    # 1e-8: events of the oracle are found to its own precision.
+    # 1e-8: precision of the oracle's events.
     assert abs(found.aligned - aligned) <= found.error + 1e-8 * learned
     assert abs(found.learned - learned) <= found.error + 1e-8 * learned
     assert found.error <= 1e-6 * learned
@@ -82,7 +81,7 @@ def test_both_times_and_their_error(angle, anisotropy):
     assert sines[0] == pytest.approx(0.05, rel=1e-6)
 
 
-def test_plain_descent_aligns_at_the_same_moment():
+def test_gradient_descent_aligns_and_learns_at_the_same_times():
     task, network = switched(0.8, 4.0, seed=1)
     found = time_to_align(lc.solve(task, network, learning_rate=RATE), 0.95)
     P, S = task.input_covariance.dense()[0, :, 0, :], task.cross_covariance.dense()[0, :, 0, :].T
@@ -102,7 +101,7 @@ def test_plain_descent_aligns_at_the_same_moment():
     assert steps["learned"] == pytest.approx(found.learned, rel=0.01, abs=1)
 
 
-def test_the_excess_loss_is_what_is_wrong_with_directions_and_size():
+def test_the_excess_loss_splits_into_direction_and_size():
     task, network = switched(0.9, 5.0, seed=2)
     solution = lc.solve(task, network, learning_rate=RATE)
     times = np.linspace(0, 500, 6)
@@ -115,7 +114,7 @@ def test_the_excess_loss_is_what_is_wrong_with_directions_and_size():
     np.testing.assert_allclose(excess, solution.at(times)["excess_loss"], rtol=1e-7)
 
 
-def test_a_start_that_points_right_is_aligned_at_once():
+def test_an_aligned_start_has_alignment_time_zero():
     task, network = switched(0.0, 3.0)
     found = time_to_align(lc.solve(task, network, learning_rate=RATE), 0.95)
     assert found.aligned == 0
@@ -130,8 +129,9 @@ def test_a_mode_that_is_never_learned_is_never_aligned():
     assert found.status is lc.Status.not_learned
 
 
-def test_a_network_that_is_no_map_is_refused():
+def test_a_solution_by_modes_is_rejected():
     task = lc.tasks.integration(steps=5)
     network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
-    with pytest.raises(InvalidSpec, match="alignment needs a solution of two layers"):
+    with pytest.raises(lc.InvalidSpec) as caught:
         time_to_align(lc.solve(task, network, learning_rate=RATE))
+    assert caught.value.field == "solution"

@@ -8,8 +8,8 @@ import pytest
 
 import learncast as lc
 from learncast.planning import closeness, singular_accuracy, speedup_terms
-from learncast.theory.dynamics.mode_equation import descent_correction, strength, time_between, time_to_band
-from learncast.theory.dynamics.modes import modes as modes_of_one
+from learncast.theory import descent_correction, strength, time_between, time_to_band
+from learncast.theory import modes as modes_of_one
 
 ENTRIES = {
     entry["id"]: entry

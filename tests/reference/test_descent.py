@@ -15,7 +15,7 @@ from scipy.stats import ks_2samp, norm
 import learncast as lc
 from learncast import NotLearned
 from learncast.theory import BatchStatistics, LearningProblem, gradient_flow
-from learncast.theory.dynamics import gradient_flow as flow_module
+from learncast.theory import gradient_flow as flow_module
 
 RECURRENT, LAYERS = ("input", "recurrent", "output"), ("first", "second")
 

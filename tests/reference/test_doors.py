@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
-
-import learncast as lc
 from learncast.answers.forecast import forecast
 from learncast.answers.forget import forgotten
 from learncast.answers.plan import planned
+from typer.testing import CliRunner
+
+import learncast as lc
 from learncast.cli import app
 from learncast.study import Study
 

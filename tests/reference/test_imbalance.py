@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy
 import torch
+from learncast.answers.forecast import forecast
 
 import learncast as lc
-from learncast.answers.forecast import forecast
 from learncast.study import Study
 from learncast.theory import Imbalance, PooledProblem
 

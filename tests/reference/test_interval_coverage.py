@@ -1,4 +1,4 @@
-"""How often 95% intervals of plans cover what the same plan takes on the population's statistics."""
+"""Coverage of the 95% intervals of plans: how often they hold the steps that the population's statistics give."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ REPEATS = 60  # `python -m benchmarks coverage` takes 300
 
 
 @dataclass
-class Table:
-    """Intervals, and whether each covered the truth, under what they are an interval of."""
+class Coverage:
+    """Intervals and true values of each quantity."""
 
     rows: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
 
@@ -28,10 +28,10 @@ class Table:
         self.rows.setdefault(name, []).append((*interval, truth))
 
     def shares(self) -> Iterator[tuple[str, int, float, float, float]]:
-        """Name, number, share covered, shares of truths below and above."""
+        """Yield name, number, share covered, and shares of true values below and above."""
         for name, found in self.rows.items():
             low, high, truth = np.array(found).T
-            # counts are whole steps: an end that is one itself stands for it exactly
+            # Step counts are integers: an end that equals the truth covers it.
             below, above = truth < low - 1e-9, truth > high + 1e-9
             yield name, len(found), 1 - float((below | above).mean()), float(below.mean()), float(above.mean())
 
@@ -40,20 +40,20 @@ class Table:
 
 
 def descent(M: Array, S: Array, A: Array, C: Array, rate: float, accuracy: float) -> tuple[int, Array, Array]:
-    """Steps until the excess loss is (1 - accuracy)^2 of that of answering nothing, and the weights then."""
+    """Return the steps until the excess loss is (1 - accuracy)^2 of the baseline loss, and the weights then."""
     R, n = M @ S, 0
-    nothing = np.vdot(M, R)
+    baseline = np.vdot(M, R)
     while True:
         D = C @ A - M
         G = D @ S
-        if np.vdot(D, G) <= (1 - accuracy) ** 2 * nothing:
+        if np.vdot(D, G) <= (1 - accuracy) ** 2 * baseline:
             return n, A, C
         A, C, n = A - rate * C.T @ G, C - rate * G @ A.T, n + 1
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A target and a candidate of one step whose population is known; one of them or both are recorded."""
+    """A target and a candidate of one step with known population statistics; one or both are estimated from trials."""
 
     channels: int
     outputs: int
@@ -70,7 +70,7 @@ class Recorded:
         other = 1.6 * (M + 0.1 * rng.normal(size=M.shape))
         return M, other, np.diag(np.linspace(1.2, 0.7, self.channels) ** 2)
 
-    def repeat(self, seed: int, table: Table) -> None:
+    def repeat(self, seed: int, table: Coverage) -> None:
         M, other, S = self.population()
         rng = np.random.default_rng([self.channels, self.both, seed])
 
@@ -86,13 +86,13 @@ class Recorded:
         plan = lc.plan(target, [candidate], network, learning_rate=self.rate, terms=lc.Terms(accuracy=self.accuracy))
         start = network.input_weights, network.output_weights
         direct = descent(M, S, *start, self.rate, self.accuracy)[0]
-        if self.both:  # otherwise it is known, and no interval
+        if self.both:  # otherwise known exactly
             table.add("direct", plan.direct_interval, direct)
-        for way in ("steps", "accuracy"):
+        for stop in ("steps", "accuracy"):
             (A, C), total = start, 0
             for stage, planned in zip(plan.stages, (*plan.route.durations, None), strict=True):
                 truth = M if stage.task is target else other
-                if planned is None or way == "accuracy":
+                if planned is None or stop == "accuracy":
                     steps, A, C = descent(truth, S, A, C, self.rate, stage.accuracy)
                 else:
                     steps = int(planned)
@@ -100,9 +100,9 @@ class Recorded:
                         G = (C @ A - truth) @ S
                         A, C = A - self.rate * C.T @ G, C - self.rate * G @ A.T
                 total += steps
-            table.add(f"total, stops by {way}", plan.interval, total)
+            table.add(f"total, stops by {stop}", plan.interval, total)
             if plan.pretrains:
-                table.add(f"saving, stops by {way}", plan.saving_interval, direct - total)
+                table.add(f"saving, stops by {stop}", plan.saving_interval, direct - total)
 
 
 # --- ReLU curricula ---------------------------------------------------------------------------------------------------
@@ -112,8 +112,8 @@ class Recorded:
 def relu_population(b: float, steps: int, trials: int = 3_000_000) -> tuple[float, float]:
     """E[f^2] and E[yf] of a ReLU unit f with input weight 1 on perfect integration, y the sum of its inputs.
 
-    Plain sampling, less what a linear unit z would do on the same trials, whose moments are known: the error of a count
-    is then a tenth of what it is on the 65,536 trials of a forecast.
+    Sampled with a linear unit z on the same trials as control variate, whose moments are known. The error of a count is
+    then a tenth of that from the 65,536 trials of a forecast.
     """
     rng, moments = np.random.default_rng(12345), []
     powers = b ** np.arange(steps)
@@ -121,7 +121,7 @@ def relu_population(b: float, steps: int, trials: int = 3_000_000) -> tuple[floa
     for _ in range(trials // 50_000):
         x = rng.normal(size=(steps, 50_000))
         f, g, z, y = np.zeros(50_000), np.zeros(50_000), np.zeros(50_000), x.sum(axis=0)
-        for t in range(steps):  # g: the same trials with the other sign
+        for t in range(steps):  # g: the inputs with the other sign
             f, g, z = np.maximum(b * f + x[t], 0), np.maximum(b * g - x[t], 0), b * z + x[t]
         both = [np.mean(f * f + g * g) / 2, np.mean(y * (f - g)) / 2]
         moments.append([*both, np.mean(z * z), np.mean(y * z), np.mean(y * y)])
@@ -133,7 +133,7 @@ def relu_population(b: float, steps: int, trials: int = 3_000_000) -> tuple[floa
 
 
 def unit_flow(cross: float, power: float, u: float, accuracy: float, rate: float) -> tuple[float, float]:
-    """Flow steps of a balanced unit from strength u to its accuracy, from below, and the strength then."""
+    """Return the flow steps of a balanced unit from strength u up to its accuracy, and the strength then."""
     best = cross / power
     goal = accuracy * best
     if u >= goal:
@@ -142,7 +142,7 @@ def unit_flow(cross: float, power: float, u: float, accuracy: float, rate: float
 
 
 def unit_descent(cross: float, power: float, w: float, accuracy: float, rate: float) -> tuple[int, float]:
-    """The same in whole steps of descent on the unit's two equal weights w."""
+    """Return the descent steps of a unit with two equal weights w up to its accuracy, and the weight then."""
     n, goal = 0, accuracy * cross / power
     while w * w < goal:
         w, n = w + rate * w * (cross - power * w * w), n + 1
@@ -151,7 +151,7 @@ def unit_descent(cross: float, power: float, w: float, accuracy: float, rate: fl
 
 @dataclass(frozen=True)
 class Relu:
-    """Perfect integration after a task of stronger targets, through measured responses."""
+    """Perfect integration after a task with stronger targets, forecast from measured responses."""
 
     planned: bool
     steps: int = 20
@@ -160,7 +160,7 @@ class Relu:
     accuracy: float = 0.95
     gain: float = 1.5
 
-    def repeat(self, seed: int, table: Table) -> None:
+    def repeat(self, seed: int, table: Coverage) -> None:
         power, cross = relu_population(self.recurrence, self.steps)
         target = lc.tasks.integration(steps=self.steps)
         stronger = lc.tasks.integration(steps=self.steps, target_strength=self.gain, name="stronger")
@@ -182,14 +182,14 @@ class Relu:
         table.add("direct, flow", made.direct_interval, direct)
         table.add("saving, flow", made.speedup_interval, direct - total)
         if self.planned:
-            w, counted = 0.05, 0
+            w, descent_total = 0.05, 0
             for stage in stages:
                 gain = 1.0 if stage.task is target else self.gain
                 steps, w = unit_descent(gain * cross, power, w, stage.accuracy, self.rate)
-                counted += steps
-            alone = unit_descent(cross, power, 0.05, self.accuracy, self.rate)[0]
-            table.add("total, descent", plan.interval, counted)
-            table.add("saving, descent", plan.saving_interval, alone - counted)
+                descent_total += steps
+            direct_descent = unit_descent(cross, power, 0.05, self.accuracy, self.rate)[0]
+            table.add("total, descent", plan.interval, descent_total)
+            table.add("saving, descent", plan.saving_interval, direct_descent - descent_total)
 
 
 CASES: dict[str, Any] = {
@@ -202,9 +202,9 @@ CASES: dict[str, Any] = {
 }
 
 
-def tabulated(name: str, repeats: int) -> Table:
-    """Intervals of one case, each with its truth."""
-    table = Table()
+def tabulated(name: str, repeats: int) -> Coverage:
+    """Repeat one case and collect its intervals and true values."""
+    table = Coverage()
     for seed in range(repeats):
         CASES[name].repeat(seed, table)
     return table
@@ -212,8 +212,8 @@ def tabulated(name: str, repeats: int) -> Table:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_intervals_cover_as_often_as_they_say(name: str) -> None:
-    """Within 2% of 95%, and two standard errors of the number of repeats; the seeds are fixed."""
+def test_intervals_have_their_nominal_coverage(name: str) -> None:
+    """Within 2% plus two standard errors of 95%, with fixed seeds."""
     wrong = []
     for what, number, covered, below, above in tabulated(name, REPEATS).shares():
         print(f"{name}: {what}: {covered:.1%} of {number} (truth below {below:.1%}, above {above:.1%})")

@@ -1,4 +1,4 @@
-"""What the papers print, against automatic differentiation, an ODE solver and sums written out here."""
+"""Published equations against automatic differentiation, an ODE solver and explicit sums."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import pytest
 from scipy.integrate import quad, solve_ivp
 from scipy.stats import norm
 
-from learncast import tasks
-from learncast.networks.two_layer import TwoLayer
+from learncast import TwoLayer, tasks
 from learncast.papers.curriculum.alignment import mode_updates
 from learncast.papers.prior_knowledge.printed import printed_grams, printed_overlaps
 
@@ -19,7 +18,7 @@ torch = pytest.importorskip("torch")
 @pytest.mark.equation("curriculum2025 Eq. (34)")
 @pytest.mark.parametrize("seed", range(3))
 def test_own_and_cross_mode_terms_are_the_gradient(seed):
-    """Of the loss of eq. (27) written as a sum over steps, by torch, with other strengths in every mode and step."""
+    """The loss of eq. (27), a sum over steps, is differentiated by torch; strengths differ by mode and step."""
     rng = np.random.default_rng(seed)
     modes, hidden, steps = 3, 5, 4
     a, c = rng.standard_normal((2, modes, hidden))
@@ -36,7 +35,7 @@ def test_own_and_cross_mode_terms_are_the_gradient(seed):
     ) - sum((torch.diagonal(reach[t]) * torch.tensor(cross[:, t])).sum() for t in range(steps))
     loss.backward()
     own_a, cross_a, own_c, cross_c = mode_updates(a, c, b, cross, power)
-    # Sums of some hundred products of order 1.
+    # Rounding in sums of a few hundred products of order 1.
     np.testing.assert_allclose(own_a + cross_a, -W_x.grad.numpy().T, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(own_c + cross_c, -W_y.grad.numpy(), rtol=1e-11, atol=1e-11)
     assert np.abs(cross_a).max() > 0.1
@@ -47,13 +46,13 @@ def test_cross_mode_terms_vanish_between_orthogonal_vectors():
     strengths = np.random.default_rng(1).standard_normal((3, 4)), np.repeat(np.eye(4)[None], 3, axis=0)
     _, cross_a, _, cross_c = mode_updates(vectors, 2 * vectors, np.full(6, 0.9), *strengths)
     np.testing.assert_allclose([cross_a, cross_c], 0.0, atol=1e-13)
-    # Orthogonality is not enough where hidden units forget at different rates.
+    # Orthogonality is not enough if hidden units decay at different rates.
     _, cross_a, _, _ = mode_updates(vectors, 2 * vectors, np.linspace(0.5, 1.0, 6), *strengths)
     assert np.abs(cross_a).max() > 1e-3
 
 
 def integrated(S, network, time):
-    """Q Q^T of the flow, by an ODE solver on the weights."""
+    """Return Q Q^T of the flow, integrated on the weights."""
     shapes = network.first.shape, network.second.shape
     cut = network.first.size
 
@@ -72,7 +71,7 @@ def integrated(S, network, time):
 @pytest.mark.equation("braun2022 Eq. (11)")
 @pytest.mark.equation("braun2022 Eq. (12)")
 @pytest.mark.parametrize("sizes", [(3, 4, 3), (4, 6, 3), (3, 5, 5), (2, 2, 4)], ids=str)
-def test_the_printed_solution_holds_where_its_assumptions_do(sizes):
+def test_the_published_solution_holds_under_its_assumptions(sizes):
     rng, left = np.random.default_rng(0), 3
     while left:
         S = rng.standard_normal((sizes[2], sizes[0]))
@@ -81,24 +80,24 @@ def test_the_printed_solution_holds_where_its_assumptions_do(sizes):
             continue
         left -= 1
         for time in (0.3, 2.0):
-            # The solver's own error, and cond(B)^2 roundings of the print's.
+            # The solver's error, and rounding amplified by cond(B)^2 in the published formula.
             np.testing.assert_allclose(printed_grams(S, network, time), integrated(S, network, time), atol=1e-9)
 
 
 def test_b_is_singular_when_the_determinants_differ_in_sign():
-    """Then assumption 3.1 fails: theorem 3.2, which asks for it, stands; "any zero-balanced start" does not."""
+    """Assumption 3.1 then fails, so theorem 3.2 does not apply to "any zero-balanced start"."""
     rng, signs = np.random.default_rng(5), []
     for _ in range(40):
         S, network = rng.standard_normal((3, 3)), TwoLayer.balanced(3, 4, 3, scale=0.5, rng=rng)
         singular = np.linalg.cond(printed_overlaps(S, network)[0]) > 1e10
         signs.append(np.linalg.det(network.function) * np.linalg.det(S) < 0)
         assert singular == signs[-1]
-    assert 10 <= sum(signs) <= 30  # half of them; outside this range with a probability of 0.1%
+    assert 10 <= sum(signs) <= 30  # half are expected; false alarm 0.1%
 
 
 @pytest.mark.equation("braun2022 Eq. (1)")
 @pytest.mark.equation("braun2022 Eq. (3)")
-def test_a_network_and_its_data_by_plain_sums():
+def test_network_function_and_correlations_are_plain_sums():
     rng = np.random.default_rng(2)
     x, y = rng.standard_normal((7, 3)), rng.standard_normal((7, 2))
     task, network = tasks.from_pairs(x, y), TwoLayer.random(3, 4, 2, scale=1.0, rng=rng)
@@ -111,7 +110,7 @@ def test_a_network_and_its_data_by_plain_sums():
 
 
 def test_lemma_5_1_fails_to_first_order():
-    """Retention 0.9 and mixing 0.3 at rest: with one visit to the recurrent weights the factors rise with the lag."""
+    """With retention 0.9 and mixing 0.3, the factors to first order in the recurrent weights rise with the lag."""
     from learncast.windows.rehearsal import build_model
     from learncast.windows.replay.capture import capture
     from learncast.windows.transport.gathering import mean_transport
@@ -122,14 +121,14 @@ def test_lemma_5_1_fails_to_first_order():
         model.block.bias.fill_(0.0)
     replay = capture(model, torch.zeros(1, 8, 1, dtype=torch.float64)).replay()
     found = mean_transport(replay, [1, 2, 3]).total[:, 0]
-    told = [0.9**lag + lag * 0.3 * 0.9 ** (lag - 1) for lag in (1, 2, 3)]
-    np.testing.assert_allclose(found, told, rtol=1e-7)  # the gate is kept in single precision
+    expected = [0.9**lag + lag * 0.3 * 0.9 ** (lag - 1) for lag in (1, 2, 3)]
+    np.testing.assert_allclose(found, expected, rtol=1e-7)  # the gate has single precision
     np.testing.assert_allclose(found, [1.20, 1.35, 1.458], rtol=1e-6)
     assert (np.diff(found) > 0).all()
 
 
 def test_the_information_bound_is_on_the_wrong_side():
-    """Eq. (73) bounds the information of two normals at -0.5 and 0.5 from below by a quarter of their divergence."""
+    """Eq. (73) claims that a quarter of the divergence is a lower bound; normals at -0.5 and 0.5 violate it."""
     one, other = norm(-0.5), norm(0.5)
 
     def integrand(x):
@@ -137,6 +136,6 @@ def test_the_information_bound_is_on_the_wrong_side():
         return 0.5 * sum(p.pdf(x) * np.log(p.pdf(x) / mixture) for p in (one, other))
 
     information, _ = quad(integrand, -12, 12, epsabs=1e-12)
-    divergence = 0.5  # of normals one standard deviation apart: the square of it, halved
+    divergence = 0.5  # half the squared distance of unit normals
     assert information == pytest.approx(0.111, abs=5e-4)
     assert information < divergence / 4 == 0.125

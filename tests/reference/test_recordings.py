@@ -13,8 +13,7 @@ from learncast import tasks
 from learncast.tasks import Task
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.recorded.resampling import halves, pooled_recording, resampled
-from learncast.theory.dynamics.learning_problem import lag_statistics
-from learncast.theory.dynamics.statistics import loss_and_gradient
+from learncast.theory import lag_statistics, loss_and_gradient
 
 #: Sums of a few thousand products in another order: a few hundred times the round-off of one.
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}

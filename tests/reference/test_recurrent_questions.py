@@ -1,4 +1,4 @@
-"""Order, stability, trade-off and feature learning against golden numbers, the theory's tables and brute force."""
+"""Order, stability, trade-off and feature learning against golden numbers, published tables and brute force."""
 
 from __future__ import annotations
 
@@ -14,45 +14,42 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq, minimize_scalar
 
-from learncast.networks import LinearRNN
-from learncast.results import Status
-from learncast.tasks import Task, sensory
-from learncast.theory.dynamics.descent import descend
-from learncast.theory.dynamics.gradient_flow import gradient_flow
-from learncast.theory.dynamics.recurrent_mode import mode_flow, mode_trajectory, polynomial_values, polynomials_of
-from learncast.theory.recurrence.feature_learning import at_once, feature_learning, feedforward_control, kernel_change
-from learncast.theory.recurrence.order import (
-    effective_start,
-    half_loss_time,
-    half_strength_time,
-    learned_first,
-    mode_profiles,
-    order_reversal,
-)
-from learncast.theory.recurrence.stability import (
+from learncast import InvalidSpec, LinearRNN, Status, Task
+from learncast.tasks import sensory
+from learncast.theory import (
+    basins,
     best_recurrence,
+    change_of_kind,
+    descend,
+    effective_start,
+    end_of_training,
     extrapolation,
     family_extrapolation,
+    feature_learning,
+    feedforward_control,
+    gradient_flow,
+    half_loss_time,
+    half_strength_time,
+    kernel_change,
     largest_stable_rate,
-    least_hidden_size,
-)
-from learncast.theory.recurrence.tradeoff import (
-    basins,
-    change_of_kind,
-    end_of_training,
     late_pulse_transition,
+    learned_first,
+    least_hidden_size,
     loss_terms,
-    loss_terms_over_time,
+    mode_profiles,
+    order_reversal,
     transition,
     two_pulse_recurrence,
     two_pulse_transition,
+    unrolled,
     zero_recurrence_warning,
 )
+from learncast.theory.dynamics.recurrent_mode import mode_flow, mode_trajectory, polynomial_values, polynomials_of
 
 HERE = Path(__file__).parent
 GOLDEN = {e["id"]: e for e in json.loads((HERE / "golden" / "recurrent.json").read_text())["entries"]}
 
-#: Where each golden entry is checked; an entry may be checked in several places.
+#: Test modules that check each golden entry.
 COVERED = {
     "energy_white": ("test_recurrent_mode",),
     "energy_terms_white": ("test_recurrent_mode", "test_recurrent_questions"),
@@ -112,7 +109,7 @@ def test_every_golden_entry_is_checked_somewhere():
         for place in places:
             text = (HERE / f"{place}.py").read_text(encoding="utf-8")
             uses = text.count(f'"{name}"')
-            # In this module the list above is one mention, which checks nothing.
+            # The list above mentions every entry once in this module.
             assert uses > (1 if place == Path(__file__).stem else 0), f"{place} does not check {name}"
 
 
@@ -182,7 +179,7 @@ def test_half_loss_time_equals_independent_integration(seed, frozen):
         learn_recurrence=not frozen,
         share=0.6,
     )
-    # The oracle's 1e-12 a step is amplified while the mode grows out of its small start.
+    # The oracle's error of 1e-12 per step is amplified while the mode grows from a small start.
     assert float(found.steps) == pytest.approx(independent_half_loss(start, sig, S, 0.6, frozen), rel=1e-8)
     assert found.status.item() is (Status.ok if np.isfinite(found.steps) else Status.not_learned)
 
@@ -196,7 +193,7 @@ def test_small_starts_are_learned_in_the_order_of_their_pull():
             found = half_loss_time([late, late[::-1]], recurrence=b0, input_weight=a).steps
             pull = np.array([late @ b0 ** np.arange(10), late[::-1] @ b0 ** np.arange(10)])
             ratios.append(found * 2 * pull / np.log(1 / a**2))
-        # The time on the plateau itself is free of u_0, so the gap halves as the logarithm doubles.
+        # The remaining time does not depend on u_0, so the gap halves as the logarithm doubles.
         np.testing.assert_allclose((1 - ratios[1]) / (1 - ratios[0]), 0.5, rtol=0.02)
 
 
@@ -204,7 +201,7 @@ def test_small_starts_are_learned_in_the_order_of_their_pull():
 def test_order_reverses_below_one(u0, expected):
     late = 0.7 ** np.arange(10)
     found = order_reversal(late, late[::-1], initial=math.sqrt(u0), low=0.7, high=1.1, points=5)
-    assert found.recurrence == pytest.approx(expected, abs=6e-4)  # the theory prints three digits
+    assert found.recurrence == pytest.approx(expected, abs=6e-4)  # three published digits
     assert found.first_below == "first"
     both = half_loss_time([late, late[::-1]], recurrence=found.recurrence, input_weight=math.sqrt(u0)).steps
     assert both[0] == pytest.approx(both[1], rel=1e-8)
@@ -213,13 +210,13 @@ def test_order_reverses_below_one(u0, expected):
 def test_frozen_order_reverses_at_one():
     late = 0.7 ** np.arange(10)
     found = order_reversal(late, late[::-1], initial=1e-3, learn_recurrence=False, low=0.1, high=1.2)
-    assert found.recurrence == pytest.approx(1.0, abs=1e-9)  # where every lag counts the same
+    assert found.recurrence == pytest.approx(1.0, abs=1e-9)  # all lags have the same weight
     assert math.isnan(order_reversal(late, 2 * late, initial=1e-3, learn_recurrence=False).recurrence)
 
 
 @pytest.mark.parametrize(("sign", "seed"), [(1, 0), (1, 1), (-1, 2)])
 def test_unaligned_networks_learn_like_their_effective_start(sign, seed):
-    """Weight vectors of length 0.03: the error is of the order of their square, measured at 0.02%."""
+    """Weight vectors of length 0.03 have an error of 0.02%, which is of second order."""
     rng = np.random.default_rng(seed)
     hidden, b0 = 32, 0.5
     W_x, W_y = 0.03 * rng.normal(size=(2, hidden)) / np.sqrt(hidden)
@@ -236,14 +233,12 @@ def test_the_later_task_is_learned_first_from_a_contracting_start():
     late, early = sensory.leaky(), sensory.primacy()
     found = learned_first(late, early, recurrence=0.5)
     assert found.first == "leaky"
-    assert "come later" in found.reason
-    assert "pull on it is stronger" in found.reason
-    turned = learned_first(late, early, recurrence=1.0)
-    assert turned.first == "primacy"
-    assert "come earlier" in turned.reason
+    assert found.slowest[0].mean_lag < found.slowest[1].mean_lag
+    assert found.slowest[0].pull > found.slowest[1].pull
+    assert learned_first(late, early, recurrence=1.0).first == "primacy"
     assert found.steps[1] / found.steps[0] > 3
     from_zero = half_loss_time([profile(late), profile(early)], recurrence=0.0, input_weight=0.05).steps
-    assert from_zero[1] / from_zero[0] == pytest.approx(8, rel=0.1)  # "about 8 times slower"
+    assert from_zero[1] / from_zero[0] == pytest.approx(8, rel=0.1)  # published as about 8
 
 
 # Stability and extrapolation
@@ -278,7 +273,7 @@ def test_golden_runaway_has_no_best_recurrence():
     assert end.status is Status.diverged
 
 
-TABLE = [  # lag order by the families; b*, u*, unexplained share, units of an exact fit
+TABLE = [  # task, b*, u*, unexplained share, least hidden size
     (sensory.linear_ramp(), 0.842, 1.071, 0.010, 2, "stable"),
     (sensory.linear_ramp(rising=False), 1.188, 0.228, 0.010, 2, "unstable"),
     (sensory.cosine(period=20), 0.626, 1.235, 0.499, 2, "stable"),
@@ -295,16 +290,16 @@ TABLE = [  # lag order by the families; b*, u*, unexplained share, units of an e
 
 
 @pytest.mark.parametrize(("task", "b", "u", "unexplained", "units", "verdict"), TABLE)
-def test_table_of_best_recurrences(task, b, u, unexplained, units, verdict):
+def test_best_recurrences_are_the_published_ones(task, b, u, unexplained, units, verdict):
     best = best_recurrence(profile(task)).best
-    assert best.recurrence == pytest.approx(b, abs=6e-4)  # three printed digits
+    assert best.recurrence == pytest.approx(b, abs=6e-4)  # three published digits
     assert u is None or best.strength == pytest.approx(u, abs=6e-4)
     assert best.unexplained == pytest.approx(unexplained, abs=6e-4)
     assert best.stability == verdict
     assert least_hidden_size(profile(task)) == units
 
 
-def test_noisy_constant_asks_for_a_perfect_integrator():
+def test_the_best_recurrence_of_a_noisy_constant_is_1():
     task = sensory.noisy_constant(10)
     [found] = mode_profiles(task)
     best = best_recurrence(*found, constant=task.target_power / 2).best
@@ -316,14 +311,14 @@ def test_noisy_constant_asks_for_a_perfect_integrator():
 
 
 def gain(b, sig, S):
-    """P²/Q from its definition; |b| > 1 by powers of 1/b, so that nothing overflows."""
+    """Return P²/Q, by powers of 1/b for |b| > 1, so that nothing overflows."""
     k = np.arange(len(sig))
     v = b**k if abs(b) <= 1 else (1 / b) ** k[::-1]
     return (sig @ v) ** 2 / (v @ S @ v)
 
 
 def polished(sig, S, low, high, inside):
-    """The maximum of `gain` between two values of b, or of 1/b outside [-1, 1]."""
+    """Return the maximum of `gain` between two values of b, or of 1/b outside [-1, 1]."""
     found = minimize_scalar(
         lambda z: -gain(z if inside else 1 / z, sig, S),
         bounds=(low, high),
@@ -348,7 +343,7 @@ def random_profile(n):
 
 @pytest.mark.parametrize("block", [*range(3), *(pytest.param(k, marks=pytest.mark.slow) for k in range(3, 10))])
 def test_best_recurrence_equals_a_grid_search(block):
-    """Every maximum of a fine grid is found, and everything found is a maximum: 300 profiles, white and not."""
+    """All maxima on a fine grid are optima, and all optima are maxima, for 300 profiles with white and other inputs."""
     inner = np.linspace(-1, 1, 1601)
     outer = np.linspace(-1, 1, 1601)[1:-1]
     outer = outer[np.abs(outer) > 1e-6]
@@ -361,7 +356,7 @@ def test_best_recurrence_equals_a_grid_search(block):
         heights = np.array([gain(b, sig, known) for b in grid])
         peaks = np.flatnonzero((heights[1:-1] > heights[:-2]) & (heights[1:-1] > heights[2:])) + 1
         for i in peaks:
-            # In t = b or 2 - 1/b the peak is within a step of the grid, and polishing finds it to sqrt(eps).
+            # The peak lies within one grid step, and polishing locates it to sqrt(eps).
             inside = abs(grid[i]) <= 1
             low, high = sorted((grid[i - 1], grid[i + 1]) if inside else (1 / grid[i - 1], 1 / grid[i + 1]))
             best = polished(sig, known, low, high, inside)
@@ -378,18 +373,18 @@ def test_best_recurrence_equals_a_grid_search(block):
                     abs=1e-10 * (sig @ np.linalg.solve(known, sig)),
                 )
                 flow = mode_flow(1.0, b, optimum.strength, sig, S)
-                # Forces are differences of P and uQ, of which rounding leaves 1e-16 times the conditioning of b.
+                # Forces are differences of P and uQ: rounding times the conditioning of b.
                 size = abs(sig) @ abs(b) ** np.arange(len(sig)) * max(1.0, abs(optimum.strength)) * len(sig)
                 assert np.abs(flow).max() < 1e-9 * size, n
         top = max(heights.max(), sig[-1] ** 2 / known[-1, -1])
         assert found.best.loss <= 0.5 * (sig @ np.linalg.solve(known, sig) - top) + 1e-12 * (sig @ sig)
-        for sign in (1, -1):  # does the explained part still rise towards b = ±inf?
+        for sign in (1, -1):  # whether G still rises towards b = ±inf
             rises = gain(sign * 1e7, sig, known) > gain(sign * 1e5, sig, known)
             assert rises == (sign * math.inf in [o.recurrence for o in found.optima]), n
 
 
 def high_precision_optima(sig, S):
-    """All maxima of P²/Q from the roots of 2P'Q - PQ' at 50 digits."""
+    """Return all maxima of P²/Q from the roots of 2P'Q - PQ' with 50 digits."""
     with mpmath.workdps(50):
         p = [mpmath.mpf(float(s)) for s in sig]
         q = [mpmath.mpf(0)] * (2 * len(p) - 1)
@@ -441,24 +436,24 @@ def test_task_and_time_reversal_have_the_same_best_loss():
         sig, _ = random_profile(n)
         one, two = best_recurrence(sig), best_recurrence(sig[::-1])
         assert one.best.loss == pytest.approx(two.best.loss, rel=1e-12, abs=1e-13)
-        # Those at 0 and infinity are one another's, but an end of the line can attract where b = 0 is passed through.
+        # Optima at 0 and infinity are excluded: infinity can be an optimum where b = 0 is not.
         bs, xs = (
             [o.recurrence for o in fit.optima if o.recurrence and math.isfinite(o.recurrence)] for fit in (one, two)
         )
         np.testing.assert_allclose(sorted(1 / b for b in bs), xs, rtol=1e-10)
 
 
-def test_centre_of_mass_tells_stability_for_almost_every_positive_task():
+def test_the_mean_lag_predicts_stability_of_almost_all_positive_tasks():
     rng = np.random.default_rng(5)
     right = 0
     for sig in rng.uniform(size=(100, 10)):
         late = sig @ np.arange(10) / sig.sum() < 4.5
         right += (best_recurrence(sig).best.stability == "stable") == late
-    assert right >= 97  # a rule of thumb: 399 of 400 in the theory's own count
+    assert right >= 97  # a rule of thumb; 399 of 400 in the published count
 
 
 @pytest.mark.parametrize("steps", [50, 300])
-def test_long_trials_keep_their_digits(steps):
+def test_long_trials_have_full_precision(steps):
     for rho in (0.97, 1 / 0.97, -0.9):
         best = best_recurrence(rho ** np.arange(steps) * (1.0 if abs(rho) < 1 else 0.97**steps)).best
         assert best.recurrence == pytest.approx(rho, rel=1e-12)
@@ -474,7 +469,7 @@ def test_long_trials_keep_their_digits(steps):
 
 
 def linear_complexity(sequence):
-    """Length of the shortest linear recurrence, by Berlekamp and Massey, in exact fractions."""
+    """Return the length of the shortest linear recurrence by Berlekamp and Massey, in exact fractions."""
     s = [Fraction(int(x)) for x in sequence]
     connection, previous = [Fraction(1)], [Fraction(1)]
     length, shift, last = 0, 1, Fraction(1)
@@ -483,12 +478,12 @@ def linear_complexity(sequence):
         if gap == 0:
             shift += 1
             continue
-        held = list(connection)
+        copy = list(connection)
         connection += [Fraction(0)] * (len(previous) + shift - len(connection))
         for i, c in enumerate(previous):
             connection[i + shift] -= gap / last * c
         if 2 * length <= n:
-            length, previous, last, shift = n + 1 - length, held, gap, 1
+            length, previous, last, shift = n + 1 - length, copy, gap, 1
         else:
             shift += 1
     return length
@@ -561,7 +556,7 @@ def test_extrapolation_of_a_network_is_the_loss_on_white_trials(anchor):
     strengths = rng.normal(size=(12, 3, 2))
     found = extrapolation(network, strengths, [4, 12], anchor=anchor)
     for T2, loss, share in zip((4, 12), found.loss, found.unexplained, strict=True):
-        # Unit trials, one per step and channel, stand for white inputs: their sum is the expectation.
+        # The sum over unit trials, one per step and channel, is the expectation for white inputs.
         x = np.eye(2 * T2).reshape(-1, T2, 2)
         by_step = strengths[:T2][::-1] if anchor == "end" else strengths[:T2]
         y = np.einsum("toi,pti->po", by_step, x)
@@ -583,7 +578,7 @@ def test_golden_largest_stable_rate():
 @pytest.mark.parametrize("every_step", [False, True])
 @pytest.mark.parametrize("learn", [("input", "recurrent", "output"), ("input", "output"), ("recurrent",)])
 def test_sharpness_is_the_largest_eigenvalue_of_the_hessian(every_step, learn):
-    """On trials a network answers perfectly, by automatic differentiation twice."""
+    """On trials without error, by automatic differentiation."""
     torch = pytest.importorskip("torch")
     network = random_network(2, 4, 2, seed=11)
     rng = np.random.default_rng(12)
@@ -635,7 +630,7 @@ def test_golden_terms_of_the_loss():
 def test_golden_trajectories_have_terms_that_add_up(name):
     given, expected, close = golden(name)
     path = mode_trajectory(given["taus"], given["a0"], given["b0"], given["c0"], given["sig"])
-    found = loss_terms_over_time(path, given["sig"])
+    found = loss_terms(path.input, path.recurrence, path.output, given["sig"])
     a, b, c = np.array(expected).T
     np.testing.assert_allclose(
         found.regulariser,
@@ -644,7 +639,7 @@ def test_golden_trajectories_have_terms_that_add_up(name):
     )
     np.testing.assert_allclose(found.loss, path.loss, rtol=1e-12, atol=1e-14)
     assert (np.diff(found.regulariser) > 0).all()
-    # At the optimum in u the data term is minus twice the penalty.
+    # At the best u the data term is minus twice the regulariser.
     assert found.data[-1] == pytest.approx(-2 * found.regulariser[-1], rel=1e-9)
 
 
@@ -654,16 +649,17 @@ def test_terms_of_several_modes_and_correlated_inputs():
     S = root @ root.swapaxes(1, 2) / 6
     sig = np.einsum("mjk,mk->mj", S, rng.normal(size=(4, 4)))
     path = mode_trajectory([0.0, 0.1, 0.3], 0.3, 0.4, 0.2, sig, S)
-    found = loss_terms_over_time(path, sig, S)
+    weights, strengths = (path.input, path.recurrence, path.output), (sig[:, None], S[:, None])
+    found = loss_terms(*weights, *strengths)
     assert found.data.shape == (4, 3)
     np.testing.assert_allclose(found.loss, path.loss, rtol=1e-10)
-    shifted = loss_terms_over_time(path, sig, S, constant=np.arange(4.0))
+    shifted = loss_terms(*weights, *strengths, constant=np.arange(4.0)[:, None])
     np.testing.assert_array_equal(shifted.constant, np.repeat(np.arange(4.0)[:, None], 3, axis=1))
 
 
-def test_golden_limits_of_endless_trials():
+def test_golden_limits_of_infinite_trials():
     given, expected, close = golden("late_pulse_inf")
-    lags = np.arange(400)  # 0.78^400 = 7e-44 is what the end of the trial adds
+    lags = np.arange(400)  # truncation error 0.78^400 = 7e-44
 
     def late(eps):
         return np.where(lags == 0, 1.0, eps)
@@ -705,7 +701,7 @@ def branch(sig, low, high):
         pytest.param(50, 0.1210, 0.165, 0.980, marks=pytest.mark.slow),
     ],
 )
-def test_late_pulse_is_integrated_suddenly_in_long_trials(steps, expected, from_b, to_b):
+def test_the_late_pulse_has_a_first_order_transition_in_long_trials(steps, expected, from_b, to_b):
     found = late_pulse_transition(steps)
     assert found.kind == "first order"
     assert found.parameter == pytest.approx(expected, abs=6e-5)
@@ -724,8 +720,8 @@ def test_late_pulse_is_integrated_suddenly_in_long_trials(steps, expected, from_
 @pytest.mark.parametrize(
     ("steps", "low", "high"), [(11, 0.20043, 0.20181), pytest.param(50, 0.0750, 0.2000, marks=pytest.mark.slow)]
 )
-def test_late_pulse_is_bistable_where_the_stationary_background_falls(steps, low, high):
-    """Stationary eps(b) = Q' / (2p'Q - pQ') with p = sum_{k>=1} b^k: its extrema end the two branches."""
+def test_the_bistable_range_of_the_late_pulse_ends_at_extrema_of_the_stationary_background(steps, low, high):
+    """The stationary background is eps(b) = Q' / (2p'Q - pQ') with p = sum_{k>=1} b^k."""
     found = late_pulse_transition(steps)
     k = np.arange(steps)
     b = np.linspace(0.05, 0.999, 200_001)[:, None]
@@ -746,7 +742,7 @@ def test_short_late_pulses_and_neighbouring_pulses_have_no_transition():
 
 
 @pytest.mark.slow
-def test_two_pulses_change_over_as_their_lag_says():
+def test_the_lag_decides_the_transition_of_two_pulses():
     found = two_pulse_transition(10, 2)
     assert found.kind == "continuous"
     assert found.parameter == pytest.approx(0.5, rel=1e-12)
@@ -759,12 +755,13 @@ def test_two_pulses_change_over_as_their_lag_says():
     assert found.parameter == pytest.approx(tie, rel=1e-11)
     found = two_pulse_transition(60, 4)
     assert (found.parameter, found.above) == pytest.approx(GOLDEN["two_pulse_inf"]["expected"][1], rel=1e-8)
-    with pytest.raises(ValueError, match="no input came before"):
+    with pytest.raises(InvalidSpec) as caught:
         two_pulse_transition(4, 4)
+    assert caught.value.field == "lag"
 
 
-def test_the_longest_lag_runs_away_instead():
-    """With the earlier pulse on the first step, forgetting the last one is the reverse of forgetting the first."""
+def test_two_pulses_at_the_longest_lag_run_away():
+    """With the earlier pulse on the first step, the task is its own time reversal."""
     found = two_pulse_transition(4, 3)
     assert found.kind == "first order"
     assert found.parameter == pytest.approx(1.0, rel=1e-11)
@@ -772,8 +769,8 @@ def test_the_longest_lag_runs_away_instead():
     assert math.isnan(found.bistable_from)
 
 
-def test_a_transition_of_any_family():
-    """Two exact modes, -0.5 and 0.9, mixed: the larger share wins, and the best recurrence jumps."""
+def test_a_mixture_of_two_modes_has_a_first_order_transition():
+    """The best recurrence jumps between -0.5 and 0.9 where the larger share changes."""
     k = np.arange(12)
     found = transition(lambda x: (1 - x) * (-0.5) ** k + x * 0.9**k, 0.0, 1.0)
     assert found.kind == "first order"
@@ -785,24 +782,24 @@ def test_a_transition_of_any_family():
 
 
 @pytest.mark.parametrize(("seed", "expected"), [(4, 0.50036297), (0, None), (7, None)])
-def test_a_jump_is_where_two_optima_tie(seed, expected):
-    """Mixtures of two random profiles; in that of seed 4 an optimum comes from infinity within one step of the grid."""
+def test_two_optima_tie_at_a_jump(seed, expected):
+    """Mixtures of two random profiles; with seed 4 an optimum comes from infinity within one grid step."""
     rng = np.random.default_rng(1)
     one, two = [rng.normal(size=(2, 9)) for _ in range(seed + 1)][-1]
     found = transition(lambda x: (1 - x) * one + x * two, 0.0, 1.0)
     assert found.kind == "first order"
     if expected is not None:
-        assert found.parameter == pytest.approx(expected, abs=1e-8)  # by halving the interval to its last digit
+        assert found.parameter == pytest.approx(expected, abs=1e-8)  # by bisection to machine precision
     k = np.arange(9)
 
-    def explained(x, b):  # in powers of 1/b beyond 1, so that none overflows
+    def explained(x, b):  # in powers of 1/b for |b| > 1, against overflow
         sig = (1 - x) * one + x * two
         powers = b**k if abs(b) <= 1 else (1 / b) ** k[::-1]
         return (sig @ powers) ** 2 / (powers @ powers)
 
     grid = np.tan(np.linspace(-np.pi / 2 + 1e-4, np.pi / 2 - 1e-4, 20_001))
     for side, b in ((-1e-6, found.below), (1e-6, found.above)):
-        # The grid misses the peak by the square of its spacing; a millionth beyond the tie moves both sides alike.
+        # The grid's error is of second order in its spacing; an offset of 1e-6 changes both optima alike.
         most = max(explained(found.parameter + side, x) for x in grid)
         assert explained(found.parameter + side, b) >= most * (1 - 1e-5)
     assert explained(found.parameter, found.below) == pytest.approx(explained(found.parameter, found.above), rel=1e-9)
@@ -822,13 +819,13 @@ def test_separatrix_of_two_pulses():
         u = a * a
         return [a * (sig @ v - u * (v @ v)), u * (sig @ w) - u * u * (v @ w)]
 
-    # Bisection stops at 1e-8, and the saddle holds back neither side for long at 1e-6.
+    # Bisection stops at 1e-8; starts at a distance of 1e-6 leave the saddle soon.
     for side, end in ((-1e-6, 0.0), (1e-6, 0.724752)):
         path = solve_ivp(flow, (0, 300), [0.1, found.boundaries[0] + side], method="DOP853", rtol=1e-11, atol=1e-13)
         assert path.y[1, -1] == pytest.approx(end, abs=1e-5)
 
 
-def test_zero_recurrence_is_never_left_where_the_warning_says_so():
+def test_the_recurrence_stays_at_0_if_there_is_a_warning():
     for sig in (pulses(10, 3, 1.5), pulses(10, 2, 2.0), profile(sensory.evidence_delay(10, 3))):
         assert zero_recurrence_warning(sig) is not None
         path = mode_trajectory([1.0, 1000.0], 0.1, 0.0, 0.1, sig)
@@ -841,7 +838,7 @@ def test_zero_recurrence_is_never_left_where_the_warning_says_so():
     assert abs(mode_flow(0.1, 0.0, 0.1, pulses(10, 3, 1.5), S)[1]) > 0
 
 
-def test_a_whole_matrix_of_zeros_is_not_left_either():
+def test_a_recurrent_matrix_of_zeros_stays_zero():
     task = sensory.evidence_delay(8, 2)
     network = LinearRNN(np.full((3, 1), 0.4), np.zeros((3, 3)), np.array([[0.3, -0.2, 0.5]]))
     end = descend(task, network, learning_rate=0.05, steps=200).network_at(200)
@@ -860,7 +857,7 @@ def test_golden_change_of_the_kernel_in_one_mode():
         np.testing.assert_allclose([found.total.movement, found.total.misalignment], wanted["lrnn"], **close)
         np.testing.assert_allclose(found.blocks["output"].misalignment, wanted["feature_gram_both"], **close)
         control = feedforward_control(start, steps=given["T"])
-        # Zero loss on the control's own hyperbola: |first|² - second² is conserved.
+        # The control's solution with conserved |first|² - second².
         imbalance = float(np.sum(control.first**2) - np.sum(control.second**2))
         target = s0 * rho**lags
         second = np.sqrt((np.sqrt(imbalance**2 + 4 * target @ target) - imbalance) / 2)
@@ -871,13 +868,13 @@ def test_golden_change_of_the_kernel_in_one_mode():
 
 
 @pytest.mark.slow
-def test_golden_change_of_the_kernel_is_where_training_ends():
+def test_training_ends_at_the_golden_change_of_the_kernel():
     given, expected, _ = golden("ntk_change_mode")
     u0, b0, s0, rho = given["cases"][1]
     task, start = sensory.leaky(given["T"], decay=rho, scale=s0), mode(np.sqrt(u0), b0, np.sqrt(u0))
     found = feature_learning(task, start, learning_rate=1e-3, relative_loss=1e-10)
     assert found.status is Status.ok
-    # Descent at 1e-3 moves the conserved quantities by that order.
+    # Descent at 1e-3 changes the conserved quantities by that order.
     assert found.recurrent.total.misalignment == pytest.approx(expected[1]["lrnn"][1], rel=2e-3)
     assert found.feedforward.total.misalignment == pytest.approx(expected[1]["ff"][1], rel=2e-3)
     assert found.feedforward.blocks["output"].misalignment == pytest.approx(expected[1]["feature_gram_both"], rel=2e-3)
@@ -906,12 +903,12 @@ def test_golden_conserved_matrix():
     )
     later = gradient_flow(task, network, learning_rate=1.0).network_at(2.0)
     assert np.abs(later.recurrent_weights - network.recurrent_weights).max() > 0.1
-    # The integration's own 1e-11 a step.
+    # The integration error is 1e-11 per step.
     np.testing.assert_allclose(conserved(later), matrix, atol=1e-8)
 
 
 @pytest.mark.parametrize("targets", ["end", "every step"])
-def test_control_starts_as_the_same_function_on_the_same_statistics(targets):
+def test_the_control_computes_the_same_function_and_loss(targets):
     network = random_network(2, 6, 2, seed=21)
     rng = np.random.default_rng(22)
     x = np.cumsum(rng.normal(size=(50, 4, 2)), axis=1)
@@ -921,9 +918,9 @@ def test_control_starts_as_the_same_function_on_the_same_statistics(targets):
     np.testing.assert_allclose(
         x[:, ::-1].reshape(50, 8) @ control.function.T, network.respond(x), rtol=1e-10, atol=1e-12
     )
-    whole = descend(task, network, learning_rate=1e-4, steps=0)
-    flat = descend(at_once(task), control, learning_rate=1e-4, steps=0)
-    assert flat.loss[0] == pytest.approx(whole.loss[0], rel=1e-12)
+    recurrent = descend(task, network, learning_rate=1e-4, steps=0)
+    flat = descend(unrolled(task), control, learning_rate=1e-4, steps=0)
+    assert flat.loss[0] == pytest.approx(recurrent.loss[0], rel=1e-12)
     one, two = (kernel_change(n, n, steps=s).blocks["output"] for n, s in ((network, 4), (control, 1)))
     assert (one.movement, one.misalignment, two.movement, two.misalignment) == (0, 0, 0, 0)
 
@@ -932,7 +929,7 @@ def test_kernel_change_is_that_of_jacobians():
     torch = pytest.importorskip("torch")
     before, after = (random_network(2, 3, 2, seed=s) for s in (31, 32))
     names = ("input", "recurrent", "output")
-    units = torch.eye(8, dtype=torch.float64).reshape(8, 4, 2)  # white inputs are unit trials
+    units = torch.eye(8, dtype=torch.float64).reshape(8, 4, 2)  # unit trials stand for white inputs
 
     def jacobian(network):
         def output(W_x, W_h, W_y):
@@ -955,8 +952,8 @@ def test_kernel_change_is_that_of_jacobians():
         assert block.final_share == pytest.approx(np.trace(two) / np.trace(sum(kernels[1].values())), rel=1e-11)
 
 
-#: By gain of input and output weights: a learning rate, 1 - alignment (total and output block, recurrent then
-#: feedforward) and its spread. The theory's numbers are of other random starts; ours are means of four.
+#: By gain of input and output weights: learning rate, published misalignments (total and output block, recurrent then
+#: feedforward) and their relative spread over random starts. The test takes means of four starts.
 NETWORKS = {
     0.1: (0.02, (0.917, 0.600, 0.046, 0.577), 0.15),
     1.0: (0.02, (0.827, 0.447, 0.017, 0.231), 0.3),
@@ -980,11 +977,11 @@ def trained(gain, rate, seeds):
 
 @pytest.mark.parametrize("gain", [0.1, 1.0, 3.0])
 def test_recurrence_adds_feature_learning_at_intermediate_starts(gain):
-    rate, expected, room = NETWORKS[gain]
+    rate, expected, spread = NETWORKS[gain]
     found = trained(gain, rate, range(4))
-    np.testing.assert_allclose(found[:2], expected[:2], rtol=min(room, 0.3))
-    np.testing.assert_allclose(found[2:], expected[2:], rtol=room)
-    # The fair comparison: equal features from small starts, more with recurrence from larger ones.
+    np.testing.assert_allclose(found[:2], expected[:2], rtol=min(spread, 0.3))
+    np.testing.assert_allclose(found[2:], expected[2:], rtol=spread)
+    # The output block: equal for small starts, more with recurrence for larger ones.
     assert (found[1] / found[3] < 1.15) == (gain == 0.1)
 
 

@@ -7,10 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 import learncast as lc
-from learncast.theory.responses.bootstrap import bounds
-from learncast.theory.responses.modes import ResponseModeSolution, solve_response
-from learncast.theory.responses.response import response
-from learncast.theory.responses.solution import ResponseFlowSolution
+from learncast.theory import ResponseFlowSolution, ResponseModeSolution, bounds, response, solve_response
 
 torch = pytest.importorskip("torch")
 
@@ -21,7 +18,7 @@ def network(activation, a, b, c):
 
 
 def trials(seed, *, steps=8, outputs=1, every_step=False, number=200):
-    """Skewed inputs, and targets that are no function of any one feature."""
+    """Skewed inputs, and targets that no single feature determines."""
     rng = np.random.default_rng(seed)
     inputs = 0.8 * rng.normal(size=(number, steps, 1)) + 0.4 * (rng.exponential(size=(number, steps, 1)) - 1)
     targets = (inputs * (0.7 + rng.normal(size=(steps, outputs)) / 3)).cumsum(axis=1) + 0.2 * rng.normal(size=outputs)
@@ -29,7 +26,7 @@ def trials(seed, *, steps=8, outputs=1, every_step=False, number=200):
 
 
 def bptt(pair, start, rate, steps, batches=None):
-    """Train input and output weights as anyone would, in torch; the weights after every step."""
+    """Train input and output weights in torch by backpropagation through time; return them after every step."""
     act = {"relu": torch.relu, "tanh": torch.tanh}[start.activation]
     w = start.network
     w_in, w_out = (torch.tensor(np.array(m), requires_grad=True) for m in (w.input_weights, w.output_weights))
@@ -86,14 +83,14 @@ def test_descent_of_responses_is_backpropagation_through_time(name):
     solution = solve_response(response(pair, start, bootstrap=2), learning_rate=rate)
     expected = bptt(pair, start, rate, 400)
     found = solution.descend(400)
-    # sums over the same 200 trials in another order, a hundred digits-last roundings spread over 400 steps
+    # Sums over the same 200 trials in another order: rounding, accumulated over 400 steps.
     np.testing.assert_allclose(found["input_weights"], expected[0], rtol=0, atol=1e-10)
     np.testing.assert_allclose(found["output_weights"], expected[1], rtol=0, atol=1e-10)
     assert np.abs(expected[0][-1] - expected[0][0]).max() > 0.05  # it learned something
     assert name not in FLIPPING or (expected[0][0] * expected[0][-1] < 0).any()
 
 
-#: Where some unit changes to the other sign's response on the way.
+#: Cases in which a unit changes to the response of the other sign.
 FLIPPING = {"sixteen of random sign", "several outputs", "through zero"}
 
 
@@ -108,7 +105,7 @@ def test_descent_of_a_tabulated_unit_is_backpropagation_through_time(outputs, ev
     descent, expected = solution.descend(steps), bptt(pair, start, rate, steps)
     stated = found.statistics.accuracy
     assert stated <= 1e-8
-    # the slope of an interpolant is off by (nodes)^2 times its value, at weights of order 1 and steps x rate of order 1
+    # The error of an interpolant's slope is nodes^2 times that of its value; weights and steps x rate are of order 1.
     allowed = 256 * stated * steps * rate + 1e-12
     for name, value in zip(("input_weights", "output_weights"), expected, strict=True):
         np.testing.assert_allclose(descent[name], value, rtol=0, atol=allowed)
@@ -126,13 +123,13 @@ def test_table_is_the_mean_response():
         assert power == pytest.approx((h**2).mean(), rel=10 * table.accuracy)
 
 
-# --- closed form, flow and descent agree ----------------------------------------------------------------------------
+# --- closed form, flow and descent ----------------------------------------------------------------------------------
 
 
 STARTS = {
     "one unit": ([-0.2, 0.0], [0.9, 0.9], [-0.1, 0.5]),
-    "a unit whose output weight changes sign": ([0.4], [0.9], [-0.2]),
-    "units across each other": ([0.2, 0.3, 0.1], [0.8] * 3, [0.3, -0.1, 0.2]),
+    "output weight changes sign": ([0.4], [0.9], [-0.2]),
+    "units of opposite output sign": ([0.2, 0.3, 0.1], [0.8] * 3, [0.3, -0.1, 0.2]),
 }
 
 
@@ -143,7 +140,7 @@ def test_closed_form_is_the_integrated_flow(name):
     closed, flow = solve_response(found, learning_rate=rate), ResponseFlowSolution.of(found, rate)
     assert isinstance(closed, ResponseModeSolution)
     ask = np.array([0.0, 3.0, 30.0, 100.0, 300.0, 1000.0])
-    # 1e-11 per step of the integration, some hundred steps
+    # An error of 1e-11 per integration step, over a few hundred steps.
     np.testing.assert_allclose(closed.at(ask)["loss"], flow.at(ask)["loss"], rtol=0, atol=1e-9)
     for time in ask:
         one, two = closed.network_at(time).network, flow.network_at(time).network
@@ -151,17 +148,17 @@ def test_closed_form_is_the_integrated_flow(name):
         np.testing.assert_allclose(one.output_weights, two.output_weights, rtol=0, atol=1e-9)
     times, other = closed.time_to(0.99), flow.time_to(0.99)
     assert times.flow_steps == pytest.approx(other.flow_steps, rel=1e-8)
-    # the closed form's count is right to a step; the flow's is descent itself
+    # The closed form is right to one step; the flow solution follows descent itself.
     assert abs(times.descent_steps - other.descent_steps) <= 1
-    # the replicas are the same; those of the flow descend in steps of 0.05 / curvature, whose effect mostly cancels
+    # The flow solution's resamples descend in steps of 0.05 / curvature, whose effect on the spread mostly cancels.
     width = times.interval[1] - times.interval[0]
     np.testing.assert_allclose(other.interval, times.interval, rtol=0, atol=0.05 * width)
 
 
 @pytest.mark.slow_cases("sixteen of random sign")
 @pytest.mark.parametrize("name", ["through zero", "sixteen of random sign", "several recurrences"])
-def test_descent_reaches_the_flow_at_small_learning_rates(name):
-    """The gap between descent and flow falls in proportion to the learning rate, also where weights pass through 0."""
+def test_descent_converges_to_the_flow_at_small_learning_rates(name):
+    """The gap between descent and flow is proportional to the learning rate, also if weights pass through 0."""
     pair, start, _ = CASES[name]
     found, gaps, rates = response(pair, start, bootstrap=2), [], (4e-3, 2.5e-4)
     for rate in rates:
@@ -169,12 +166,12 @@ def test_descent_reaches_the_flow_at_small_learning_rates(name):
         solution = ResponseFlowSolution.of(found, rate)
         end = solution.descend(steps)["input_weights"][-1].values
         gaps.append(np.abs(end - solution.network_at(steps).network.input_weights).max())
-    # slope 1 on a log-log line; a step that lands beyond 0 adds a share of itself that varies with the rate
+    # Slope 1 in log-log axes; a step that crosses 0 adds an error that depends irregularly on the rate.
     assert np.log(gaps[0] / gaps[1]) / np.log(rates[0] / rates[1]) == pytest.approx(1.0, abs=0.25)
 
 
-def test_a_unit_that_both_sides_push_back_rests_at_zero():
-    """A target that is never negative, from a negative output weight: both responses pull the unit to silence."""
+def test_a_unit_pushed_to_zero_from_both_sides_rests_there():
+    """The target is never negative and the output weight starts negative: both responses silence the unit."""
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(300, 4, 1))
     pair = inputs, np.abs(inputs.sum(axis=1))
@@ -184,7 +181,7 @@ def test_a_unit_that_both_sides_push_back_rests_at_zero():
     assert solution.network_at(np.inf).network.input_weights[0, 0] == 0.0
     assert solution.time_to(0.9).status is lc.Status.not_learned
     weights, _ = bptt(pair, start, 1e-3, 400)
-    # training hops about 0 by one step: rate x |c| x E|y z| of order 1e-3
+    # Descent oscillates about 0 by one step: rate x |c| x E|y z| of order 1e-3.
     assert np.abs(weights[-100:]).max() < 5e-3
 
 
@@ -199,26 +196,27 @@ def true_two_step_statistics(b):
             z = max(b * max(x1, 0.0) + x2, 0.0)
             return value(x1 + x2, z) * np.exp(-(x1**2 + x2**2) / 2) / (2 * np.pi)
 
-        # the kinks lie on the edges of the pieces
+        # Kinks lie on the edges of the two regions.
         upper = integrate.dblquad(integrand, 0, 9, lambda x1: -b * x1, 9, epsabs=1e-9)[0]
         return upper + integrate.dblquad(integrand, -9, 0, 0, 9, epsabs=1e-9)[0]
 
     return mean(lambda y, z: y * z), mean(lambda y, z: z * z)
 
 
-@pytest.mark.parametrize("drawn_by", [pytest.param(by, marks=pytest.mark.slow) for by in ("task", "sampler")])
-def test_intervals_cover_as_often_as_they_say(drawn_by):
-    """Of 100 intervals at 95%, at least 85 cover.
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["task", "sampler"])
+def test_intervals_have_their_nominal_coverage(kind):
+    """At least 85 of 100 intervals at 95% cover the truth.
 
-    A percentile bootstrap over 256 groups falls short of 95% by at most about one point; at 94% fewer than 85 of 100
-    would be seen with probability 4e-4 (binomial), for each of six counts.
+    The coverage of a percentile bootstrap over 256 groups is about 94% or more. At 94%, fewer than 85 of 100 cover with
+    probability 4e-4 (binomial), for each of six quantities.
     """
     b, task = 0.9, lc.tasks.integration(steps=2)
     cross, power = true_two_step_statistics(b)
     start = network("relu", [0.05], [b], [0.05])
     u0, best = 0.05**2, cross / power
-    steps = np.log(0.99 * best * (best - u0) / (u0 * 0.01 * best)) / (2 * cross * 1e-2)  # the closed form, written out
-    source = task if drawn_by == "task" else task.sample
+    steps = np.log(0.99 * best * (best - u0) / (u0 * 0.01 * best)) / (2 * cross * 1e-2)  # closed form
+    source = task if kind == "task" else task.sample
     hits = np.zeros(3, dtype=int)
     for seed in range(100):
         found = response(source, start, trials=1024, rng=seed, bootstrap=200)
@@ -229,12 +227,12 @@ def test_intervals_cover_as_often_as_they_say(drawn_by):
     assert np.all(hits >= 85), hits
 
 
-def test_means_of_a_task_are_right():
-    """Both signs and controls leave the means unbiased: 2e6 trials against quadrature."""
+def test_symmetrised_and_controlled_means_are_unbiased():
+    """500,000 trials against quadrature."""
     cross, power = true_two_step_statistics(0.9)
     found = response(lc.tasks.integration(steps=2), network("relu", [1.0], [0.9], [1.0]), trials=500_000).features
     for estimate, truth in ((found.cross[:, 0, 0], cross), (found.power[:, 0, 0], power)):
-        # five standard errors: a false alarm in 2e6
+        # Five standard errors: one false alarm in 2e6.
         assert abs(estimate[0] - truth) <= 5 * estimate[1:].std()
         assert estimate[1:].std() < 1e-3 * truth
 
@@ -243,7 +241,7 @@ def test_means_of_a_task_are_right():
 
 
 def trained_steps(task, start, rate, goal, most, seed):
-    """Steps of training on fresh batches of 500 until the weights satisfy `goal`."""
+    """Return the steps of training on fresh batches of 500 until the weights satisfy `goal`."""
     rng = np.random.default_rng(seed)
     for first in range(0, most, 100):
         w_in, w_out = bptt(None, start, rate, 100, batches=lambda _: task.sample(500, rng))
@@ -262,7 +260,7 @@ def test_fresh_batches_take_the_forecast_steps():
     best = solution.modes.optimum[0]
     forecast = solution.time_to(0.9)
     found = [trained_steps(task, start, rate, lambda a, c: a[0, 0] * c[0, 0] >= 0.9 * best, 1000, s) for s in range(4)]
-    # noise of batches of 500 moves a single count by some per cent, the mean of four by half of it
+    # The noise of batches of 500 changes one count by a few per cent, and the mean of four by half of that.
     assert np.mean(found) == pytest.approx(forecast.descent_steps, rel=0.06)
 
 
@@ -278,5 +276,5 @@ def test_fresh_batches_of_a_tanh_unit_take_the_forecast_steps():
         return solution.problem.loss_and_slopes(np.array([[a[0, 0], c[0, 0]]]))[0][0] <= goal
 
     found = [trained_steps(task, start, rate, learned, 4000, seed) for seed in range(3)]
-    # as above
+    # Batch noise, as above.
     assert np.mean(found) == pytest.approx(forecast.descent_steps, rel=0.06)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import learncast as lc
-from learncast.theory.dynamics.modes import modes as modes_of_one
+from learncast.theory import modes as modes_of_one
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import learncast as lc
-from learncast.planning.forgetting import IrregularSwitch
-from learncast.theory import PooledProblem, TwoLayerSolution, shallow
-from learncast.theory.representation.similarity import peak_time, two_mode_coupling
+from learncast.planning import IrregularSwitch
+from learncast.theory import PooledProblem, TwoLayerSolution, peak_time, shallow, two_mode_coupling
 
 FOLDER = Path(__file__).parent
 GOLDEN = {entry["id"]: entry for entry in json.loads((FOLDER / "golden" / "two_layer.json").read_text())["entries"]}

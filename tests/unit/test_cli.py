@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from learncast.answers.answer import counted, plain
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import learncast
-from learncast.answers.answer import counted, plain
 from learncast.cli import _time_taken, app
 from learncast.display import format_count, format_number
-from learncast.theory.assumptions import ASSUMPTIONS
+from learncast.theory import ASSUMPTIONS
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two_integration_tasks.toml"
 TRAINING = "[training]\nlearning_rate = 1e-3\n"

@@ -89,6 +89,7 @@ def test_plot_shows_the_computed_strengths():
 
 def test_report_of_a_command_and_html_repr_have_the_same_tables():
     from learncast.answers.plan import planned
+
     from learncast.study import Study
 
     raw = {

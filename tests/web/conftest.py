@@ -51,6 +51,7 @@ nulls = 19
 def saved_window(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small learnability window, measured and saved."""
     from learncast.answers.window import rehearsed_window
+
     from learncast.study import WindowStudy
 
     folder = tmp_path_factory.mktemp("window")

@@ -22,9 +22,28 @@ __all__, __getattr__, __dir__ = exported(
         "dynamics.steps.mode_descent": "Problem",
         "dynamics.steps.optimizer": "Optimizer",
         "dynamics.steps.pooled_descent": "PooledDescent",
+        "responses.bootstrap": "bounds interval",
+        "responses.features": "Features",
+        "responses.modes": "ResponseModeSolution ResponseModes modes_of_responses solve_response",
+        "responses.response": "Response response",
+        "responses.solution": "ResponseFlowSolution ResponseSolution",
+        "responses.table": "ResponseTable",
+        "responses.trials": "TrialStream",
+        "recurrence.feature_learning": "BlockChange FeatureLearning KernelChange feature_learning feedforward_control "
+        "kernel_change unrolled",
+        "recurrence.long_run": "Decade ModeStart long_run weights_at",
+        "recurrence.order": "HalfTimes ModeProfile Precedence Reversal SlowestMode crossing_time effective_start "
+        "descent_half_loss_time half_loss_time half_strength_time learned_first mode_profiles order_reversal",
+        "recurrence.stability": "Extrapolation Optimum RecurrenceFit StableRate best_mode best_recurrence "
+        "extrapolation family_extrapolation input_matrix largest_kept_rate largest_stable_rate least_hidden_size "
+        "outlier reach",
+        "recurrence.tradeoff": "Basins LossTerms RecurrenceTransition TrainingEnd basins change_of_kind loss_terms "
+        "end_of_training late_pulse_transition transition two_pulse_recurrence two_pulse_transition "
+        "zero_recurrence_warning",
         "representation.alignment": "AlignmentTime misalignment time_to_align",
+        "representation.lag_kernel": "LagKernel TrialKernel network_kernel trial_kernel",
         "representation.regimes": "richness",
-        "representation.similarity": "hidden_similarity off_diagonal_strength representation_distance tangent_kernel "
-        "tangent_kernel_summary",
+        "representation.similarity": "hidden_similarity kernel_of_grams off_diagonal_strength peak_time "
+        "representation_distance scaled_to_plane tangent_kernel tangent_kernel_summary two_mode_coupling",
     },
 )

@@ -9,7 +9,7 @@ from learncast._core.errors import InvalidSpec
 from learncast.networks import LinearRNN
 from learncast.networks.linear_rnn import Alignment, _largest_factor
 from learncast.tasks.geometry import Frame, common_frame
-from learncast.theory.dynamics.modes import modes as modes_of_one
+from learncast.theory import modes as modes_of_one
 
 # Weights of order one through a handful of matrix products.
 CLOSE = {"rtol": 1e-12, "atol": 1e-13}

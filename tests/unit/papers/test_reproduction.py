@@ -27,8 +27,7 @@ from learncast.papers.learnability.runs import DiagnosedRun, ValidatedRun
 from learncast.papers.prior_knowledge.continual import train_fives
 from learncast.papers.prior_knowledge.learning import train_architectures
 from learncast.papers.runs import joined, one_by_one, parts_of
-from learncast.sweep import Summary, status
-from learncast.sweep.ledger import TaskStatus
+from learncast.sweep import Summary, TaskStatus, status
 from learncast.sweep.reproduction import Reproduction
 from learncast.sweep.spec import canonical
 from learncast.sweep.store import Store

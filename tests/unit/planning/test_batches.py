@@ -8,7 +8,7 @@ import pytest
 import learncast as lc
 from learncast import tasks
 from learncast._core.errors import InvalidSpec, UnsupportedModel
-from learncast.tasks.task import Task
+from learncast.tasks import Task
 
 RATE = 1e-3
 

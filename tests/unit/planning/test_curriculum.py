@@ -12,11 +12,10 @@ import learncast as lc
 from learncast import Stage, Status, follow, plan, tasks
 from learncast._core.errors import AssumptionViolated, InvalidSpec, NotLearned, UnsupportedModel
 from learncast.networks import LinearRNN
-from learncast.planning.schedules.stopping import best_stop
 from learncast.planning import closeness, singular_accuracy, speedup_terms
+from learncast.planning.schedules.stopping import best_stop
 from learncast.tasks import Task
-from learncast.theory import Problem
-from learncast.theory.dynamics.modes import modes, modes_of
+from learncast.theory import Problem, modes, modes_of
 
 RATE = 1e-3
 #: Closed forms against closed forms: a few hundred operations of round-off.

@@ -9,7 +9,7 @@ import xarray as xr
 import learncast as lc
 from learncast._core.errors import InvalidSpec
 from learncast.planning.methods.method import by_mode
-from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
+from learncast.theory import PooledDescent
 
 RATE = 0.01
 

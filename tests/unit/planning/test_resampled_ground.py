@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 
 import learncast as lc
 from learncast.planning.methods import linear
-from learncast.tasks.recorded.resampling import resampled
+from learncast.tasks import resampled
 from learncast.theory import Problem
 
 RATE, DECAY, SHOWN = 0.01, 0.6, 4

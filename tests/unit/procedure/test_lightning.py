@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import learncast as lc
+from learncast.planning import training_loop_of
 from learncast.procedure import CurriculumCallback
-from learncast.planning.plans.recommendation import training_loop_of
 
 pl = pytest.importorskip("lightning.pytorch")
 

@@ -13,14 +13,13 @@ from torch.utils.data import DataLoader, TensorDataset
 import learncast as lc
 from learncast import tasks
 from learncast._core.errors import InvalidSpec, LearncastError, SchemaMismatch
-from learncast.networks.activated import Activated
-from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.plans.recommendation import training_loop_of
+from learncast.networks import Activated, LinearRNN
+from learncast.planning import training_loop_of
 from learncast.procedure import CurriculumCallback
 from learncast.procedure.measured_accuracy import LossMeasure, StrengthMeasure
 from learncast.results import Status
-from learncast.study.study import Study
-from learncast.theory.dynamics.modes import modes
+from learncast.study import Study
+from learncast.theory import modes
 
 #: Small enough for a step to be a small part of a stage.
 RATE = 3e-3

@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from learncast.answers import check
 from typer.testing import CliRunner
 
 import learncast as lc
-from learncast.answers import check
 from learncast.cli import app
 
 pytest.importorskip("torch")

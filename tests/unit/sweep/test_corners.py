@@ -19,9 +19,8 @@ from learncast import sweep
 from learncast._core.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
 from learncast._core.netcdf import packed, read
 from learncast.cli import app
-from learncast.sweep import ledger
+from learncast.sweep import Grid, ledger
 from learncast.sweep.executors import Cluster, Fate, InProcess, Outcome, as_dataset
-from learncast.sweep.grid import Grid
 
 
 def alone(function, grid, store, **keywords):

@@ -20,9 +20,9 @@ from learncast._core.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
 from learncast._core.limits import allowing
 from learncast._core.netcdf import packed, read
 from learncast.cli import app
+from learncast.sweep import Grid
 from learncast.sweep.driver import MOST_DEATHS
 from learncast.sweep.executors import Fate, InProcess, Job, Outcome, Work, as_dataset, computed
-from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import Ledger, TaskStatus
 from learncast.sweep.reproduction import computed_run
 from learncast.sweep.spec import Spec, canonical, digest_of, placed
@@ -575,6 +575,7 @@ def study(tmp_path):
 class TestStudies:
     def test_a_forecast_of_each_cell_is_that_of_its_own_study(self, study, tmp_path):
         from learncast.answers.forecast import forecast
+
         from learncast.study import Study
 
         store = tmp_path / "s"

@@ -6,8 +6,8 @@ import pytest
 from learncast import AssumptionViolated, LinearRNN, Task, tasks
 from learncast.networks import Alignment
 from learncast.tasks import Frame, common_frame
+from learncast.theory import ASSUMPTIONS, Assumption, require, worst
 from learncast.theory import assumptions as conditions
-from learncast.theory.assumptions import ASSUMPTIONS, Assumption, require, worst
 
 #: Orthonormality of a few Householder and Gram-Schmidt steps.
 ORTHONORMAL = 1e-13

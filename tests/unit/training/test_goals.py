@@ -16,6 +16,7 @@ from learncast.training import (
     DecisionAccuracy,
     HalfSquaredError,
     Learned,
+    Loss,
     LossBelow,
     MeanSquaredError,
     Measured,
@@ -24,7 +25,6 @@ from learncast.training import (
     gated_module,
     train,
 )
-from learncast.training.losses import Loss
 
 RNG = np.random.default_rng(0)
 ANSWERS = torch.tensor(RNG.standard_normal((7, 4, 3)))

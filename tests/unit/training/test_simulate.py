@@ -19,7 +19,7 @@ from torch import nn
 import learncast as lc
 from learncast._core.errors import InvalidSpec, LearncastError, SchemaMismatch, UnsupportedModel
 from learncast.results import Trajectory
-from learncast.theory.dynamics.modes import modes
+from learncast.theory import modes
 from learncast.training import (
     Accuracy,
     LossBelow,

@@ -15,8 +15,8 @@ from torch import nn, optim
 
 from learncast import windows
 from learncast._core.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
+from learncast.windows import WindowMonitor, lightning_callback
 from learncast.windows.learnability_window import CONDITIONS, LearnabilityWindow
-from learncast.windows.monitor import WindowMonitor, lightning_callback
 from learncast.windows.question import THRESHOLD, Batching, DetectionRule, Measurement, grouped
 from learncast.windows.rehearsal import KINDS, build_model, build_optimizer
 from learncast.windows.replay import capture

@@ -22,7 +22,7 @@ from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.modes import Modes, ModeSolution
 from learncast.theory.dynamics.solution import LearningTime, Solution
 from learncast.theory.responses.modes import ResponseModes, ResponseModeSolution, modes_of_responses
-from learncast.theory.responses.problem import SmallProblem, arrival, descended, network_of, small_problem
+from learncast.theory.responses.problem import ReducedProblem, descend_to, descent_states, network_of, reduced_problem
 from learncast.theory.responses.response import Response, linear_weights, response
 from learncast.theory.responses.solution import MOST_STEPS, ResponseFlowSolution
 
@@ -66,14 +66,14 @@ class ResponseMethod(Method):
 
     @cached_property
     def start(self) -> FloatArray:
-        return small_problem(self.responses[-1])[1][0]
+        return reduced_problem(self.responses[-1])[1][0]
 
     def network_of(self, state: FloatArray) -> Activated:
         return self.network if state is self.start else network_of(self.network, state)
 
-    def _problem(self, task: int, state: FloatArray) -> SmallProblem:
+    def _problem(self, task: int, state: FloatArray) -> ReducedProblem:
         """The learning problem of a task; the features that count are those that the units hold in this state."""
-        return small_problem(self._response(task, state))[0]
+        return reduced_problem(self._response(task, state))[0]
 
     def _response(self, task: int, state: FloatArray) -> Response:
         return self.responses[task].moved(self.network_of(state))
@@ -83,7 +83,7 @@ class ResponseMethod(Method):
 
     def flow_states(self, flow: Solution, times: FloatArray) -> FloatArray:
         networks = [cast(ResponseFlowSolution, flow).network_at(float(t)) for t in times]
-        return np.stack([small_problem(self.responses[-1].moved(network))[1][0] for network in networks])
+        return np.stack([reduced_problem(self.responses[-1].moved(network))[1][0] for network in networks])
 
     def _goals(self, flow: ResponseFlowSolution, goal: Goal) -> FloatArray:
         """Loss at which the goal is reached, for the estimate and its resamples."""
@@ -105,14 +105,14 @@ class ResponseMethod(Method):
         if not math.isfinite(expected):
             return expected, state
         most = int(2 * expected + 1000) if expected <= MOST_STEPS else 0
-        end = arrival(flow.problem, state[None], self.learning_rate, goals[:1], most)
+        end = descend_to(flow.problem, state[None], self.learning_rate, goals[:1], most)
         steps = float(end.steps[0])
         return steps, end.state[0] if math.isfinite(steps) else state
 
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
         rows = []
         for state in states:
-            path = descended(self._problem(task, state), state[None], self.learning_rate, max(stops, default=0))
+            path = descent_states(self._problem(task, state), state[None], self.learning_rate, max(stops, default=0))
             rows.append(path[list(stops), 0])
         return np.stack(rows, axis=1)
 
@@ -124,10 +124,10 @@ class ResponseMethod(Method):
         return np.array(rows)
 
     def least_loss(self, task: int) -> float:
-        return float(small_problem(self.responses[task])[0].least_loss()[0])
+        return float(reduced_problem(self.responses[task])[0].least_loss()[0])
 
     def baseline_loss(self, task: int) -> float:
-        problem, _ = small_problem(self.responses[task])
+        problem, _ = reduced_problem(self.responses[task])
         return float(problem.constant[0] - problem.least_loss()[0])
 
     def strengths(self, states: FloatArray) -> FloatArray:
@@ -153,10 +153,10 @@ class ResponseMethod(Method):
     def _pass_through(self, places: Sequence[int], rules: Sequence[Rule]) -> list[Passage]:
         """Train on one task after another; the flow, descent and the resamples each continue from their own ends."""
         state = self.start
-        single, many = state[None], np.repeat(state[None], self.responses[0].replicas + 1, axis=0)
+        single, many = state[None], np.repeat(state[None], self.responses[0].resamples + 1, axis=0)
         passages = []
         for place, (goal, steps) in zip(places, rules, strict=True):
-            problem, flow = small_problem(self.responses[place])[0], self.flow(place, state)
+            problem, flow = reduced_problem(self.responses[place])[0], self.flow(place, state)
             if goal is not None:
                 passage, state, single, many = self._to_goal(flow, problem, goal, state, single, many)
             else:
@@ -167,7 +167,7 @@ class ResponseMethod(Method):
         return passages
 
     def _to_goal(
-        self, flow: ResponseFlowSolution, problem: SmallProblem, goal: Goal, state: FloatArray, single: FloatArray,
+        self, flow: ResponseFlowSolution, problem: ReducedProblem, goal: Goal, state: FloatArray, single: FloatArray,
         many: FloatArray,
     ) -> tuple[Passage, FloatArray, FloatArray, FloatArray]:  # fmt: skip
         goals = self._goals(flow, goal)
@@ -176,7 +176,7 @@ class ResponseMethod(Method):
             state = self.flow_states(flow, np.array([steps]))[0]
         if not math.isfinite(steps):
             return Passage(steps, flow.failure(steps), np.full(len(many), np.nan)), state, single, many
-        one = flow.counted(problem, single, goals, steps)
+        one = flow.descent_to(problem, single, goals, steps)
         spread, many = flow.spread(problem, many, goals, steps)
         counted = float(one.steps[0])
         status = Status.diverged if math.isinf(counted) else Status.ok
@@ -208,10 +208,10 @@ class Passage:
 
 
 def _for_steps(
-    flow: ResponseFlowSolution, problem: SmallProblem, steps: float, single: FloatArray, many: FloatArray
+    flow: ResponseFlowSolution, problem: ReducedProblem, steps: float, single: FloatArray, many: FloatArray
 ) -> tuple[Passage, FloatArray, FloatArray]:
     rate, whole = flow.learning_rate, math.ceil(steps)
-    after = descended(problem, single, rate, whole)[-1] if whole <= MOST_STEPS else np.full_like(single, np.nan)
+    after = descent_states(problem, single, rate, whole)[-1] if whole <= MOST_STEPS else np.full_like(single, np.nan)
     coarse = max(1, math.ceil(steps / flow.stride(steps))) if steps > 0 else 0
     for _ in range(coarse):
         many = many - steps * rate / coarse * problem.loss_and_slopes(many)[1]

@@ -1,9 +1,10 @@
-"""Feature learning: how far training turns a network's tangent kernel, with recurrence and without."""
+"""Feature learning: the change of the tangent kernel over training, with and without recurrence."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -24,22 +25,21 @@ from learncast.theory.representation.lag_kernel import network_kernel
 
 @dataclass(frozen=True)
 class BlockChange:
-    """How one kernel, or one block of it, changed.
+    """Change of a kernel or of one of its blocks.
 
     Attributes
     ----------
     movement : float
-        |Theta_1 - Theta_0| / |Theta_0|, in the Frobenius norm; infinite if there was nothing to start with, unknown
-        (`nan`) if there is nothing at all.
+        |Theta_1 - Theta_0| / |Theta_0| in the Frobenius norm; infinite if Theta_0 is 0, nan if both are 0.
     misalignment : float
         1 - <Theta_0, Theta_1> / |Theta_0| |Theta_1|: 0 if the kernel only grew, near 1 if its features are new.
     final_share : float
-        Trace of the block at the end, of that of the whole kernel.
+        Trace of the final block divided by that of the final kernel.
 
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.feature_learning import kernel_change
+    >>> from learncast.theory import kernel_change
     >>> before = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
     >>> after = lc.LinearRNN.aligned(recurrence=0.5, initial=0.2, hidden_size=2)
     >>> change = kernel_change(before, after, steps=3, learn=("input", "output")).blocks["output"]
@@ -54,19 +54,19 @@ class BlockChange:
 
 @dataclass(frozen=True)
 class KernelChange:
-    """How the tangent kernel changed between two states of a network.
+    """Change of the tangent kernel between two states of a network.
 
     Attributes
     ----------
     total : BlockChange
-        Of the kernel of all weights that learn.
+        Change of the kernel of all weights that learn.
     blocks : dict of str to BlockChange
-        Of each kind of weights: "input", "recurrent", "output" (without "recurrent" for a feedforward network).
+        Change of the block of each kind of weights: "input", "recurrent" (not for a feedforward network), "output".
 
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.feature_learning import kernel_change
+    >>> from learncast.theory import kernel_change
     >>> before = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
     >>> after = lc.LinearRNN.aligned(recurrence=0.9, initial=0.2, hidden_size=2)
     >>> change = kernel_change(before, after, steps=3)
@@ -80,30 +80,31 @@ class KernelChange:
 
 @dataclass(frozen=True, eq=False)
 class FeatureLearning:
-    """Feature learning of a recurrent network against that of its feedforward control.
+    """Feature learning of a recurrent network and of its feedforward control.
 
     Attributes
     ----------
     recurrent, feedforward : KernelChange or None
-        None for a network whose descent diverged.
+        Kernel changes of the two; None for a network whose descent diverged.
     network : LinearRNN or None
+        The recurrent network after training.
     control : TwoLayer or None
-        The two after training.
+        The feedforward control after training.
     losses : (2,)
-        Relative excess losses the two ended with; infinite for a descent that diverged.
+        Final relative excess losses; infinite for a descent that diverged.
     steps : tuple of int
-        Steps the two took.
+        Descent steps of the two.
     status : Status
-        Worst of the two descents.
+        The worse status of the two descents.
 
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.feature_learning import feature_learning
+    >>> from learncast.theory import feature_learning
     >>> task = lc.tasks.integration(steps=3)
     >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.3, hidden_size=2)
-    >>> found = feature_learning(task, network, learning_rate=0.05)
-    >>> found.status.name, bool((found.losses <= 1e-4).all())
+    >>> result = feature_learning(task, network, learning_rate=0.05)
+    >>> result.status.name, bool((result.losses <= 1e-4).all())
     ('ok', True)
     """
 
@@ -121,33 +122,25 @@ def kernel_change(
 ) -> KernelChange:
     """Compare the tangent kernels of two states of a network, block by block, in lag space.
 
-    In lag space the kernel is a quadratic form on the inputs of one trial, whatever trials it is then applied to: norms
-    and overlaps are those under white inputs.
+    In lag space the kernel is a quadratic form on the inputs of a trial. Norms and overlaps are those for white inputs.
 
     Parameters
     ----------
     before, after : LinearRNN or TwoLayer
-        Of one shape.
+        Two networks of the same kind and shape.
     steps : int
-        Steps in a trial of the recurrent network; a two-layer network has one.
+        Steps in a trial of the recurrent network; 1 for a two-layer network.
     learn : tuple of {"input", "recurrent", "output"}
-        Weights that learn, whose blocks make up the total.
+        Weights that learn.
 
     Returns
     -------
     KernelChange
-        Of the whole kernel and of the block of each kind of weights.
-
-    Raises
-    ------
-    InvalidSpec
-        If the networks differ in kind or shape, a two-layer network is given more than one step, or weights
-        are named that there are not.
 
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.feature_learning import kernel_change
+    >>> from learncast.theory import kernel_change
     >>> before = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
     >>> after = lc.LinearRNN.aligned(recurrence=0.9, initial=0.2, hidden_size=2)
     >>> change = kernel_change(before, after, steps=3)
@@ -158,8 +151,9 @@ def kernel_change(
     shapes = [(type(n).__name__, n.inputs, n.hidden_size, n.outputs) for n in (before, after)]
     if shapes[0] != shapes[1] or (lags > 1 and isinstance(before, TwoLayer)):
         raise InvalidSpec(
-            "two networks of one kind and shape must be compared, and a two-layer network has one step, got "
-            f"{shapes[0]} and {shapes[1]} at {lags} steps. Pass the same network before and after training."
+            "before and after must have the same kind and shape, and a two-layer network one step, got "
+            f"{shapes[0]}, {shapes[1]} and {lags} steps.",
+            field="after",
         )
     for name in learn:
         one_of("learn", name, WEIGHTS)
@@ -171,31 +165,26 @@ def kernel_change(
 
 
 def feedforward_control(network: LinearRNN, *, steps: int) -> TwoLayer:
-    """Return the two-layer network on all inputs of a trial at once that starts as the recurrent network does.
+    """Return the two-layer network that computes what a recurrent network does, from all inputs of a trial.
 
-    Its first layer is [F_0, F_1, ...] with F_k = W_h^k W_x, its second W_y: the same function, the same hidden states
-    and the same readout, without weights shared between lags. Inputs are ordered by lag, the last input first.
+    Its first layer is [F_0, F_1, ...] with F_k = W_h^k W_x, and its second layer is W_y. Function, hidden states and
+    readout are those of the recurrent network, but lags share no weights. Inputs are ordered by lag, the last first.
 
     Parameters
     ----------
     network : LinearRNN
-        Before training.
+        Network before training.
     steps : int
-        Of a trial.
+        Steps of a trial.
 
     Returns
     -------
     TwoLayer
 
-    Raises
-    ------
-    InvalidSpec
-        If `steps` is no positive whole number.
-
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.feature_learning import feedforward_control
+    >>> from learncast.theory import feedforward_control
     >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
     >>> control = feedforward_control(network, steps=3)
     >>> control.inputs, control.hidden_size
@@ -207,8 +196,8 @@ def feedforward_control(network: LinearRNN, *, steps: int) -> TwoLayer:
     return TwoLayer(np.concatenate(list(reach(network, lags)), axis=1), network.output_weights)
 
 
-def at_once(task: Task) -> Task:
-    """Return the task of one step whose input is a whole trial, by lag: what a feedforward control learns.
+def unrolled(task: Task) -> Task:
+    """Return the task of one step whose input is a complete trial by lag, as a feedforward control learns it.
 
     Parameters
     ----------
@@ -217,24 +206,24 @@ def at_once(task: Task) -> Task:
     Returns
     -------
     Task
-        Of one step, with an input for each step and input of `task`, the last step first.
+        Task with one input for each step and input of `task`, the last step first.
 
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.feature_learning import at_once
-    >>> flat = at_once(lc.tasks.integration(steps=3))
+    >>> from learncast.theory import unrolled
+    >>> flat = unrolled(lc.tasks.integration(steps=3))
     >>> flat.name, flat.steps, flat.inputs
-    ('integration, at once', 1, 3)
+    ('integration, unrolled', 1, 3)
     """
     statistics = lag_statistics(task)
     A = input_matrix(statistics)
     cross = statistics.cross.transpose(0, 2, 1).reshape(1, len(A), 1, statistics.outputs)
     target = None
     if math.isfinite(statistics.constant):
-        # Only the trace of the target's covariance enters the loss.
+        # The loss depends only on the trace of the target's covariance.
         target = Dense(np.eye(statistics.outputs)[None, :, None, :] * 2 * statistics.constant / statistics.outputs)
-    return Task.trusted(Dense(A[None, :, None, :]), Dense(cross), target, name=f"{task.name}, at once")
+    return Task.trusted(Dense(A[None, :, None, :]), Dense(cross), target, name=f"{task.name}, unrolled")
 
 
 def feature_learning(
@@ -246,71 +235,71 @@ def feature_learning(
     learn: tuple[str, ...] = WEIGHTS,
     most_steps: int = MOST_STEPS,
 ) -> FeatureLearning:
-    """Train a recurrent network and its feedforward control alike, and compare how far their kernels turned.
+    """Train a recurrent network and its feedforward control, and compare the changes of their tangent kernels.
 
-    Both descend on the same statistics, from the same function, hidden states and readout, until the loss above the
-    best linear filter's is the same share of what it was for the answer 0.
+    Both descend on the same statistics, from the same function, hidden states and readout, until the excess loss over
+    the best linear filter is `relative_loss` of the baseline loss.
 
-    Read the total with care: the feedforward kernel |W_y|² 1 + W_in' W_in has an isotropic part that caps its
-    misalignment, whatever its features do. The fair comparison is the "output" block, the Gram matrix of the hidden
-    states, which starts identical in both networks. By it, networks with small initial weights learn the same features
-    with and without recurrence; recurrence adds feature learning at intermediate to large initial weights.
+    The totals are not directly comparable: the feedforward kernel |W_y|² 1 + W_in' W_in has an isotropic part that
+    limits its misalignment. The fair comparison is the "output" block, the Gram matrix of the hidden states, which
+    starts identical in both networks. By this measure, networks with small initial weights learn the same features with
+    and without recurrence, and recurrence adds feature learning at intermediate to large initial weights.
 
     Parameters
     ----------
     task : Task
-        With a known target covariance.
+        Task with a known target covariance.
     network : LinearRNN
-        Before training.
+        Network before training.
     learning_rate : float
-        Of both descents.
     relative_loss : float
-        Share of the loss at which to stop.
+        Excess loss at which to stop, as a share of the baseline loss.
     learn : tuple of {"input", "recurrent", "output"}
         Weights of the recurrent network that learn. The control always learns both layers.
     most_steps : int
-        Steps after which a descent is given up; its status then says so.
+        Largest number of descent steps.
 
     Returns
     -------
     FeatureLearning
-        What became of both networks and of their kernels.
 
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.feature_learning import feature_learning
+    >>> from learncast.theory import feature_learning
     >>> task = lc.tasks.integration(steps=3)
     >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.3, hidden_size=2)
-    >>> found = feature_learning(task, network, learning_rate=0.05)
-    >>> kernels = {"recurrent": found.recurrent, "feedforward": found.feedforward}
+    >>> result = feature_learning(task, network, learning_rate=0.05)
+    >>> kernels = {"recurrent": result.recurrent, "feedforward": result.feedforward}
     >>> {name: round(kernel.blocks["output"].misalignment, 2) for name, kernel in kernels.items()}
     {'recurrent': 0.23, 'feedforward': 0.21}
     """
     share = between("relative_loss", relative_loss, 0.0, 1.0)
     until = 1 - math.sqrt(share)  # accuracy is a distance between maps, the loss its square
-    flat, start = at_once(task), feedforward_control(network, steps=lag_statistics(task).lags)
-    given = {"learning_rate": learning_rate, "until": until, "most_steps": most_steps}
-    runs = descend(task, network, learn=learn, **given), descend(flat, start, **given)  # type: ignore[arg-type]
-    ends = [None if run.status is Status.diverged else run.network_at(math.inf) for run in runs]
-    lags = start.inputs // network.inputs
+    lags = lag_statistics(task).lags
+    control = feedforward_control(network, steps=lags)
+    runs = (
+        descend(task, network, learning_rate=learning_rate, learn=learn, until=until, most_steps=most_steps),
+        descend(unrolled(task), control, learning_rate=learning_rate, until=until, most_steps=most_steps),
+    )
+    recurrent, feedforward = (None if run.status is Status.diverged else run.network_at(math.inf) for run in runs)
     return FeatureLearning(
-        None if ends[0] is None else kernel_change(network, ends[0], steps=lags, learn=learn),
-        None if ends[1] is None else kernel_change(start, ends[1]),
-        ends[0] if isinstance(ends[0], LinearRNN) else None,
-        ends[1] if isinstance(ends[1], TwoLayer) else None,
+        None if recurrent is None else kernel_change(network, recurrent, steps=lags, learn=learn),
+        None if feedforward is None else kernel_change(control, feedforward),
+        cast(LinearRNN | None, recurrent),
+        cast(TwoLayer | None, feedforward),
         np.array([_relative_loss(run) for run in runs]),
         (runs[0].steps, runs[1].steps),
         worst_status(run.status for run in runs),
     )
 
 
-def _change(before: FloatArray, after: FloatArray, whole_trace: float) -> BlockChange:
+def _change(before: FloatArray, after: FloatArray, total_trace: float) -> BlockChange:
     sizes = float(np.linalg.norm(before)), float(np.linalg.norm(after))
-    share = _trace(after) / whole_trace if whole_trace > 0 else math.nan
+    share = _trace(after) / total_trace if total_trace > 0 else math.nan
     if 0.0 in sizes:
         return BlockChange(math.nan if sizes == (0.0, 0.0) else 1.0 if sizes[0] else math.inf, math.nan, share)
-    # Half the squared distance of the unit kernels: 1 - cosine would lose what is below 1e-16.
+    # Half the squared distance of the normalised kernels; 1 - cosine would lose values below 1e-16.
     misalignment = 0.5 * float(np.sum((before / sizes[0] - after / sizes[1]) ** 2))
     return BlockChange(float(np.linalg.norm(after - before)) / sizes[0], misalignment, share)
 
@@ -322,5 +311,5 @@ def _trace(theta: FloatArray) -> float:
 def _relative_loss(run: Descent) -> float:
     if run.status is Status.diverged:
         return math.inf
-    whole = run.problem.statistics.constant - run.problem.least_loss
-    return float((run.loss[-1] - run.problem.least_loss) / whole)
+    baseline = run.problem.statistics.constant - run.problem.least_loss
+    return float((run.loss[-1] - run.problem.least_loss) / baseline)

@@ -1,4 +1,4 @@
-"""The long run of one mode: its flow over powers of ten of its own time scale."""
+"""The flow of one mode over many powers of ten of its time scale."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from learncast._core.validation import FloatArray
 from learncast.theory.dynamics.recurrent_mode import ModeTrajectory, mode_trajectory, polynomial_values, polynomials_of
 
-#: Powers of ten of its own time scale over which a mode is followed before it counts as stuck.
+#: Powers of ten of its time scale over which a mode is followed.
 DECADES = 16
-#: Relative change of every weight over the last of them below which it is.
+#: Relative change of every weight over a decade below which the mode is at rest.
 SETTLED = 1e-9
 
 
@@ -21,7 +21,7 @@ class ModeStart(NamedTuple):
 
     Examples
     --------
-    >>> from learncast.theory.recurrence.long_run import ModeStart
+    >>> from learncast.theory import ModeStart
     >>> ModeStart(input_weight=0.2, recurrence=0.5, output_weight=0.3).strength
     0.06
     """
@@ -32,17 +32,17 @@ class ModeStart(NamedTuple):
 
     @property
     def strength(self) -> float:
-        """Their u = a c."""
+        """The product u = a c."""
         return self.input_weight * self.output_weight
 
 
 class Decade(NamedTuple):
-    """A stretch of the flow: when it began, its course, and whether any weight moved in it.
+    """One power of ten of the flow: start time, trajectory, and whether any weight moved.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from learncast.theory.recurrence.long_run import ModeStart, long_run
+    >>> from learncast.theory import ModeStart, long_run
     >>> first = next(long_run(ModeStart(0.2, 0.5, 0.2), np.array([1.0, 0.8, 0.64]), None))
     >>> first.begun, first.moved
     (0.0, True)
@@ -54,9 +54,9 @@ class Decade(NamedTuple):
 
 
 def long_run(start: ModeStart, sig: FloatArray, S: FloatArray | None) -> Iterator[Decade]:
-    """Follow a mode with finite loss decade by decade; one in which the solver failed is the last.
+    """Follow a mode with finite loss decade by decade, until the solver fails.
 
-    That of a mode at rest is left out: the solver fails on steps of 1e12 that lead nowhere.
+    A failing decade of a mode at rest is omitted, since the solver fails on steps of 1e12 that change nothing.
 
     Parameters
     ----------
@@ -70,12 +70,12 @@ def long_run(start: ModeStart, sig: FloatArray, S: FloatArray | None) -> Iterato
     Returns
     -------
     iterator of Decade
-        One after another, each to ten times the time at which it begins.
+        Each ends at ten times the time at which it begins.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from learncast.theory.recurrence.long_run import ModeStart, long_run, weights_at
+    >>> from learncast.theory import ModeStart, long_run, weights_at
     >>> decades = list(long_run(ModeStart(0.2, 0.5, 0.2), np.array([1.0, 0.8, 0.64]), None))
     >>> decades[-1].moved
     False
@@ -99,14 +99,14 @@ def long_run(start: ModeStart, sig: FloatArray, S: FloatArray | None) -> Iterato
 
 
 def weights_at(path: ModeTrajectory, n: int) -> ModeStart:
-    """Weights of the one mode of a trajectory at its nth time.
+    """Return the weights of a single mode at the nth time of its trajectory.
 
     Parameters
     ----------
     path : ModeTrajectory
-        Of one mode.
+        Trajectory of one mode.
     n : int
-        Which of its times.
+        Index of the time.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def weights_at(path: ModeTrajectory, n: int) -> ModeStart:
 
     Examples
     --------
-    >>> from learncast.theory.recurrence.long_run import weights_at
+    >>> from learncast.theory import weights_at
     >>> from learncast.theory.dynamics.recurrent_mode import mode_trajectory
     >>> path = mode_trajectory([0.0, 1.0], 0.2, 0.5, 0.2, [1.0, 0.8, 0.64])
     >>> weights_at(path, 0)

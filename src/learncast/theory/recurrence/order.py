@@ -1,4 +1,4 @@
-"""The order in which modes, and tasks, are learned when recurrence is frozen or learned."""
+"""The order in which modes and tasks are learned, with frozen or learned recurrence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -45,7 +45,7 @@ class ModeProfile(NamedTuple):
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.order import mode_profiles
+    >>> from learncast.theory import mode_profiles
     >>> (profile,) = mode_profiles(lc.tasks.integration(steps=3))
     >>> profile.cross_strengths.round(6)
     array([1., 1., 1.])
@@ -59,17 +59,17 @@ class ModeProfile(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HalfTimes:
-    """When modes have done half of their learning.
+    """Times at which modes have done half of their learning.
 
     Attributes
     ----------
     steps : (...)
-        In gradient steps; infinite if never, `nan` if unknown.
+        Gradient steps; infinite if never, nan if unknown.
     status : (...) of Status
 
     Examples
     --------
-    >>> from learncast.theory.recurrence.order import half_loss_time
+    >>> from learncast.theory import half_loss_time
     >>> times = half_loss_time([[1.0, 0.0], [0.0, 1.0]], recurrence=0.5, input_weight=0.1, learn_recurrence=False)
     >>> times.steps.round(2)
     array([1.98,  inf])
@@ -83,28 +83,62 @@ class HalfTimes:
 
 @dataclass(frozen=True, eq=False)
 class Reversal:
-    """Where along the initial recurrence two modes change their order.
+    """Initial recurrences b_0 at which two modes exchange their order.
 
     Attributes
     ----------
     recurrence : float
-        The lowest such b0 in the range; `nan` if the order is the same throughout.
+        The lowest b_0 in the range; nan if the order does not change.
     recurrences : (reversals,)
-        All of them.
+        All b_0 in the range.
     first_below : str
-        Which mode is first at the lower end of the range: "first", "second" or "neither".
+        The mode that is learned first at the lower end of the range: "first", "second" or "neither".
 
     Examples
     --------
-    >>> from learncast.theory.recurrence.order import order_reversal
-    >>> found = order_reversal([1.0, 0.0], [0.0, 1.5], initial=0.1, low=0.3, high=1.2, points=4)
-    >>> found.first_below, round(found.recurrence, 3)
+    >>> from learncast.theory import order_reversal
+    >>> reversal = order_reversal([1.0, 0.0], [0.0, 1.5], initial=0.1, low=0.3, high=1.2, points=4)
+    >>> reversal.first_below, round(reversal.recurrence, 3)
     ('first', 0.716)
     """
 
     recurrence: float
     recurrences: FloatArray
     first_below: str
+
+
+class SlowestMode(NamedTuple):
+    """The mode of a task that is last to halve its loss, and the quantities that decide when.
+
+    Attributes
+    ----------
+    steps : float
+        Gradient steps until its loss is halved.
+    status : Status
+    recurrence : float
+        b_0.
+    pull : float
+        P(b_0) in the direction of u, which drives the mode at first.
+    size : float
+        Norm of the cross strengths.
+    mean_lag : float
+        Mean lag of the cross strengths, weighted by their size.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> from learncast.theory import learned_first
+    >>> slowest, _ = learned_first(lc.tasks.integration(steps=5), lc.tasks.integration(steps=9)).slowest
+    >>> slowest.pull, slowest.mean_lag
+    (1.9375, 2.0)
+    """
+
+    steps: float
+    status: Status
+    recurrence: float
+    pull: float
+    size: float
+    mean_lag: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,30 +148,30 @@ class Precedence:
     Attributes
     ----------
     first : str or None
-        Name of the task whose slowest mode is first to halve its loss; None if neither is.
+        Name of the task whose slowest mode is first to halve its loss; None for a tie or if a time is unknown.
     steps : (2,)
-        Gradient steps until that, of the one task and of the other.
+        Gradient steps of the two tasks.
     status : tuple of Status
-    reason : str
-        Why, in a sentence.
+    slowest : tuple of SlowestMode
+        The mode that decides for each task.
     assumptions : tuple of Assumption
-        How nearly the tasks, and the network if one was given, fall apart into modes.
+        How nearly the tasks, and the network if one was given, decompose into modes.
 
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.order import learned_first
+    >>> from learncast.theory import learned_first
     >>> weak = lc.tasks.integration(steps=5, name="weak")
     >>> strong = weak.varied(target_strength=2.0, name="strong")
-    >>> found = learned_first(weak, strong)
-    >>> found.first, found.steps.round(2)
+    >>> result = learned_first(weak, strong)
+    >>> result.first, result.steps.round(2)
     ('strong', array([0.88, 0.45]))
     """
 
     first: str | None
     steps: FloatArray
     status: tuple[Status, Status]
-    reason: str
+    slowest: tuple[SlowestMode, SlowestMode]
     assumptions: tuple[Assumption, ...]
 
 
@@ -150,41 +184,40 @@ def half_strength_time(
     output_weight: ArrayLike | None = None,
     learning_rate: float = 1.0,
 ) -> HalfTimes:
-    """Time until u = a c is half its optimum u* = P/Q, with frozen recurrence, in closed form.
+    """Return the time until u = a c is half its optimum u* = P/Q, with frozen recurrence, in closed form.
 
-    From a = c it is ln((u* - u_0) / u_0) / 2P with P = sum_k sig_k b^k: a value m steps earlier must be b^-m times
-    larger to be learned as fast. All arrays broadcast over modes.
+    From a = c the time is ln((u* - u_0) / u_0) / 2P with P = sum_k sig_k b^k. An input m steps earlier must therefore
+    be b^-m times stronger to be learned as fast. All arrays broadcast over modes.
 
     Parameters
     ----------
     cross_strengths : (..., lags)
         sig_k = E[y x_{T-k}], lag 0 (the last input) first.
     input_strengths : (..., lags, lags), optional
-        S_jk = E[x_{T-j} x_{T-k}]; white inputs of variance 1 unless told.
+        S_jk = E[x_{T-j} x_{T-k}]; white inputs of variance 1 by default.
     recurrence : (...)
         b.
     input_weight, output_weight : (...)
-        a and c before training; c = a unless told.
+        a and c before training; c = a by default.
     learning_rate : float
         Flow time per gradient step.
 
     Returns
     -------
     HalfTimes
-        Of every mode.
 
     Examples
     --------
-    >>> from learncast.theory.recurrence.order import half_strength_time
+    >>> from learncast.theory import half_strength_time
     >>> half_strength_time([[1.0, 0.0], [0.0, 1.0]], recurrence=0.5, input_weight=0.1).steps.round(2)
     array([2.18, 3.66])
     """
     rate = positive("learning_rate", learning_rate)
     a, b, c = checked_weights(input_weight, recurrence, output_weight)
-    P, _, Q, _ = _weighted(*checked_strengths(cross_strengths, input_strengths), b)
+    P, _, Q, _ = _polynomials_at(*checked_strengths(cross_strengths, input_strengths), b)
     with np.errstate(divide="ignore", invalid="ignore"):
         half = np.asarray(0.5 * P / Q)
-        times = np.where(np.isnan(half), np.nan, _passage(a, c, P, Q, half))  # nan: no input, so nothing to learn from
+        times = np.where(np.isnan(half), np.nan, _time_to_strength(a, c, P, Q, half))  # nan: no input
     return _half_times(np.where(a * c * np.sign(P) >= np.abs(half), 0.0, times) / rate)
 
 
@@ -199,30 +232,28 @@ def half_loss_time(
     learning_rate: float = 1.0,
     share: float = 0.5,
 ) -> HalfTimes:
-    """Time until the loss of modes is half what it was before training.
+    """Return the time until the loss of each mode is half of that before training.
 
-    With learned recurrence the flow is integrated, and the loss, which never rises along it, is followed to the
-    moment it crosses. As u_0 tends to 0 the time tends to ln(1/u_0) / 2P(b_0): the order is then that of P, the
-    larger and, for 0 < b_0 < 1, the later first. At larger u_0 the order can be another. With frozen recurrence it
-    is a closed form.
+    With frozen recurrence there is a closed form. With learned recurrence the flow is integrated until the loss, which
+    never rises, crosses the level. As u_0 tends to 0 the time tends to ln(1/u_0) / 2P(b_0). Modes are then learned in
+    the order of P: larger ones first and, for 0 < b_0 < 1, later inputs first. The order can differ at larger u_0.
 
     Parameters
     ----------
     cross_strengths, input_strengths, recurrence, input_weight, output_weight, learning_rate
         As in `half_strength_time`.
     learn_recurrence : bool
-        Whether b learns too.
+        Whether b is learned.
     share : float
-        Part of the first loss to reach.
+        Share of the initial loss to reach.
 
     Returns
     -------
     HalfTimes
-        Of every mode.
 
     Examples
     --------
-    >>> from learncast.theory.recurrence.order import half_loss_time
+    >>> from learncast.theory import half_loss_time
     >>> modes = [[1.0, 0.0], [0.0, 1.0]]
     >>> half_loss_time(modes, recurrence=0.5, input_weight=0.1).steps.round(2)
     array([1.97, 4.65])
@@ -247,16 +278,16 @@ def half_loss_time(
 
 
 def descent_half_loss_time(task: Task, network: LinearRNN, *, learning_rate: float) -> float:
-    """Flow time, steps times learning rate, in which descent halves the loss of a network; what `half_loss_time` tells.
+    """Measure the flow time (steps times learning rate) in which gradient descent halves the loss of a network.
 
-    Between two steps the loss is interpolated.
+    `half_loss_time` predicts it. The loss is interpolated between steps.
 
     Parameters
     ----------
     task : Task
-        With a known target covariance.
+        Task with a known target covariance.
     network : LinearRNN
-        Before training.
+        Network before training.
     learning_rate : float
 
     Returns
@@ -266,7 +297,7 @@ def descent_half_loss_time(task: Task, network: LinearRNN, *, learning_rate: flo
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.order import descent_half_loss_time, half_loss_time, mode_profiles
+    >>> from learncast.theory import descent_half_loss_time, half_loss_time, mode_profiles
     >>> task = lc.tasks.integration(steps=5)
     >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=2)
     >>> print(round(descent_half_loss_time(task, network, learning_rate=1e-3), 2))
@@ -293,25 +324,25 @@ def order_reversal(
     high: float = 1.5,
     points: int = 17,
 ) -> Reversal:
-    """Find the initial recurrence at which two modes change the order in which they are learned.
+    """Find the initial recurrences at which two modes exchange the order in which they are learned.
 
-    With learned recurrence the order is that of the half-loss times, with frozen recurrence that of the times to half
-    strength. Ties of the two are bracketed on a grid of b_0 and then located to 1e-10.
+    The order is that of the half-loss times for learned recurrence, and of the half-strength times for frozen
+    recurrence. Ties are bracketed on a grid of b_0 and then located to 1e-10.
 
     Parameters
     ----------
     first_strengths, second_strengths : (lags,)
-        sig_k of the two, lag 0 first.
+        sig_k of the two modes, lag 0 first.
     input_strengths : (lags, lags), optional
-        As in `half_strength_time`, of both.
+        As in `half_strength_time`, for both modes.
     initial : float
-        Initial input and output weight a = c of both, so that u_0 = initial².
+        Initial weights a = c of both modes, so that u_0 = initial².
     learn_recurrence : bool
-        Whether b learns too.
+        Whether b is learned.
     low, high : float
         Range of b_0 to search.
     points : int
-        Grid points in it; two reversals between neighbours cancel out.
+        Grid points; two reversals between neighbouring points are missed.
 
     Returns
     -------
@@ -319,67 +350,65 @@ def order_reversal(
 
     Examples
     --------
-    >>> from learncast.theory.recurrence.order import order_reversal
+    >>> from learncast.theory import order_reversal
     >>> late, early = [1.0, 0.0], [0.0, 1.5]
-    >>> found = order_reversal(late, early, initial=0.1, low=0.3, high=1.2, points=4)
-    >>> found.first_below, round(found.recurrence, 3)
+    >>> reversal = order_reversal(late, early, initial=0.1, low=0.3, high=1.2, points=4)
+    >>> reversal.first_below, round(reversal.recurrence, 3)
     ('first', 0.716)
     """
     size = positive("initial", initial)
     grid = evenly(low, high, points)
     pair = [real_array("strengths", s, ndim=1) for s in (first_strengths, second_strengths)]
     if len(pair[0]) != len(pair[1]):
-        raise InvalidSpec(f"the two modes must have as many lags, got {len(pair[0])} and {len(pair[1])}.")
+        raise InvalidSpec(
+            f"Both modes must have the same number of lags, got {len(pair[0])} and {len(pair[1])}.",
+            field="second_strengths",
+        )
     modes = np.stack(pair)
 
     half_time = half_loss_time if learn_recurrence else half_strength_time
 
-    def lead(b: float) -> float:  # positive if the first is first
+    def lead(b: float) -> float:  # positive if the first mode is learned first
         one, two = half_time(modes, input_strengths, recurrence=b, input_weight=size).steps
         if one == two or np.isnan(one + two):
             return 0.0
         with np.errstate(divide="ignore"):
-            return float(np.clip(np.log(two) - np.log(one), -50.0, 50.0))  # finite also if one is never learned
+            return float(np.clip(np.log(two) - np.log(one), -50.0, 50.0))  # finite if one is never learned
 
     known = [(b, y) for b in grid if abs(y := lead(b)) > 1e-12]
-    found = [
+    reversals = [
         float(scipy.optimize.brentq(lead, left, right, xtol=1e-10))
         for (left, before), (right, after) in pairwise(known)
         if before * after < 0
     ]
     below = "neither" if not known else "first" if known[0][1] > 0 else "second"
-    return Reversal(found[0] if found else math.nan, np.array(found), below)
+    return Reversal(reversals[0] if reversals else math.nan, np.array(reversals), below)
 
 
 def effective_start(network: LinearRNN, cross_strengths: ArrayLike | None = None) -> ModeStart:
     """Return the aligned start that learns like an unaligned network with small weights.
 
-    For one input, one output and W_h = b_0 times the identity: a_0 = c_0 = |W_x + W_y'| / 2. While weights are small
-    W_x + W_y' grows at the rate P(b_0) and W_x - W_y' shrinks at it; if P(b_0) is negative it is the other way round,
-    and a_0 = -c_0 = |W_x - W_y'| / 2. Exact as the weights tend to 0. Half-loss times of leaky integration are off by
-    0.02% for weight vectors of length 0.03, by 0.3% at 0.1 and by 5% at 0.3; slower tasks fare worse.
+    For one input, one output and W_h = b_0 times the identity, a_0 = c_0 = |W_x + W_y'| / 2. While weights are small,
+    W_x + W_y' grows at the rate P(b_0) and W_x - W_y' decays at it. If P(b_0) is negative the roles are exchanged, and
+    a_0 = -c_0 = |W_x - W_y'| / 2. This is exact as the weights tend to 0. The half-loss times of leaky integration have
+    an error of 0.02% for weight vectors of length 0.03, 0.3% at 0.1 and 5% at 0.3, and slower tasks a larger one.
 
     Parameters
     ----------
     network : LinearRNN
     cross_strengths : (lags,), optional
-        Of the task, for the sign of P; positive unless told.
+        Cross strengths of the task, which give the sign of P; positive by default.
 
     Returns
     -------
     ModeStart
-        Weights a, b and c of the one mode.
-
-    Raises
-    ------
-    UnsupportedModel
-        If the network has more than one input or output, or recurrent weights that are no multiple of the identity.
+        Weights a, b and c of the mode.
 
     Examples
     --------
     >>> import numpy as np
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.order import effective_start
+    >>> from learncast.theory import effective_start
     >>> network = lc.LinearRNN(np.array([[0.03], [0.01]]), 0.5 * np.eye(2), np.array([[0.01, 0.03]]))
     >>> start = effective_start(network)
     >>> round(start.input_weight, 4), start.recurrence
@@ -389,19 +418,19 @@ def effective_start(network: LinearRNN, cross_strengths: ArrayLike | None = None
     off = float(np.abs(network.recurrent_weights - b * np.eye(network.hidden_size)).max())
     if (network.inputs, network.outputs) != (1, 1) or off > 1e-12 * max(abs(b), 1.0):
         raise UnsupportedModel(
-            "an effective start needs one input, one output and recurrent weights b times the identity, got "
-            f"{network.inputs} inputs, {network.outputs} outputs and a largest deviation of {off:.3g}. Start "
-            "from LinearRNN.aligned, or integrate the network's own flow."
+            "network must have one input, one output and recurrent weights b times the identity, got "
+            f"{network.inputs} inputs, {network.outputs} outputs and a deviation of {off:.3g}.",
+            field="network",
         )
     W_x, W_y = network.input_weights[:, 0], network.output_weights[0]
     sig, _ = checked_strengths([1.0] if cross_strengths is None else cross_strengths, None, ndim=1)
-    sign = -1.0 if _weighted(sig, None, np.float64(b))[0] < 0 else 1.0
+    sign = -1.0 if _polynomials_at(sig, None, b)[0] < 0 else 1.0
     size = float(np.linalg.norm(W_x + sign * W_y)) / 2
     return ModeStart(size, b, sign * size)
 
 
 def mode_profiles(task: Task) -> tuple[ModeProfile, ...]:
-    """Return the statistics by lag of every mode that the task has, the strongest first.
+    """Return the statistics by lag of all modes of a task, the strongest first.
 
     Parameters
     ----------
@@ -414,7 +443,7 @@ def mode_profiles(task: Task) -> tuple[ModeProfile, ...]:
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.order import half_strength_time, mode_profiles
+    >>> from learncast.theory import half_strength_time, mode_profiles
     >>> (profile,) = mode_profiles(lc.tasks.integration(steps=3))
     >>> round(half_strength_time(*profile, recurrence=0.5, input_weight=0.1).steps.item(), 2)
     1.4
@@ -432,20 +461,20 @@ def learned_first(
     learn_recurrence: bool = True,
     learning_rate: float = 1.0,
 ) -> Precedence:
-    """Say which of two tasks the same network learns first, and why.
+    """Return which of two tasks a network learns first.
 
-    A task is learned when every mode it has has halved its loss.
+    A task counts as learned when all its modes have halved their loss.
 
     Parameters
     ----------
     first, second : Task
     network : LinearRNN, optional
-        Before training: aligned with the modes of both tasks, or with one input, one output and scalar recurrence
-        (`effective_start`). Without it every mode starts from `recurrence` and `initial`.
+        Network before training: aligned with the modes of both tasks, or with one input, one output and scalar
+        recurrence (`effective_start`). By default every mode starts from `recurrence` and `initial`.
     recurrence, initial : float
         b, and a = c, of every mode.
     learn_recurrence : bool
-        Whether b learns too.
+        Whether b is learned.
     learning_rate : float
         Flow time per gradient step.
 
@@ -456,128 +485,84 @@ def learned_first(
     Examples
     --------
     >>> import learncast as lc
-    >>> from learncast.theory.recurrence.order import learned_first
+    >>> from learncast.theory import learned_first
     >>> weak = lc.tasks.integration(steps=5, name="weak")
     >>> strong = weak.varied(target_strength=2.0, name="strong")
-    >>> found = learned_first(weak, strong, recurrence=0.5, initial=0.1)
-    >>> found.first
-    'strong'
-    >>> print(found.reason.split(":")[0])
-    strong halves its loss first, after 0.4509 steps against 0.8788 for weak
+    >>> result = learned_first(weak, strong, recurrence=0.5, initial=0.1)
+    >>> result.first, [mode.pull for mode in result.slowest]
+    ('strong', [1.9375, 3.875])
     """
     size, b = float(real_array("initial", initial, ndim=0)), float(real_array("recurrence", recurrence, ndim=0))
-    found: list[_SlowestMode] = []
+    slowest: list[SlowestMode] = []
     measured: list[list[Assumption]] = []
     for task in (first, second):
         frame = common_frame([task])
         profiles = _profiles(task, frame)
         if not profiles:
-            raise InvalidSpec(f"task {task.name!r} must ask for something, got a target that co-varies with no input.")
+            raise InvalidSpec(f"The target of {task.name!r} must co-vary with an input.", field="task")
         starts = [ModeStart(size, b, size)] * len(profiles)
         measured.append([conditions.static_geometry(task, frame), conditions.aligned_input_covariance(task, frame)])
         if network is not None:
             starts, more = _network_starts(network, task, frame, profiles)
             measured[-1] += more
-        modes = [_slowness(*mode, learn_recurrence, learning_rate) for mode in zip(profiles, starts, strict=True)]
-        found.append(max(modes, key=lambda mode: math.inf if math.isnan(mode.steps) else mode.steps))
-    steps = np.array([mode.steps for mode in found])
+        modes = [_timed(*mode, learn_recurrence, learning_rate) for mode in zip(profiles, starts, strict=True)]
+        slowest.append(max(modes, key=lambda mode: math.inf if math.isnan(mode.steps) else mode.steps))
+    one, two = slowest
+    steps = np.array([one.steps, two.steps])
     names = first.name, second.name if second.name != first.name else f"{second.name} (second)"
-    winner = None if np.isnan(steps).any() or steps[0] == steps[1] else int(np.argmin(steps))
-    one, two = (
-        worst_status((mode.status, Status.ok if exact(m) else Status.outside_theory))
-        for mode, m in zip(found, measured, strict=True)
-    )
-    reason = _reason(winner, names, found)
-    return Precedence(None if winner is None else names[winner], steps, (one, two), reason, conditions.worst(measured))
+    winner = None if np.isnan(steps).any() or one.steps == two.steps else names[int(np.argmin(steps))]
+    outside = [Status.ok if exact(m) else Status.outside_theory for m in measured]
+    status = worst_status((one.status, outside[0])), worst_status((two.status, outside[1]))
+    return Precedence(winner, steps, status, (one, two), conditions.worst(measured))
 
 
-class _SlowestMode(NamedTuple):
-    """The mode of a task that is last to halve its loss, and what decided when."""
-
-    steps: float
-    status: Status
-    recurrence: float
-    pull: float  # P(b_0), towards the sign of u
-    size: float  # |sig|
-    mean_lag: float
-
-
-def _slowness(profile: ModeProfile, start: ModeStart, learned: bool, rate: float) -> _SlowestMode:
+def _timed(profile: ModeProfile, start: ModeStart, learned: bool, rate: float) -> SlowestMode:
     time = half_loss_time(*profile, **start._asdict(), learn_recurrence=learned, learning_rate=rate)
-    pull = float(_weighted(*profile, np.float64(start.recurrence))[0])
+    pull = float(_polynomials_at(*profile, start.recurrence)[0])
     pull = -pull if start.strength < 0 else pull
     sizes = np.abs(profile.cross_strengths)
     lag = float(sizes @ np.arange(len(sizes)) / sizes.sum())
-    return _SlowestMode(
-        float(time.steps), time.status.item(), start.recurrence, pull, float(np.linalg.norm(sizes)), lag
-    )
+    return SlowestMode(float(time.steps), time.status.item(), start.recurrence, pull, float(np.linalg.norm(sizes)), lag)
 
 
 def _network_starts(
     network: LinearRNN, task: Task, frame: Frame, profiles: Sequence[ModeProfile]
 ) -> tuple[list[ModeStart], list[Assumption]]:
     check_fit(task, network)
-    found = Alignment.of(network, frame)
+    alignment = Alignment.of(network, frame)
     measured = [
-        Assumption("normal_recurrence", found.recurrence_residual),
-        Assumption("aligned_start", found.start_residual),
+        Assumption("normal_recurrence", alignment.recurrence_residual),
+        Assumption("aligned_start", alignment.start_residual),
     ]
     if not exact(measured) and (network.inputs, network.outputs) == (1, 1):
-        # The effective start is a limit for small weights, so the misalignment stays reported.
+        # The effective start is a limit for small weights, so the misalignment is still reported.
         return [effective_start(network, profile.cross_strengths) for profile in profiles], measured
-    weights = zip(found.input_weight, found.recurrence, found.output_weight, strict=True)
+    weights = zip(alignment.input_weight, alignment.recurrence, alignment.output_weight, strict=True)
     return [ModeStart(float(a), float(b), float(c)) for a, b, c in weights][: len(profiles)], measured
 
 
 def _profiles(task: Task, frame: Frame) -> tuple[ModeProfile, ...]:
-    """Modes that the task has; a frame lists them first."""
+    """Return the modes that the task has, which come first in the frame."""
     cross = task.cross_covariance.rotated(frame.mode_inputs, frame.mode_outputs).diagonal()
     inputs = task.input_covariance.rotated(frame.mode_inputs, frame.mode_inputs).diagonal()
     sizes = np.linalg.norm(cross, axis=(1, 2))
-    found = []
+    profiles = []
     for k in range(int((sizes > ABSENT * sizes.max(initial=0.0)).sum())):
         over_time = cross[k][:, None, :, None] if task.targets == "every_step" else cross[k][:, :1, None]
         statistics = LagStatistics.from_covariances(inputs[k][:, None, :, None], over_time)
-        found.append(ModeProfile(statistics.cross[:, 0, 0], statistics.input.reshape(statistics.lags, -1)))
-    return tuple(found)
+        profiles.append(ModeProfile(statistics.cross[:, 0, 0], statistics.input.reshape(statistics.lags, -1)))
+    return tuple(profiles)
 
 
-def _reason(winner: int | None, names: tuple[str, str], modes: list[_SlowestMode]) -> str:
-    if winner is None:
-        steps = modes[0].steps, modes[1].steps
-        if math.isnan(sum(steps)):
-            return "at least one of the times is not known"
-        both = "halve their loss together" if math.isfinite(steps[0]) else "never halve their loss from this start"
-        return f"{names[0]} and {names[1]} {both}"
-    one, two = modes[winner], modes[1 - winner]
-    rival = f"{two.steps:.4g}" if math.isfinite(two.steps) else "never"
-    size = _compared(one.size, two.size, ("smaller", "equally large", "larger"))
-    place = _compared(one.mean_lag, two.mean_lag, ("later", "as late", "earlier"))
-    pull = _compared(one.pull, two.pull, ("weaker", "equal", "stronger"))
-    join = "although" if pull == "weaker" else "and"
-    end = "" if pull == "stronger" else "; what decides is how recurrence and strength grow from there on"
-    return (
-        f"{names[winner]} halves its loss first, after {one.steps:.4g} steps against {rival} for {names[1 - winner]}: "
-        f"its strengths are {size} ({one.size:.3g} against {two.size:.3g}) and come {place} (mean lag "
-        f"{one.mean_lag:.3g} against {two.mean_lag:.3g}), {join} where a value k steps before the end counts "
-        f"{one.recurrence:.3g}^k the first pull on it is {pull} ({one.pull:.3g} against {two.pull:.3g}){end}"
-    )
-
-
-def _compared(one: float, other: float, words: tuple[str, str, str]) -> str:
-    """Say whether the first is less, equal or more, up to rounding."""
-    return words[1 + int(one > other * (1 + 1e-9)) - int(one < other * (1 - 1e-9))]
-
-
-def _weighted(sig: FloatArray, S: FloatArray | None, b: Any) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """P, P', Q and Q' at b."""
+def _polynomials_at(sig: FloatArray, S: FloatArray | None, b: ArrayLike) -> tuple[FloatArray, ...]:
+    """Return P, P', Q and Q' at b."""
     with np.errstate(over="ignore", invalid="ignore"):
-        P, dP, _, Q, dQ, _ = polynomial_values(polynomials_of(sig, S), b)
+        P, dP, _, Q, dQ, _ = polynomial_values(polynomials_of(sig, S), np.asarray(b))
     return P, dP, Q, dQ
 
 
-def _passage(a: FloatArray, c: FloatArray, P: FloatArray, Q: FloatArray, end: FloatArray) -> FloatArray:
-    return mode_equation.time_between(a * c, end, (a - c) * (a + c), P, Q)
+def _time_to_strength(a: FloatArray, c: FloatArray, P: FloatArray, Q: FloatArray, u: FloatArray) -> FloatArray:
+    return mode_equation.time_between(a * c, u, (a - c) * (a + c), P, Q)
 
 
 def _half_times(times: FloatArray) -> HalfTimes:
@@ -589,23 +574,23 @@ def _half_times(times: FloatArray) -> HalfTimes:
 def _frozen_crossing(
     a: FloatArray, b: FloatArray, c: FloatArray, *, sig: FloatArray, S: FloatArray | None, level: FloatArray
 ) -> FloatArray:
-    """Flow time at which the loss constant - u P + u² Q/2 falls to a level while b stays."""
-    P, _, Q, _ = _weighted(sig, S, b)
-    Q = np.where(Q > 0, Q, np.nan)  # without input there is nothing to learn from
+    """Return the flow time at which the loss constant - u P + u² Q/2 falls to a level, with frozen b."""
+    P, _, Q, _ = _polynomials_at(sig, S, b)
+    Q = np.where(Q > 0, Q, np.nan)  # no input
     square = 2 * (level - loss_constant(sig, S, None)) / Q + (P / Q) ** 2  # (u - u*)² at the level
     side = np.sign(P / Q - a * c)
-    times = _passage(a, c, P, Q, P / Q - side * np.sqrt(np.maximum(square, 0.0)))
-    there = mode_loss(a, b, c, sig, S) <= level
-    return np.where(there, 0.0, np.where(square <= 0, np.inf, times))
+    times = _time_to_strength(a, c, P, Q, P / Q - side * np.sqrt(np.maximum(square, 0.0)))
+    reached = mode_loss(a, b, c, sig, S) <= level
+    return np.where(reached, 0.0, np.where(square <= 0, np.inf, times))
 
 
 def _crossing(start: ModeStart, sig: FloatArray, S: FloatArray | None, level: float) -> tuple[float, Status]:
-    """Flow time at which the loss of one mode, which never rises, falls to a level while b learns."""
+    """Return the flow time at which the loss of one mode falls to a level, with learned b."""
     a, b, c = start
     if not math.isfinite(level):
         return math.nan, Status.diverged
-    P, dP, Q, dQ = (float(v) for v in _weighted(sig, S, np.float64(b)))
-    if (b == 0 == dP == dQ) or a * c == 0 == (a - c) * (a + c) or P == 0 == a * c * Q:  # then b never moves
+    P, dP, Q, dQ = (float(v) for v in _polynomials_at(sig, S, b))
+    if (b == 0 == dP == dQ) or a * c == 0 == (a - c) * (a + c) or P == 0 == a * c * Q:  # b never moves
         time = float(_frozen_crossing(*(np.asarray(w) for w in start), sig=sig, S=S, level=np.asarray(level)))
         return time, Status.ok if time < math.inf else Status.not_learned
     if float(mode_loss(*start, sig, S)) <= level:
@@ -618,8 +603,8 @@ def _crossing(start: ModeStart, sig: FloatArray, S: FloatArray | None, level: fl
         if path.status != "ok":
             return math.nan, Status.diverged if path.status == "diverged" else Status.outside_theory
         end, moved = weights_at(path, -1), moving
-        there = best_recurrence(sig, S).near(end.recurrence, end.strength)
-        if there is not None and there.loss >= level:
+        optimum = best_recurrence(sig, S).near(end.recurrence, end.strength)
+        if optimum is not None and optimum.loss >= level:
             return math.inf, Status.not_learned
     return (math.nan, Status.outside_theory) if moved else (math.inf, Status.not_learned)
 
@@ -627,17 +612,18 @@ def _crossing(start: ModeStart, sig: FloatArray, S: FloatArray | None, level: fl
 def crossing_time(
     path: ModeTrajectory, level: float, cross_strengths: ArrayLike, input_strengths: ArrayLike | None = None
 ) -> float:
-    """Time at which the loss of one mode, which never rises, falls to a level along a trajectory in flow time.
+    """Return the time at which the loss of one mode falls to a level along a trajectory in flow time.
 
-    By Newton, dE/dtau = -|flow|², between the times that hold it; `nan` if it does not fall so far.
+    Newton's method with dE/dtau = -|flow|² is used between the times that bracket it. The result is nan if the loss
+    stays above the level.
 
     Parameters
     ----------
     path : ModeTrajectory
-        From above the level.
+        Trajectory that starts above the level.
     level : float
     cross_strengths, input_strengths
-        As in `half_loss_time`, of one mode.
+        Strengths of the mode, as in `half_loss_time`.
 
     Returns
     -------
@@ -646,7 +632,7 @@ def crossing_time(
     Examples
     --------
     >>> import numpy as np
-    >>> from learncast.theory.recurrence.order import crossing_time
+    >>> from learncast.theory import crossing_time
     >>> from learncast.theory.dynamics.recurrent_mode import mode_trajectory
     >>> strengths = [1.0, 0.8, 0.64]
     >>> path = mode_trajectory(np.linspace(0.0, 5.0, 11), 0.2, 0.5, 0.2, strengths)

@@ -1,13 +1,13 @@
-"""The alignment of a network's map with a task: when its directions are right, and when it has learned."""
+"""The alignment of a network's function with a task over training."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
+from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between
@@ -18,19 +18,19 @@ from learncast.theory.dynamics.gradient_flow import FlowSolution, gradient_flow
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import Solution
 
-#: Moments among which the first one of an aligned map is looked for.
-MOMENTS = 257
-#: Times as loose as the integration by which its error is told.
+#: Times among which the first aligned one is bracketed.
+GRID = 257
+#: Factor between the two tolerances whose difference estimates the integration error.
 LOOSER = 100.0
 
 
 @dataclass(frozen=True)
 class AlignmentTime:
-    """When a map points where its task does, and when it has learned it, in steps of the flow.
+    """Times, in flow steps, at which a network's function is aligned with its task and at which the task is learned.
 
-    With N = W2 W1 P^(1/2) the map in the units of the loss (P the covariance of the pooled input), M that of the best
-    map and theta the angle between them, twice the excess loss is |M|^2 (sin^2 theta + (cos theta - |N| / |M|)^2): what
-    is wrong with the directions, which no change of size repairs, and what is wrong with the size.
+    Let N = W2 W1 P^(1/2) be the function in the units of the loss (P is the covariance of the pooled input), M the best
+    one and theta the angle between them. Twice the excess loss is |M|^2 (sin^2 theta + (cos theta - |N| / |M|)^2), an
+    error of direction and an error of size.
 
     Attributes
     ----------
@@ -40,20 +40,20 @@ class AlignmentTime:
     learned : float
         First time at which |N - M| <= (1 - accuracy) |M|. Never before `aligned`, since |N - M| >= |M| sin theta.
     error : float
-        Steps by which both may be off: 0 where the solution is exact; where it is integrated, how far they are from
-        those of an integration a hundred times as loose.
+        Estimated error of both times: 0 for an exact solution, and for an integrated one the difference from an
+        integration with 100 times the tolerance.
     status : Status
 
     Examples
     --------
-    From a small start the directions are right only just before the task is learned:
+    From a small start the function is aligned only just before the task is learned:
 
     >>> import learncast as lc
     >>> import numpy as np
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
-    >>> found = lc.theory.time_to_align(lc.solve(task, network, learning_rate=1e-2))
-    >>> round(found.aligned), round(found.learned), round(found.growing, 1)
+    >>> times = lc.theory.time_to_align(lc.solve(task, network, learning_rate=1e-2))
+    >>> round(times.aligned), round(times.learned), round(times.growing, 1)
     (834, 837, 2.6)
     """
 
@@ -65,24 +65,23 @@ class AlignmentTime:
 
     @property
     def growing(self) -> float:
-        """Steps from when the directions are right until the task is learned."""
+        """Steps from alignment until the task is learned."""
         return self.learned - self.aligned if math.isfinite(self.learned) else math.inf
 
 
 def time_to_align(solution: Solution, accuracy: float = 0.99) -> AlignmentTime:
-    """When a network's map is aligned with its task, and when it has learned it; for any covariance of the inputs.
+    """Return when a network's function is aligned with its task and when the task is learned, for any input covariance.
 
     Parameters
     ----------
     solution : Solution
-        Of a TwoLayer network or a LinearRNN of scalar recurrence, as `learncast.solve` returns it: exact where the
-        inputs are white and the start balanced, integrated elsewhere.
+        Solution for a TwoLayer network or a LinearRNN of scalar recurrence from `learncast.solve`: exact for white
+        inputs and a balanced start, integrated otherwise.
     accuracy : float
 
     Returns
     -------
     AlignmentTime
-        Both times, and their error.
 
     Examples
     --------
@@ -91,33 +90,33 @@ def time_to_align(solution: Solution, accuracy: float = 0.99) -> AlignmentTime:
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
     >>> solution = lc.solve(task, network, learning_rate=1e-2)
-    >>> found = lc.theory.time_to_align(solution, 0.9)
-    >>> round(found.aligned), round(found.learned), found.error
+    >>> times = lc.theory.time_to_align(solution, 0.9)
+    >>> round(times.aligned), round(times.learned), times.error
     (703, 704, 0.0)
     """
     accuracy = between("accuracy", accuracy, 0.0, 1.0)
     problem = _pooled(solution)
-    aligned, learned = _moments(solution, problem, accuracy)
+    times = _times(solution, problem, accuracy)
     error = 0.0
     if isinstance(solution, FlowSolution):
         p = solution.problem
         loose = min(LOOSER * solution.tolerance, 1e-3)
         again = gradient_flow(p.task, p.network, learning_rate=solution.learning_rate, learn=p.learn, tolerance=loose)
-        both = zip((aligned, learned), _moments(again, problem, accuracy), strict=True)
-        error = max(0.0 if one == other else abs(one - other) for one, other in both)
-    status = Status.ok if math.isfinite(learned) else Status.not_learned
-    return AlignmentTime(accuracy, aligned, learned, error, status)
+        pairs = zip(times, _times(again, problem, accuracy), strict=True)
+        error = max(0.0 if one == other else abs(one - other) for one, other in pairs)
+    status = Status.ok if math.isfinite(times[1]) else Status.not_learned
+    return AlignmentTime(accuracy, *times, error, status)
 
 
-def misalignment(solution: Solution, times: Any) -> FloatArray:
-    """Sine of the angle between the network's map and the best one, in the units of the loss, at gradient steps.
+def misalignment(solution: Solution, times: ArrayLike) -> FloatArray:
+    """Return the sine of the angle between the network's function and the best one, in the units of the loss.
 
-    It is 1 for a map that is 0, which points nowhere.
+    It is 1 for a function that is 0.
 
     Parameters
     ----------
     solution : Solution
-        Of a TwoLayer network or a LinearRNN of scalar recurrence, as for `time_to_align`.
+        Solution for a TwoLayer network or a LinearRNN of scalar recurrence, as for `time_to_align`.
     times : array_like
         Gradient steps.
 
@@ -145,12 +144,13 @@ def _pooled(solution: Solution) -> PooledProblem:
     if isinstance(solution, FlowSolution) and solution.problem.pooled_recurrence is not None:
         return PooledProblem.of(solution.problem.task, solution.problem.network)
     raise InvalidSpec(
-        "alignment needs a solution of two layers, or of a LinearRNN of scalar recurrence that stays, "
-        f'got {solution!r}. Solve with by="two-layer", "pooled" or "flow".'
+        "solution must be of a TwoLayer network or of a LinearRNN with fixed scalar recurrence, "
+        f'got {solution!r}. Solve with by="two-layer", "pooled" or "flow".',
+        field="solution",
     )
 
 
-def _sines(solution: Solution, problem: PooledProblem, times: Any) -> FloatArray:
+def _sines(solution: Solution, problem: PooledProblem, times: ArrayLike) -> FloatArray:
     values, vectors = np.linalg.eigh(problem.power)
     root = vectors * np.sqrt(np.where(values > SILENT * values[-1], values, 0.0))
     M = problem.descent.best @ root
@@ -158,13 +158,13 @@ def _sines(solution: Solution, problem: PooledProblem, times: Any) -> FloatArray
     sizes = np.linalg.norm(N, axis=(1, 2))
     unit = N / np.where(sizes > 0, sizes, 1.0)[:, None, None]
     along = np.einsum("tij,ij->t", unit, M) / np.linalg.norm(M)
-    # By the rest that is left, not by 1 - cos^2, which would lose half the digits of a small angle.
-    rest = np.linalg.norm(unit - along[:, None, None] * M / np.linalg.norm(M), axis=(1, 2))
-    return np.where((sizes > 0) & (along > 0), rest, 1.0)
+    # The norm of the orthogonal part; 1 - cos^2 would lose half the digits of a small angle.
+    across = np.linalg.norm(unit - along[:, None, None] * M / np.linalg.norm(M), axis=(1, 2))
+    return np.where((sizes > 0) & (along > 0), across, 1.0)
 
 
-def _moments(solution: Solution, problem: PooledProblem, accuracy: float) -> tuple[float, float]:
-    """First times of an aligned and of a learned map."""
+def _times(solution: Solution, problem: PooledProblem, accuracy: float) -> tuple[float, float]:
+    """Return the first times of alignment and of learning."""
     allowed = 1.0 - accuracy
 
     def gap(time: float) -> float:
@@ -178,9 +178,9 @@ def _moments(solution: Solution, problem: PooledProblem, accuracy: float) -> tup
         late = 1.0
         while gap(late) > 0:
             late *= 2.0
-    times = np.linspace(0.0, late, MOMENTS)
+    times = np.linspace(0.0, late, GRID)
     within = np.flatnonzero(_sines(solution, problem, times) <= allowed)
-    if not len(within):  # both at once, up to rounding
+    if not len(within):  # equal up to rounding
         return learned, learned
     k = int(within[0])
     if k == 0:

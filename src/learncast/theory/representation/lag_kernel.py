@@ -1,4 +1,4 @@
-"""The neural tangent kernel of a linear RNN, written on input lags instead of on trials."""
+"""The neural tangent kernel of a linear RNN as a quadratic form on input lags."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.theory.dynamics.statistics import WEIGHTS, powers
 
-#: Bytes an array made here may take unless told.
+#: Largest size of an array in bytes.
 MEMORY_LIMIT = 2 * 2**30
 
 
@@ -22,20 +22,29 @@ MEMORY_LIMIT = 2 * 2**30
 class LagKernel:
     """The tangent kernel as a quadratic form on inputs by lag, one block for each kind of weights.
 
-    The kernel of outputs o, p on two trials is K_op(x, x') = sum_jk x_{T-j}' Theta_{oj,pk} x'_{T-k}, where
-    Theta is the sum of the blocks of the weights that learn. It holds for all trials, and its size depends on
-    the number of lags alone. Two of the blocks are kept in short form.
+    The kernel of outputs o, p on two trials is K_op(x, x') = sum_jk x_{T-j}' Theta_{oj,pk} x'_{T-k}, where Theta is the
+    sum of the blocks of the weights that learn. Theta does not depend on the trials. Two of its blocks are identity
+    matrices times a smaller matrix, which is stored.
 
     Attributes
     ----------
     output : array (lags, inputs, lags, inputs)
-        Gram matrix F_j' F_k of the hidden responses F_k = W_h^k W_x; its block is this times the identity
-        over outputs.
+        Gram matrix F_j' F_k of the hidden responses F_k = W_h^k W_x; the block is its product with the identity over
+        outputs.
     input : array (lags, outputs, lags, outputs)
-        Gram matrix J_j J_k' of the readouts J_k = W_y W_h^k; its block is this times the identity over
-        inputs.
+        Gram matrix J_j J_k' of the readouts J_k = W_y W_h^k; the block is its product with the identity over inputs.
     recurrent : array (outputs, lags, inputs, outputs, lags, inputs)
-        The two-dimensional convolution over lags of the two Gram matrices, one lag later.
+        Convolution over lags of the two Gram matrices, one lag later.
+    memory_limit : float
+        Largest size of an array in bytes.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=1.0, hidden_size=1)
+    >>> lc.theory.network_kernel(network, steps=3).output.ravel()
+    array([1.    , 0.5   , 0.25  , 0.5   , 0.25  , 0.125 , 0.25  , 0.125 ,
+           0.0625])
     """
 
     output: FloatArray
@@ -46,13 +55,13 @@ class LagKernel:
     def dense(self, learn: tuple[str, ...] = WEIGHTS) -> FloatArray:
         """Return the kernel of the weights in `learn`, (outputs, lags, inputs, outputs, lags, inputs).
 
-        Its eigenvalues as a matrix are those of the kernel under white inputs: at zero loss the largest is
-        the sharpness, and gradient descent needs a learning rate below 2 over it.
+        The eigenvalues of this matrix are those of the kernel for white inputs. At zero loss the largest is the
+        sharpness, and gradient descent needs a learning rate below 2 / sharpness.
         """
         for name in learn:
             one_of("learn", name, WEIGHTS)
         outputs, _, inputs = self.recurrent.shape[:3]
-        _require_room(self.recurrent.size, "the dense kernel", self.memory_limit)
+        check_size(self.recurrent.size, "The dense kernel", self.memory_limit)
         theta = self.recurrent.copy() if "recurrent" in learn else np.zeros_like(self.recurrent)
         if "output" in learn:
             for o in range(outputs):
@@ -70,7 +79,15 @@ class TrialKernel:
     Attributes
     ----------
     output, input, recurrent : array (trials, other trials, outputs, outputs)
-        Without the trial axes if single trials were given.
+        Without the trial axes for single trials.
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=1.0, hidden_size=1)
+    >>> kernel = lc.theory.trial_kernel(lc.theory.network_kernel(network, steps=2), [[1.0], [2.0]])
+    >>> kernel.total
+    array([[13.5]])
     """
 
     output: FloatArray
@@ -79,68 +96,87 @@ class TrialKernel:
 
     @cached_property
     def total(self) -> FloatArray:
-        """The kernel when all weights learn."""
+        """Kernel of all weights."""
         return self.output + self.input + self.recurrent
 
 
 def network_kernel(network: LinearRNN | TwoLayer, *, steps: int = 1, memory_limit: float = MEMORY_LIMIT) -> LagKernel:
     """Return the tangent kernel of the last output of a network after `steps` inputs.
 
-    With F_k = W_h^k W_x and J_k = W_y W_h^k, the derivatives of the output by W_y, W_x and W_h at lag k are
-    F_k, J_k and Phi_k = sum_{p+q=k-1} J_p (x) F_q; the blocks are the Gram matrices of these over lags.
+    With F_k = W_h^k W_x and J_k = W_y W_h^k, the derivatives of the output by W_y, W_x and W_h at lag k are F_k, J_k
+    and Phi_k = sum_{p+q=k-1} J_p (x) F_q. The blocks are their Gram matrices over lags.
 
     Parameters
     ----------
     network : LinearRNN or TwoLayer
-        A two-layer one is a recurrent network of one step.
+        A two-layer network is a recurrent network of one step.
     steps : int
-        Inputs before the readout, as many as the kernel has lags.
+        Number of inputs before the readout, which is the number of lags.
     memory_limit : float
-        Bytes beyond which a kernel is refused.
+        Largest size of an array in bytes.
+
+    Returns
+    -------
+    LagKernel
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=1.0, hidden_size=1)
+    >>> lc.theory.network_kernel(network, steps=2).dense(("recurrent",)).reshape(2, 2)
+    array([[0., 0.],
+           [0., 1.]])
     """
     lags, (W_x, W_y) = count("steps", steps), network.maps
     W_h = np.zeros((network.hidden_size,) * 2) if isinstance(network, TwoLayer) else network.recurrent_weights
     (hidden, inputs), outputs = W_x.shape, len(W_y)
     features = lags * inputs * outputs * min(hidden, lags * inputs) * min(hidden, lags * outputs)
     needed = (lags * inputs * outputs) ** 2 + features + lags * hidden * (inputs + outputs)
-    _require_room(needed, f"the kernel of {lags} lags, {inputs} inputs and {outputs} outputs", memory_limit)
+    check_size(needed, f"The kernel of {lags} lags, {inputs} inputs and {outputs} outputs", memory_limit)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         F = powers(W_x.T, W_h.T, lags)  # (lags, inputs, hidden)
         J = powers(W_y, W_h, lags)  # (lags, outputs, hidden)
         return LagKernel(_gram(F), _gram(J), _recurrent_block(J, F), memory_limit)
 
 
-def trial_kernel(
-    lag_kernel: LagKernel,
-    inputs: ArrayLike,
-    other_inputs: ArrayLike | None = None,
-) -> TrialKernel:
+def trial_kernel(lag_kernel: LagKernel, inputs: ArrayLike, other_inputs: ArrayLike | None = None) -> TrialKernel:
     """Return the tangent kernel between trials.
 
     Parameters
     ----------
     lag_kernel : LagKernel
     inputs, other_inputs : array (trials, steps, inputs) or (steps, inputs)
-        In time order. The kernel of `inputs` with themselves unless `other_inputs` are given.
+        Inputs in time order; `other_inputs` are `inputs` by default.
+
+    Returns
+    -------
+    TrialKernel
+
+    Examples
+    --------
+    >>> import learncast as lc
+    >>> network = lc.LinearRNN.aligned(recurrence=0.5, initial=1.0, hidden_size=1)
+    >>> trials = [[[1.0], [0.0]], [[0.0], [1.0]]]
+    >>> lc.theory.trial_kernel(lc.theory.network_kernel(network, steps=2), trials).total[:, :, 0, 0]
+    array([[1.5, 1. ],
+           [1. , 2. ]])
     """
     X, single = _trials(lag_kernel, "inputs", inputs)
     Y, other_single = (X, single) if other_inputs is None else _trials(lag_kernel, "other_inputs", other_inputs)
     outputs = lag_kernel.input.shape[1]
     pairs = len(X) * len(Y) * outputs**2
-    _require_room(4 * pairs, f"the kernel of {len(X)} by {len(Y)} trials", lag_kernel.memory_limit)
+    check_size(4 * pairs, f"The kernel of {len(X)} by {len(Y)} trials", lag_kernel.memory_limit)
     size = X[0].size
     flat, other = X.reshape(-1, size), Y.reshape(-1, size)
     hidden = flat @ lag_kernel.output.reshape(size, size) @ other.T
-    block = {
-        "output": hidden[:, :, None, None] * np.eye(outputs),
-        "input": np.einsum("aji,jokp,bki->abop", X, lag_kernel.input, Y, optimize=True),
-        "recurrent": np.empty((len(X), len(Y), outputs, outputs)),
-    }
+    from_output = hidden[:, :, None, None] * np.eye(outputs)
+    from_input = np.einsum("aji,jokp,bki->abop", X, lag_kernel.input, Y, optimize=True)
+    from_recurrent = np.empty((len(X), len(Y), outputs, outputs))
     theta = lag_kernel.recurrent.reshape(outputs, size, outputs, size)
     for o, p in np.ndindex(outputs, outputs):
-        block["recurrent"][:, :, o, p] = flat @ theta[o, :, p] @ other.T
-    trial_axes = (slice(None) if not single else 0, slice(None) if not other_single else 0)
-    return TrialKernel(**{name: array[trial_axes] for name, array in block.items()})
+        from_recurrent[:, :, o, p] = flat @ theta[o, :, p] @ other.T
+    trial_axes = (0 if single else slice(None), 0 if other_single else slice(None))
+    return TrialKernel(*(block[trial_axes] for block in (from_output, from_input, from_recurrent)))
 
 
 def _recurrent_block(J: FloatArray, F: FloatArray) -> FloatArray:
@@ -155,11 +191,11 @@ def _recurrent_block(J: FloatArray, F: FloatArray) -> FloatArray:
 
 
 def _shortened(rows: FloatArray) -> FloatArray:
-    """Write vectors in as few coordinates as there are vectors, with the same inner products."""
+    """Express vectors in as few coordinates as there are vectors, with the same inner products."""
     lags, channels, hidden = rows.shape
     if hidden <= lags * channels:
         return rows
-    # QR keeps each column's own relative precision, which matters as lags differ by orders of magnitude.
+    # QR keeps the relative precision of each column, which matters since lags differ by orders of magnitude.
     triangle: FloatArray = np.asarray(np.linalg.qr(rows.reshape(-1, hidden).T, mode="r"))
     return triangle.T.reshape(lags, channels, -1)
 
@@ -171,7 +207,7 @@ def _gram(rows: FloatArray) -> FloatArray:
 
 
 def _trials(lag_kernel: LagKernel, name: str, inputs: ArrayLike) -> tuple[FloatArray, bool]:
-    """Return trials by lag, and whether a single one was given."""
+    """Return trials by lag, and whether there is a single one."""
     trials = real_array(name, inputs, ndim=(2, 3))
     wanted = lag_kernel.output.shape[:2]
     if trials.shape[-2:] != wanted:
@@ -182,9 +218,9 @@ def _trials(lag_kernel: LagKernel, name: str, inputs: ArrayLike) -> tuple[FloatA
     return by_lag.reshape(-1, *wanted), trials.ndim == 2
 
 
-def _require_room(numbers: int, what: str, limit: float) -> None:
+def check_size(numbers: int, what: str, limit: float | None = None) -> None:
+    """Require that an array of this many numbers fits into memory."""
+    limit = MEMORY_LIMIT if limit is None else limit
     if 8 * numbers > limit:
-        raise InvalidSpec(
-            f"{what} must fit into {limit / 2**20:,.0f} MB, got a need of {8 * numbers / 2**20:,.0f} MB. "
-            "Use fewer steps, channels or trials at a time, or raise memory_limit in network_kernel."
-        )
+        sizes = f"{limit / 2**20:,.0f} MB, got {8 * numbers / 2**20:,.0f} MB"
+        raise InvalidSpec(f"{what} must fit into {sizes}.", field="memory_limit")

@@ -1,11 +1,10 @@
-"""What a two-layer linear network represents while it learns: similarities, tangent kernel, modes."""
+"""Representations of a linear network during learning: similarities, tangent kernel, modes."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator, eigsh
 from scipy.spatial.distance import cdist
 
@@ -14,22 +13,21 @@ from learncast._core.validation import FloatArray, count, positive, real_array
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import described
-from learncast.tasks.covariance import check_memory
 from learncast.theory.dynamics.balanced.two_layer import TwoLayerSolution, checked_two_layer
 from learncast.theory.dynamics.learning_problem import AS_RECURRENT, LearningProblem, checked_learn
 from learncast.theory.dynamics.solution import Solution, checked_time, checked_times
-from learncast.theory.representation.lag_kernel import network_kernel, trial_kernel
+from learncast.theory.representation.lag_kernel import check_size, network_kernel, trial_kernel
 
 
-def hidden_similarity(solution: Solution, times: Any, inputs: Any, targets: Any) -> xr.Dataset:
-    """Similarity of samples in the hidden layer, seen from the inputs and from the targets.
+def hidden_similarity(solution: Solution, times: ArrayLike, inputs: ArrayLike, targets: ArrayLike) -> xr.Dataset:
+    """Return the similarity of samples in the hidden layer, computed from the inputs and from the targets.
 
     Implements: braun2022 Eq. (8)
 
     Parameters
     ----------
     solution : Solution
-        Of a two-layer network.
+        Solution for a two-layer network.
     times : array_like
         Gradient steps.
     inputs : (samples, inputs)
@@ -39,7 +37,7 @@ def hidden_similarity(solution: Solution, times: Any, inputs: Any, targets: Any)
     -------
     xarray.Dataset
         ``hidden_similarity_input`` X^T W1^T W1 X and ``hidden_similarity_output`` Y^T (W2 W2^T)^+ Y over (time, sample,
-        sample_other). The two agree only once the task is learned.
+        sample_other). The two agree when the task is learned.
 
     Examples
     --------
@@ -48,11 +46,11 @@ def hidden_similarity(solution: Solution, times: Any, inputs: Any, targets: Any)
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
     >>> solution = lc.solve(task, network, learning_rate=1e-2)
-    >>> seen = lc.theory.hidden_similarity(solution, [500, 1500], np.eye(2), np.diag([3.0, 1.0]))
-    >>> seen["hidden_similarity_input"].values.diagonal(axis1=1, axis2=2).round(2)
+    >>> similarity = lc.theory.hidden_similarity(solution, [500, 1500], np.eye(2), np.diag([3.0, 1.0]))
+    >>> similarity["hidden_similarity_input"].values.diagonal(axis1=1, axis2=2).round(2)
     array([[3.  , 0.04],
            [3.  , 1.  ]])
-    >>> seen["hidden_similarity_output"].values.diagonal(axis1=1, axis2=2).round(1)
+    >>> similarity["hidden_similarity_output"].values.diagonal(axis1=1, axis2=2).round(1)
     array([[ 3. , 28.5],
            [ 3. ,  1. ]])
     """
@@ -63,40 +61,41 @@ def hidden_similarity(solution: Solution, times: Any, inputs: Any, targets: Any)
             f"targets must be ({len(X)} samples, {exact.problem.second.shape[0]} outputs), got shape {Y.shape}.",
             field="targets",
         )
-    _require_room(len(checked_times(times)) * len(X) ** 2 * 2, "the similarities")
+    check_size(len(checked_times(times)) * len(X) ** 2 * 2, "The similarities")
     trajectory = exact.at(times)
-    seen_from_input = np.einsum("pn,tnm,qm->tpq", X, trajectory["input_gram"].values, X, optimize=True)
     inverse = np.linalg.pinv(trajectory["output_gram"].values, hermitian=True)
-    seen_from_target = np.einsum("pn,tnm,qm->tpq", Y, inverse, Y, optimize=True)
+    parts = {"input": (X, trajectory["input_gram"].values), "output": (Y, inverse)}
     over = ("time", "sample", "sample_other")
-    return xr.Dataset(
-        {
-            "hidden_similarity_input": (over, seen_from_input, described("hidden similarity from the inputs", "1")),
-            "hidden_similarity_output": (over, seen_from_target, described("hidden similarity from the targets", "1")),
-        },
-        coords={"time": trajectory.time},
-    )
+    variables = {
+        f"hidden_similarity_{side}": (
+            over,
+            np.einsum("pn,tnm,qm->tpq", samples, gram, samples, optimize=True),
+            described(f"hidden similarity from the {side}s", "1"),
+        )
+        for side, (samples, gram) in parts.items()
+    }
+    return xr.Dataset(variables, coords={"time": trajectory.time})
 
 
 def tangent_kernel(
-    learner: Solution | LinearRNN | TwoLayer, time: float, inputs: Any, *, learn: tuple[str, ...] | None = None
+    learner: Solution | LinearRNN | TwoLayer, time: float, inputs: ArrayLike, *, learn: tuple[str, ...] | None = None
 ) -> FloatArray:
-    """Neural tangent kernel at one time, (outputs * samples, outputs * samples), outputs slow and samples fast.
+    """Return the neural tangent kernel at one time; samples vary fastest in its rows and columns.
 
-    For two layers K = I (x) X^T W1^T W1 X + W2 W2^T (x) X^T X, with samples as the columns of X; for a recurrent
-    network, of its last output, see `learncast.theory.representation.lag_kernel`.
+    For two layers K = I (x) X^T W1^T W1 X + W2 W2^T (x) X^T X, with samples as the columns of X. For a recurrent
+    network it is the kernel of the last output (`network_kernel`).
 
     Implements: braun2022 Eq. (9)
 
     Parameters
     ----------
     learner : Solution, LinearRNN or TwoLayer
-        A network is as it is at time 0.
+        A solution, or a network at time 0.
     time : float
         Gradient steps.
-    inputs : (samples, inputs), or (samples, steps, inputs) of a recurrent network
+    inputs : (samples, inputs), or (samples, steps, inputs) for a recurrent network
     learn : tuple of str, optional
-        Weights that learn; by default those of the solution, and all of a network.
+        Weights that learn; by default those of the solution, or all weights of a network.
 
     Returns
     -------
@@ -120,13 +119,34 @@ def tangent_kernel(
         return _kernel_between(*_network_of(learner, time, learn), inputs)
     exact, X = learner, _samples(learner, inputs)
     size = exact.problem.second.shape[0] * len(X)
-    _require_room(size**2, "the kernel", remedy="use tangent_kernel_summary, which does not form it")
+    check_size(size**2, "The kernel")
     trajectory = exact.at([time])
     return kernel_of_grams(trajectory["input_gram"].values[0], trajectory["output_gram"].values[0], X)
 
 
 def kernel_of_grams(input_gram: FloatArray, output_gram: FloatArray, inputs: FloatArray) -> FloatArray:
-    """Tangent kernel of a two-layer network, ordered as in `tangent_kernel`, from W1^T W1 and W2 W2^T."""
+    """Return the tangent kernel of a two-layer network from its Gram matrices, ordered as in `tangent_kernel`.
+
+    Parameters
+    ----------
+    input_gram : (inputs, inputs)
+        W1^T W1.
+    output_gram : (outputs, outputs)
+        W2 W2^T.
+    inputs : (samples, inputs)
+
+    Returns
+    -------
+    (outputs * samples, outputs * samples) array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learncast.theory import kernel_of_grams
+    >>> kernel_of_grams(np.diag([2.0, 1.0]), np.array([[3.0]]), np.eye(2))
+    array([[5., 0.],
+           [0., 4.]])
+    """
     from_first = np.kron(np.eye(len(output_gram)), inputs @ input_gram @ inputs.T)
     return np.asarray(from_first + np.kron(output_gram, inputs @ inputs.T))
 
@@ -134,41 +154,38 @@ def kernel_of_grams(input_gram: FloatArray, output_gram: FloatArray, inputs: Flo
 def _network_of(
     learner: Solution | LinearRNN | TwoLayer, time: float, learn: tuple[str, ...] | None
 ) -> tuple[LinearRNN | TwoLayer, tuple[str, ...]]:
-    """The network at a time, and the names of the weights that learn."""
+    """Return the network at a time, and the names of the weights that learn."""
+    network: object = learner
     if isinstance(learner, LinearRNN | TwoLayer):
-        network: Any = learner
         if checked_time(time) != 0:
-            raise InvalidSpec(
-                f"a network by itself is known at time 0 alone, got {time:g}. Pass a solution, or time 0."
-            )
+            raise InvalidSpec(f"time must be 0 for a network, got {time:g}. Pass a solution.", field="time")
     else:
         network = learner.network_at(time)
         if learn is None:
             problem = getattr(learner, "problem", None)
             learn = problem.learn if isinstance(problem, LearningProblem) else ("first", "second")
     if not isinstance(network, LinearRNN | TwoLayer):
-        raise UnsupportedModel(
-            f"the tangent kernel is of linear networks, got {type(network).__name__}. Pass a LinearRNN, a "
-            "TwoLayer, or a solution of one."
-        )
+        raise UnsupportedModel(f"learner must be of a linear network, got {type(network).__name__}.", field="learner")
     if isinstance(network, LinearRNN) and learn == ("first", "second"):
-        learn = ("input", "output")  # closed forms, which keep the recurrence fixed
+        learn = ("input", "output")  # closed forms have a fixed recurrence
     return network, checked_learn(network, learn)
 
 
-def _kernel_between(network: LinearRNN | TwoLayer, learn: tuple[str, ...], inputs: Any) -> FloatArray:
-    """The kernel between trials; two layers are a recurrent network of one step."""
+def _kernel_between(network: LinearRNN | TwoLayer, learn: tuple[str, ...], inputs: ArrayLike) -> FloatArray:
+    """Return the kernel between trials; a two-layer network is a recurrent network of one step."""
     layered = isinstance(network, TwoLayer)
     X = real_array("inputs", inputs, ndim=2 if layered else 3)
     X = X[:, None] if layered else X
     blocks = trial_kernel(network_kernel(network, steps=X.shape[1]), X)
-    found = sum(getattr(blocks, AS_RECURRENT.get(name, name)) for name in learn)
+    kernel = sum(getattr(blocks, AS_RECURRENT.get(name, name)) for name in learn)
     size = network.outputs * len(X)
-    return np.asarray(found).transpose(2, 0, 3, 1).reshape(size, size)
+    return np.asarray(kernel).transpose(2, 0, 3, 1).reshape(size, size)
 
 
-def tangent_kernel_summary(solution: Solution, times: Any, inputs: Any, *, eigenvalues: int = 3) -> xr.Dataset:
-    """Trace, largest eigenvalues, movement and alignment of the tangent kernel, without forming it.
+def tangent_kernel_summary(
+    solution: Solution, times: ArrayLike, inputs: ArrayLike, *, eigenvalues: int = 3
+) -> xr.Dataset:
+    """Return trace, largest eigenvalues, movement and misalignment of the tangent kernel without forming it.
 
     Parameters
     ----------
@@ -177,13 +194,13 @@ def tangent_kernel_summary(solution: Solution, times: Any, inputs: Any, *, eigen
         Gradient steps.
     inputs : (samples, inputs)
     eigenvalues : int
-        How many of the largest; 0 for none.
+        Number of largest eigenvalues.
 
     Returns
     -------
     xarray.Dataset
-        ``trace``, ``largest`` (time, rank), ``movement`` |K_t - K_0| / |K_0| and ``misalignment`` 1 - cos(K_t, K_0),
-        in the Frobenius product.
+        ``trace``, ``largest`` (time, rank), ``movement`` |K_t - K_0| / |K_0| and ``misalignment`` 1 - cos(K_t, K_0) in
+        the Frobenius product.
 
     Examples
     --------
@@ -201,22 +218,22 @@ def tangent_kernel_summary(solution: Solution, times: Any, inputs: Any, *, eigen
     number = count("eigenvalues", eigenvalues, least=0)
     steps = checked_times(times)
     if not len(X):
-        raise InvalidSpec("at least one sample must be given, got none. Pass inputs as (samples, inputs).")
-    _require_room(2 * len(steps) * len(X) ** 2, "the kernel's factors")
+        raise InvalidSpec("inputs must have at least one sample.", field="inputs")
+    check_size(2 * len(steps) * len(X) ** 2, "The factors of the kernel")
     A, B, overlap = _factors(exact, steps, X)
     A0, B0, _ = _factors(exact, [0.0], X)
     outputs = B.shape[-1]
     product = _product(A, B, A0, B0, overlap)
     size, start = _product(A, B, A, B, overlap), _product(A0, B0, A0, B0, overlap)[0]
-    moved = A - A0, B - B0
-    whole = start if start > 0 else 1.0  # silent samples have no kernel to move
-    movement = np.sqrt(np.maximum(_product(*moved, *moved, overlap), 0.0) / whole)
-    turned = np.where(size * start > 0, 1 - product / np.sqrt(np.where(size * start > 0, size * start, 1.0)), 0.0)
+    change = A - A0, B - B0
+    movement = np.sqrt(np.maximum(_product(*change, *change, overlap), 0.0) / (start if start > 0 else 1.0))
+    sizes = size * start
+    misalignment = np.where(sizes > 0, 1 - product / np.sqrt(np.where(sizes > 0, sizes, 1.0)), 0.0)
     trace = outputs * np.trace(A, axis1=1, axis2=2) + np.trace(B, axis1=1, axis2=2) * np.trace(overlap)
-    variables: dict[str, Any] = {
+    variables: dict[str, object] = {
         "trace": ("time", trace, described("trace of the tangent kernel", "1")),
         "movement": ("time", movement, described("relative change of the tangent kernel", "1")),
-        "misalignment": ("time", turned, described("turn of the tangent kernel", "1")),
+        "misalignment": ("time", misalignment, described("misalignment of the tangent kernel", "1")),
     }
     number = min(number, outputs * len(X))
     if number:
@@ -226,17 +243,17 @@ def tangent_kernel_summary(solution: Solution, times: Any, inputs: Any, *, eigen
 
 
 def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.Dataset:
-    """How far the weights' similarities are from the task's own: 0 is rich, large is lazy.
+    """Return the distance of the weights' Gram matrices from those of the task: 0 is rich, large is lazy.
 
-    A rich network ends with W1^T W1 = V S V^T and W2 W2^T = U S U^T, the task's singular structure; a lazy one keeps
-    that of its start. Distances are relative to the task's.
+    A rich network ends with W1^T W1 = V S V^T and W2 W2^T = U S U^T, the singular structure of the task. A lazy network
+    keeps that of its start. Distances are relative to the task's Gram matrices.
 
     Implements: braun2022 Eq. (10), the task's singular vectors
 
     Parameters
     ----------
     solution : Solution
-        Of a two-layer network.
+        Solution for a two-layer network.
     time : float
         Gradient steps; the end of learning by default.
 
@@ -261,27 +278,31 @@ def representation_distance(solution: Solution, *, time: float = np.inf) -> xr.D
     S = exact.optimum
     distances = {}
     for name, vectors, gram in (("input", V, end["input_gram"]), ("output", U, end["output_gram"])):
-        own = (vectors * S) @ vectors.T
-        gap = float(np.linalg.norm(gram.values[0] - own) / (np.linalg.norm(own) or 1.0))
-        distances[f"{name}_distance"] = ((), gap, described(f"distance of the {name} similarity from the task's", "1"))
+        rich = (vectors * S) @ vectors.T
+        distance = float(np.linalg.norm(gram.values[0] - rich) / (np.linalg.norm(rich) or 1.0))
+        distances[f"{name}_distance"] = (
+            (),
+            distance,
+            described(f"distance of the {name} similarity from the task's", "1"),
+        )
     return xr.Dataset(distances)
 
 
-def off_diagonal_strength(solution: Solution, times: Any) -> xr.Dataset:
-    """Strength within and between the task's singular modes over training.
+def off_diagonal_strength(solution: Solution, times: ArrayLike) -> xr.Dataset:
+    """Return the strength within and between the task's singular modes over training.
 
     Parameters
     ----------
     solution : Solution
-        Of a two-layer network.
+        Solution for a two-layer network.
     times : array_like
         Gradient steps.
 
     Returns
     -------
     xarray.Dataset
-        ``mode_map`` U^T W2 W1 V over (time, mode, mode_other); ``diagonal`` and ``off_diagonal``, the root-mean-square
-        of its entries within and between modes.
+        ``mode_map`` U^T W2 W1 V over (time, mode, mode_other), and ``diagonal`` and ``off_diagonal``, the root mean
+        square of its entries within and between modes.
 
     Examples
     --------
@@ -290,8 +311,8 @@ def off_diagonal_strength(solution: Solution, times: Any) -> xr.Dataset:
     >>> task = lc.tasks.static(np.diag([3.0, 1.0]))
     >>> network = lc.TwoLayer.balanced(2, 3, 2, scale=0.01, rng=np.random.default_rng(0))
     >>> solution = lc.solve(task, network, learning_rate=1e-2)
-    >>> found = lc.theory.off_diagonal_strength(solution, [200, 400, 1500])
-    >>> found["diagonal"].values.round(3), found["off_diagonal"].values.round(3)
+    >>> strength = lc.theory.off_diagonal_strength(solution, [200, 400, 1500])
+    >>> strength["diagonal"].values.round(3), strength["off_diagonal"].values.round(3)
     (array([0.236, 2.121, 2.236]), array([0.005, 0.001, 0.   ]))
     """
     exact = checked_two_layer(solution)
@@ -300,33 +321,34 @@ def off_diagonal_strength(solution: Solution, times: Any) -> xr.Dataset:
     mode_map = np.einsum("mk,tmn,nl->tkl", U, trajectory["network_function"].values, V, optimize=True)
     k = mode_map.shape[-1]
     within = np.diagonal(mode_map, axis1=1, axis2=2)
-    # Masking before squaring keeps a small coupling exact beside a large strength.
+    # Masking before squaring keeps the precision of a small coupling.
     between = np.where(np.eye(k, dtype=bool), 0.0, mode_map)
+    off_diagonal = np.sqrt((between**2).sum(axis=(1, 2)) / max(k * (k - 1), 1))
     return xr.Dataset(
         {
             "mode_map": (("time", "mode", "mode_other"), mode_map, described("map between singular modes", "1")),
             "diagonal": ("time", np.sqrt((within**2).mean(axis=1)), described("strength within modes", "1")),
-            "off_diagonal": (
-                "time",
-                np.sqrt((between**2).sum(axis=(1, 2)) / max(k * (k - 1), 1)),
-                described("strength between modes", "1"),
-            ),
+            "off_diagonal": ("time", off_diagonal, described("strength between modes", "1")),
         },
         coords={"time": trajectory.time},
     )
 
 
 def two_mode_coupling(
-    time: Any, first: Any, second: Any, coupling: Any, strengths: tuple[Any, Any]
+    time: ArrayLike,
+    first: ArrayLike,
+    second: ArrayLike,
+    coupling: ArrayLike,
+    strengths: tuple[ArrayLike, ArrayLike],
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Exact course of two modes that start coupled: a_1, a_2 and b of A^T A = [[a_1, b], [b, a_2]].
+    """Return the exact dynamics of two modes that start coupled: a_1, a_2 and b of A^T A = [[a_1, b], [b, a_2]].
 
     With x_i = exp(-2 s_i t), y_i = (1 - x_i) / s_i, d = a_1 a_2 - b^2 and
     D = x_1 x_2 + x_1 a_2 y_2 + x_2 a_1 y_1 + d y_1 y_2:
     a_1(t) = (x_2 a_1 + d y_2) / D, a_2(t) = (x_1 a_2 + d y_1) / D, b(t) = sqrt(x_1 x_2) b / D.
 
     Implements: braun2022 Eq. (14), solved for all times
-    Implements: braun2022 Eq. (15), exactly; the print tends to s a_1 / (a_1 + a_2), which is right only for d = 0
+    Implements: braun2022 Eq. (15), exactly; the published limit s a_1 / (a_1 + a_2) is right only for d = 0
 
     Parameters
     ----------
@@ -336,6 +358,16 @@ def two_mode_coupling(
         a_1, a_2 and b at time 0.
     strengths : (s_1, s_2)
         Singular values of the task.
+
+    Returns
+    -------
+    a_1, a_2, b : array
+
+    Examples
+    --------
+    >>> from learncast.theory import two_mode_coupling
+    >>> [value.round(3).tolist() for value in two_mode_coupling([0.0, 1.0, 9.0], 0.1, 0.2, 0.05, (1.0, 1.0))]
+    [[0.1, 0.431, 1.0], [0.2, 0.635, 1.0], [0.05, 0.102, 0.0]]
     """
     t, a1, a2, b = (np.asarray(v, dtype=float) for v in (time, first, second, coupling))
     s1, s2 = (np.asarray(s, dtype=float) for s in strengths)
@@ -347,21 +379,38 @@ def two_mode_coupling(
 
 
 def peak_time(first: float, second: float, coupling: float, strength: float) -> float:
-    """Flow time at which the coupling of two modes of equal singular value is largest; nan when it only falls.
+    """Return the flow time at which the coupling of two modes of equal singular value is largest; nan if it only falls.
 
-    t = 1/(4 s) ln[1 + s (s - a_1 - a_2) / (a_1 a_2 - b^2)], which exists for a_1 + a_2 < s. The printed time lacks
-    the 1: it is the limit of small weights.
+    t = 1/(4 s) ln[1 + s (s - a_1 - a_2) / (a_1 a_2 - b^2)], which exists for a_1 + a_2 < s. The published time lacks
+    the 1, as in the limit of small weights.
+
+    Parameters
+    ----------
+    first, second, coupling : float
+        a_1, a_2 and b at time 0.
+    strength : float
+        s.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from learncast.theory import peak_time
+    >>> round(peak_time(0.1, 0.2, 0.05, 1.0), 3)
+    0.928
     """
     s = positive("strength", strength)
     d = first * second - coupling**2
     if d <= 0:
-        raise InvalidSpec(f"the start must be positive definite, a_1 a_2 > b^2, got a_1 a_2 - b^2 = {d:.3g}.")
+        raise InvalidSpec(f"The start must be positive definite, got a_1 a_2 - b^2 = {d:.3g}.", field="coupling")
     if first + second >= s:
         return float("nan")
     return float(np.log1p(s * (s - first - second) / d) / (4 * s))
 
 
-def _samples(exact: TwoLayerSolution, inputs: Any) -> FloatArray:
+def _samples(exact: TwoLayerSolution, inputs: ArrayLike) -> FloatArray:
     X = real_array("inputs", inputs, ndim=2)
     if X.shape[1] != exact.problem.first.shape[1]:
         raise InvalidSpec(
@@ -370,15 +419,15 @@ def _samples(exact: TwoLayerSolution, inputs: Any) -> FloatArray:
     return X
 
 
-def _factors(exact: TwoLayerSolution, times: Any, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """X^T W1^T W1 X and W2 W2^T over time, and X^T X."""
+def _factors(exact: TwoLayerSolution, times: ArrayLike, X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return X^T W1^T W1 X and W2 W2^T over time, and X^T X."""
     trajectory = exact.at(times)
     first = np.einsum("pn,tnm,qm->tpq", X, trajectory["input_gram"].values, X, optimize=True)
     return first, trajectory["output_gram"].values, X @ X.T
 
 
 def _product(A: FloatArray, B: FloatArray, C: FloatArray, D: FloatArray, overlap: FloatArray) -> FloatArray:
-    """Frobenius product of I (x) A + B (x) overlap with I (x) C + D (x) overlap, over time."""
+    """Return the Frobenius product of I (x) A + B (x) overlap and I (x) C + D (x) overlap over time."""
     m = B.shape[-1]
 
     def inner(x: FloatArray, y: FloatArray) -> FloatArray:
@@ -401,39 +450,48 @@ def _largest(A: FloatArray, B: FloatArray, overlap: FloatArray, number: int) -> 
     if m * p <= max(64, number + 1):
         return np.linalg.eigvalsh(np.kron(np.eye(m), A) + np.kron(B, overlap))[::-1][:number]
     operator = LinearOperator((m * p, m * p), matvec=times, dtype=float)
-    # A fixed start: the answer must not depend on a hidden random state.
-    found = eigsh(operator, k=number, which="LA", return_eigenvectors=False, v0=np.ones(m * p))
-    return np.sort(np.asarray(found))[::-1]
-
-
-def _require_room(numbers: int, what: str, *, remedy: str = "use fewer samples or times") -> None:
-    check_memory(numbers, what)
+    # A fixed start vector, so that the result does not depend on a random state.
+    values = eigsh(operator, k=number, which="LA", return_eigenvectors=False, v0=np.ones(m * p))
+    return np.sort(np.asarray(values))[::-1]
 
 
 def scaled_to_plane(
     points: FloatArray, rng: np.random.Generator, *, iterations: int = 200, nearness: float = 1.0
 ) -> tuple[FloatArray, float]:
-    """Multidimensional scaling to the plane, and the share of squared distances that it misses.
+    """Return a multidimensional scaling to the plane, and the share of squared distances that it does not represent.
 
-    Majorisation of Sammon's stress, sum (d_ij - |z_i - z_j|)^2 / d_ij^nearness, from classical scaling. The weights
-    keep near points near, so that no path is torn. Classical scaling alone keeps two of all axes, and the leaves of a
-    tree are on neither.
+    Sammon's stress, sum (d_ij - |z_i - z_j|)^2 / d_ij^nearness, is minimised by majorisation from classical scaling.
+    Its weights keep neighbouring points together, so paths stay connected. Classical scaling keeps only two axes, which
+    do not separate the leaves of a tree.
 
     Parameters
     ----------
     points : (points, dimensions)
     rng : numpy Generator
-        For the start of the iteration.
+        Generator of the start of the iteration.
     iterations : int
     nearness : float
-        How much more near points count than far ones; Sammon's is 1. Many long paths in one map need more.
+        Exponent of the weights; 1 for Sammon's. Many long paths in one map need more.
+
+    Returns
+    -------
+    plane : (points, 2)
+    share : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learncast.theory import scaled_to_plane
+    >>> plane, share = scaled_to_plane(np.eye(4), np.random.default_rng(0))
+    >>> plane.shape, bool(share < 0.1)
+    ((4, 2), True)
     """
     z = real_array("points", points, ndim=2)
     centred = z - z.mean(axis=0)
-    # A tree's singular values are tied: a little of every axis lets the iteration choose among them.
+    # The singular values of a tree are tied; a small part of every axis lets the iteration choose among them.
     axes = np.linalg.svd(centred, full_matrices=False)[2][:2].T + 0.01 * rng.standard_normal((z.shape[1], 2))
     plane, distance, mean = centred @ axes, cdist(centred, centred), np.full((len(z), len(z)), 1 / len(z))
-    # Points that coincide would weigh infinitely much.
+    # The weight of points that coincide would be infinite.
     weight = 1 / np.maximum(distance, 0.05 * distance.mean()) ** nearness
     np.fill_diagonal(weight, 0.0)
     inverse = np.linalg.inv(np.diag(weight.sum(axis=1)) - weight + mean) - mean

@@ -1,58 +1,60 @@
-"""The bootstrap over groups of trials: replicas of means, from the groups' means alone."""
+"""The bootstrap over groups of trials: resampled means and confidence intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learncast._core.progress import check_time
 from learncast._core.validation import FloatArray
-from learncast.theory.responses.trials import Trials
+from learncast.theory.responses.trials import TrialStream
 
-__all__: list[str] = []  # serves the modules around it
+__all__: list[str] = []  # internal to the package
 
-#: Probability with which an interval should cover.
+#: Coverage probability of an interval.
 LEVEL = 0.95
 
-#: Added to the trials' seed, so that resampling is independent of the trials.
+#: Added to the seed of the trials, so that resampling is independent of the trials.
 _RESAMPLING = 977
+
+#: Sums of some quantities over one block of inputs (steps, trials) and targets (readouts, trials, outputs).
+Measure = Callable[[FloatArray, FloatArray], FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
 class Resampling:
-    """How often each group of trials enters each replica; the first row is the estimate itself, every group once.
+    """Number of times each group of trials enters each resample; the first row is the estimate, every group once.
 
     Attributes
     ----------
     counts : (groups,)
         Trials of each group.
-    times : (1 + replicas, groups)
+    times : (1 + resamples, groups)
     """
 
     counts: FloatArray
     times: FloatArray
 
     @classmethod
-    def of(cls, trials: Trials, replicas: int) -> Resampling:
-        """Draw the replicas: the same for every source with as many groups and the same seed."""
+    def of(cls, trials: TrialStream, number: int) -> Resampling:
+        """Draw resamples; sources with the same number of groups and the same seed get the same ones."""
         groups = trials.groups
         rng = np.random.default_rng([trials.seed, _RESAMPLING])
-        times = rng.multinomial(groups, np.full(groups, 1.0 / groups), size=replicas).astype(float)
+        times = rng.multinomial(groups, np.full(groups, 1.0 / groups), size=number).astype(float)
         counts = np.diff(np.linspace(0, trials.number, groups + 1).astype(int)).astype(float)
         return cls(counts, np.concatenate([np.ones((1, groups)), times]))
 
     def means(self, sums: FloatArray) -> FloatArray:
-        """Means over trials of (groups, ...) sums: (1 + replicas, ...)."""
+        """Return the means over trials, (1 + resamples, ...), of sums (groups, ...)."""
         weights = self.times / (self.times @ self.counts)[:, None]
         return np.tensordot(weights, sums, axes=1)
 
     def corrected(self, sums: FloatArray, controls: FloatArray, known: FloatArray) -> FloatArray:
-        """The same, corrected by controls (groups, controls) whose means are known.
+        """Return the means of sums (groups, ...), corrected by control variates (groups, controls) of known means.
 
-        Each sum is regressed on the controls over the groups, and what the controls' known error explains is removed.
+        Each sum is regressed on the controls over groups, and the part that the controls' errors explain is removed.
         """
         flat = sums.reshape(len(sums), -1)
         error = controls - self.counts[:, None] * known
@@ -63,55 +65,54 @@ class Resampling:
         return self.means((flat - error @ slopes).reshape(sums.shape))
 
 
-def group_sums(trials: Trials, measure: Callable[[FloatArray, FloatArray], FloatArray]) -> FloatArray:
-    """Sums over each group's trials of what `measure` sums over a block, (groups, numbers)."""
-    total: FloatArray | None = None
+def group_sums(trials: TrialStream, measure: Measure) -> FloatArray:
+    """Add up what `measure` returns for the blocks of each group: (groups, numbers)."""
+    sums: dict[int, FloatArray] = {}
     for group, inputs, targets in trials.blocks():
-        check_time()  # long trials of many steps take minutes to measure
-        found = measure(inputs, targets)
-        if total is None:
-            total = np.zeros((trials.groups, len(found)))
-        total[group] += found
-    assert total is not None  # there is at least one trial
-    return total
+        check_time()  # measuring many long trials takes minutes
+        sums[group] = sums.get(group, 0.0) + measure(inputs, targets)
+    return np.stack(list(sums.values()))
 
 
-def interval(estimate: FloatArray | float, replicas: FloatArray, *, signed: bool = False) -> FloatArray:
-    """Ends of the confidence interval about an estimate, from replicas over the first axis: (2, ...).
+def readouts(inputs: FloatArray, targets: FloatArray) -> Iterator[tuple[FloatArray, FloatArray | None]]:
+    """Yield the input of each step of a block with its target, or None at steps without a readout."""
+    first = len(inputs) - len(targets)
+    for t, x in enumerate(inputs):
+        yield x, targets[t - first] if t >= first else None
 
-    What noise did to an estimate, drawing trials again does once more: weak modes that are noise want to be learned,
-    slow directions get slower. Replicas then lie off the estimate by what it lies off the truth, and belong moved back
-    by twice that. Where a plan was made for the estimate, replicas lie off it because the plan is not theirs, and stand
-    as they are. An interval holds both. Counts are moved by a factor, what has either sign (`signed`) by a difference;
-    where half of the replicas never arrive, or the estimate does not, only their own interval is known. How often
-    intervals cover: ``python -m benchmarks coverage``.
+
+def interval(estimate: FloatArray | float, resamples: FloatArray, *, signed: bool = False) -> FloatArray:
+    """Return the ends (2, ...) of the confidence interval of an estimate, from resamples over the first axis.
+
+    The interval is the union of two. The first is the central interval of the resamples. The second corrects for bias:
+    noise biases the estimate (weak modes that are noise count as learnable, slow directions get slower), and resampling
+    adds the same bias once more. It therefore shifts the first by twice the difference between the estimate and the
+    median resample: by a factor for counts, by a difference for quantities of either sign (`signed`). Only the first is
+    known if the estimate or half of the resamples is infinite. ``python -m benchmarks coverage`` measures how often
+    the intervals cover.
     """
-    drawn, found = np.asarray(replicas, dtype=float), np.asarray(estimate, dtype=float)
-    own = bounds(drawn)
+    values, centre = np.asarray(resamples, dtype=float), np.asarray(estimate, dtype=float)
+    plain = bounds(values)
     with np.errstate(divide="ignore", invalid="ignore"):
         if signed:
-            moved = own - 2 * (np.median(drawn, axis=0) - found)
+            shifted = plain - 2 * (np.median(values, axis=0) - centre)
         else:
-            moved = own * (found / np.median(drawn, axis=0)) ** 2
-    known = np.isfinite(found) & ~np.isnan(moved).any(axis=0)
-    moved = np.where(known, moved, own)
-    return np.stack([np.minimum(own[0], moved[0]), np.maximum(own[1], moved[1])])
+            shifted = plain * (centre / np.median(values, axis=0)) ** 2
+    known = np.isfinite(centre) & ~np.isnan(shifted).any(axis=0)
+    shifted = np.where(known, shifted, plain)
+    return np.stack([np.minimum(plain[0], shifted[0]), np.maximum(plain[1], shifted[1])])
 
 
-def bounds(replicas: FloatArray) -> FloatArray:
-    """Ends of the central interval over the first axis, (2, ...); infinities count, unknowns make it unknown."""
+def bounds(resamples: FloatArray) -> FloatArray:
+    """Return the ends (2, ...) of the central interval over the first axis; nan if any resample is nan."""
     tail = (1 - LEVEL) / 2
-    ordered = np.sort(np.asarray(replicas, dtype=float), axis=0)  # nan last
-    low, high = (_ranked(ordered, share) for share in (tail, 1 - tail))
-    unknown: NDArray[np.bool_] = np.isnan(ordered).any(axis=0)
-    return np.stack([np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)])
+    ordered = np.sort(np.asarray(resamples, dtype=float), axis=0)  # nan last
+    unknown = np.isnan(ordered).any(axis=0)
+    return np.stack([np.where(unknown, np.nan, _quantile(ordered, share)) for share in (tail, 1 - tail)])
 
 
-def _ranked(ordered: FloatArray, share: float) -> FloatArray:
-    """Quantile by interpolation between ranks, below which a new draw falls with that share on average.
-
-    Exact where both ranks are infinite (inf - inf is no step).
-    """
+def _quantile(ordered: FloatArray, share: float) -> FloatArray:
+    """Return the Weibull quantile of ordered values, of which neighbours may both be infinite."""
     place = min(max(share * (len(ordered) + 1) - 1, 0.0), len(ordered) - 1.0)
     below, above = ordered[int(np.floor(place))], ordered[int(np.ceil(place))]
     with np.errstate(invalid="ignore"):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from learncast._core.errors import UnsupportedModel
 from learncast._core.validation import FloatArray, positive
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import Alignment
-from learncast.results import Provenance, Trajectory, spec_hash
+from learncast.results import Trajectory
 from learncast.tasks.geometry import Frame
 from learncast.tasks.task import Task
 from learncast.theory import assumptions as conditions
@@ -33,10 +33,11 @@ __all__ = ["ResponseModeSolution", "ResponseModes", "solve_response"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ResponseModes(Modes):
-    """A task seen by ReLU units of one recurrence and one sign: a single mode with beta_yx = E[y z], beta_xx = E[z^2].
+    """The single mode of ReLU units of one recurrence and one sign, with beta_yx = E[y z] and beta_xx = E[z^2].
 
-    With |a_i| and c_i of all units as vectors the gap beta - u B drives a + c and a - c in proportion to themselves, so
-    any number of units follows the equation of one mode, with u = a . c and |lambda| = |a + c| |a - c|.
+    Let a and c be the vectors of |a_i| and c_i over units. The residual beta - u B drives a + c and a - c in proportion
+    to themselves. Any number of units thus follows the equation of one mode, with u = a . c and
+    |lambda| = |a + c| |a - c|.
 
     Attributes
     ----------
@@ -44,7 +45,7 @@ class ResponseModes(Modes):
 
     Examples
     --------
-    A rectified unit answers nearly as strongly as a linear one, but co-varies half as much with what is asked for:
+    The response of a rectified unit has nearly the power of a linear one, but half its covariance with the target:
 
     >>> import learncast as lc
     >>> from learncast.theory.dynamics.modes import modes
@@ -62,39 +63,39 @@ class ResponseModes(Modes):
 
     @property
     def promise(self) -> str:
-        """As good as the measured responses."""
+        """Exact for the measured responses."""
         return "response"
 
     @property
     def replicas(self) -> tuple[FloatArray, FloatArray]:
-        """Bootstrap replicas of beta_yx and beta_xx, (replicas, 1) each; the same resampling for every task."""
+        """Bootstrap resamples of beta_yx and beta_xx, (resamples, 1) each, with the same resampling for every task."""
         k, features = _feature(self.response), self.response.features
         return features.cross[1:, 0, k, None], np.maximum(features.power[1:, k, k, None], 0.0)
 
     def loss(self, strengths: FloatArray) -> FloatArray:
-        """Half mean squared error at strengths (..., 1)."""
+        """Return half the mean squared error at strengths (..., 1)."""
         quadratic = self.weighted_input * strengths**2 / 2 - self.weighted_cross * strengths
         return np.asarray(self.response.features.target_power[0] / 2 + quadratic.sum(axis=-1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ResponseModeSolution(ResponseSolution, ModeSolution):
-    """Closed-form learning of ReLU units that share one response feature; times carry intervals.
+    """Closed-form learning of ReLU units that share one response feature; times have intervals.
 
     Assumes: one_response, stable_learning_rate
 
     Attributes
     ----------
     modes : ResponseModes
-        The one mode, and the response it was measured by.
+        The mode, with its response.
     network : LinearRNN
         The weights before training.
     learning_rate : float
-        Times are counted in its steps.
+        Times are in steps of this size.
 
     Examples
     --------
-    A rectified unit takes twice the steps of a linear one, known to 3% from 2000 trials:
+    A rectified unit takes twice as many steps as a linear one; 2000 trials give this to 3%:
 
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=20)
@@ -109,19 +110,20 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
     """
 
     modes: ResponseModes
+    _origin = ("theory", ("curriculum2025", "proca2025", "saxe2014"))
 
     @property
     def response(self) -> Response:  # type: ignore[override]
-        """The measured statistics, and the network before training."""
+        """Statistics, trials and the network before training."""
         return self.modes.response
 
-    def at(self, times: Any) -> Trajectory:
-        """Strength, weights and loss; the mode is numbered as the feature that the integrated flow calls so."""
-        found = super().at(times)
-        return Trajectory(found.dataset.assign_coords(mode=[_feature(self.response)]), found.provenance)
+    def at(self, times: ArrayLike) -> Trajectory:
+        """Return strength, weights and loss; the mode has the number of its feature, as in the integrated flow."""
+        trajectory = super().at(times)
+        return Trajectory(trajectory.dataset.assign_coords(mode=[_feature(self.response)]), trajectory.provenance)
 
     def network_at(self, time: float) -> Activated:  # type: ignore[override]
-        """Return the network as it is after `time` gradient steps of the flow."""
+        """Return the network after `time` gradient steps of the flow."""
         u = float(self._strengths(np.array([checked_time(time)]))[0, 0])
         sign, w, c = _units(self.response.network)
         forward, backward = w + c, w - c
@@ -129,36 +131,30 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
         with np.errstate(divide="ignore", invalid="ignore"):
             forward = np.where(forward == 0, 0.0, forward * growth)
             backward = np.where(backward == 0, 0.0, backward / growth)
-        moved = np.concatenate([sign * (forward + backward) / 2, (forward - backward) / 2])
-        return network_of(self.response.network, moved)
+        state = np.concatenate([sign * (forward + backward) / 2, (forward - backward) / 2])
+        return network_of(self.response.network, state)
 
     def time_to(self, accuracy: float) -> LearningTime:
-        """First entry into |u - u*| <= (1 - accuracy) |u*| on the measured statistics, with intervals."""
-        found = super().time_to(accuracy)
+        """Return the first time with |u - u*| <= (1 - accuracy) |u*| for the measured statistics, with intervals."""
+        times = super().time_to(accuracy)
         m = self.modes
         arguments = (m.imbalance, *m.replicas)
-        flow, edge = mode_equation.time_to_band(m.start, *arguments, 1.0 - found.accuracy)
+        flow, edge = mode_equation.time_to_band(m.start, *arguments, 1.0 - times.accuracy)
         descent = mode_equation.descent_steps(
             np.broadcast_to(m.start, edge.shape), edge, *arguments, flow, self.learning_rate
         )
         return replace(
-            found,
-            flow_interval=interval(found.mode_flow_steps, flow / self.learning_rate),
-            descent_interval=interval(found.mode_descent_steps, descent),
+            times,
+            flow_interval=interval(times.mode_flow_steps, flow / self.learning_rate),
+            descent_interval=interval(times.mode_descent_steps, descent),
         )
 
     @cached_property
     def curvatures(self) -> FloatArray:
-        """Curvature of the loss in all units' weights, at the start and at the end."""
+        """Curvature of the loss in the weights of all units, at the start and at the end."""
         beta, B = self.modes.weighted_cross[None], self.modes.weighted_input[None]
         ends = (linear_weights(network) for network in (self.response.network, self.network_at(np.inf)))
         return np.array([pooled_curvature(beta, B, np.abs(w.input_weights), w.output_weights) for w in ends])
-
-    @property
-    def provenance(self) -> Provenance:
-        """Where the numbers come from."""
-        digest = spec_hash(self.response.hash, self.learning_rate)
-        return Provenance("theory", ("curriculum2025", "proca2025", "saxe2014"), digest, self.response.provenance.seed)
 
     def __repr__(self) -> str:
         return (
@@ -168,7 +164,7 @@ class ResponseModeSolution(ResponseSolution, ModeSolution):
 
 
 def has_one_response(network: Activated) -> bool:
-    """Whether all active units share one response feature and one output: the case with a closed form."""
+    """Return whether there is a closed form: all active units share one response feature and one output."""
     if network.activation != "relu" or network.outputs != 1:
         return False
     w, active = linear_weights(network), active_units(network)
@@ -176,86 +172,79 @@ def has_one_response(network: Activated) -> bool:
     return bool((signs == signs[0]).all() and (recurrence == recurrence[0]).all())
 
 
-def solve_response(found: Response, *, learning_rate: float) -> ResponseSolution:
-    """Solve the learning of a network through its measured responses, whatever they were measured on.
+def solve_response(measured: Response, *, learning_rate: float) -> ResponseSolution:
+    """Solve the learning of a network from its measured responses.
 
-    In closed form where ReLU units share one response and keep it, integrated otherwise.
+    ReLU units that share one response and keep it have a closed form; others are integrated.
 
     Parameters
     ----------
-    found : Response
-        What `response` measured; it holds the network before training.
+    measured : Response
+        Result of `response`, with the network before training.
     learning_rate : float
-        Step size of gradient descent; times are counted in its steps.
+        Step size of gradient descent; times are in steps of this size.
 
     Returns
     -------
     ResponseSolution
-        Learning as a function of time; its times carry intervals.
-
-    Raises
-    ------
-    InvalidSpec
-        If the learning rate is not positive.
+        Learning as a function of time, with intervals.
 
     Examples
     --------
-    Measure once, ask for several learning rates:
+    One measurement serves several learning rates:
 
-    >>> from learncast.theory.responses.modes import solve_response
     >>> import learncast as lc
-    >>> from learncast.theory.responses.response import response
+    >>> from learncast.theory import response, solve_response
     >>> task = lc.tasks.integration(steps=20)
     >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.9, initial=0.05, hidden_size=1), "relu")
-    >>> found = response(task, network, trials=2000)
-    >>> [solve_response(found, learning_rate=rate).time_to(0.9).descent_steps for rate in (1e-3, 1e-2)]
+    >>> measured = response(task, network, trials=2000)
+    >>> [solve_response(measured, learning_rate=rate).time_to(0.9).descent_steps for rate in (1e-3, 1e-2)]
     [1057.0, 106.0]
     """
     rate = positive("learning_rate", learning_rate)
-    if has_one_response(found.network):
-        modes = mode_of_response(found)
+    if has_one_response(measured.network):
+        modes = mode_of_response(measured)
         if conditions.exact(modes.assumptions):
-            return ResponseModeSolution(modes, linear_weights(found.network), rate)
-    return ResponseFlowSolution.of(found, rate)
+            return ResponseModeSolution(modes, linear_weights(measured.network), rate)
+    return ResponseFlowSolution.of(measured, rate)
 
 
 def modes_of_responses(
     network: Activated, tasks: Sequence[Task], rng: np.random.Generator | int = 0, trials: int | None = None
 ) -> list[ResponseModes]:
-    """Each task by the one response that the network's ReLU units share."""
+    """Return the mode of each task for a network whose ReLU units share one response."""
     check_network(network)
     if not has_one_response(network):
         raise UnsupportedModel(
-            "closed forms need ReLU units of one recurrence and one sign with one output, got "
-            f"{len(active_units(network))} active {network.activation} units with {network.outputs} outputs. "
-            "Use learncast.solve or learncast.follow, which integrate them."
+            "Closed forms need ReLU units of one recurrence and one sign with one output, got "
+            f"{len(active_units(network))} {network.activation} units and {network.outputs} outputs.",
+            field="network",
         )
-    seed = seed_of(rng)  # the same noise for all
+    seed = seed_of(rng)  # all tasks share their noise
     return [mode_of_response(response(task, network, rng=seed, trials=trials)) for task in tasks]
 
 
-def mode_of_response(found: Response) -> ResponseModes:
-    """The mode of one measured response of a task."""
-    _, w, c = _units(found.network)
-    k, features = _feature(found), found.features
+def mode_of_response(measured: Response) -> ResponseModes:
+    """Return the mode of one measured response."""
+    _, w, c = _units(measured.network)
+    k, features = _feature(measured), measured.features
     cross, power = features.cross[0, 0, k], max(features.power[0, k, k], 0.0)
-    alignment = _alignment(w, c, float(features.recurrences[0]), found.network.hidden_size)
+    alignment = _alignment(w, c, float(features.recurrences[0]), measured.network.hidden_size)
     assumptions = (_one_response(w, c, float(cross), float(power)), conditions.balanced_start(alignment))
-    one = np.ones((1, 1))
-    return ResponseModes(
-        found.trials.described, Frame(one, one), alignment, np.array([cross]), np.array([power]), assumptions, found
-    )
+    frame = Frame(np.ones((1, 1)), np.ones((1, 1)))
+    strengths = np.array([cross]), np.array([power])
+    return ResponseModes(measured.trials.as_task, frame, alignment, *strengths, assumptions, measured)
 
 
 def _units(network: Activated) -> tuple[float, FloatArray, FloatArray]:
-    """The common sign, and |a| and c of the active units."""
+    """Return the common sign, and |a| and c of the active units."""
     w, active = linear_weights(network), active_units(network)
     a = w.input_weights[active, 0]
     return float(np.sign(a[0])), np.abs(a), w.output_weights[0, active]
 
 
-def _feature(found: Response) -> int:
-    return 0 if _units(found.network)[0] > 0 else 1
+def _feature(measured: Response) -> int:
+    return 0 if _units(measured.network)[0] > 0 else 1
 
 
 def _alignment(w: FloatArray, c: FloatArray, recurrence: float, hidden: int) -> Alignment:
@@ -264,13 +253,12 @@ def _alignment(w: FloatArray, c: FloatArray, recurrence: float, hidden: int) -> 
     else:  # one unit with the same |a + c| and |a - c| follows the same equation
         forward, backward = float(np.linalg.norm(w + c)), float(np.linalg.norm(w - c))
         a_one, c_one = (forward + backward) / 2, (forward - backward) / 2
-    direction = np.zeros((hidden, 1))
-    direction[0] = 1.0
+    direction = np.eye(hidden, 1)
     return Alignment(np.array([a_one]), np.array([c_one]), np.array([recurrence]), direction, 0.0, 0.0)
 
 
 def _growth(u: float, forward: FloatArray, backward: FloatArray) -> float:
-    """Factor by which |a + c|^2 grows, and |a - c|^2 shrinks, until the strength is u."""
+    """Return the factor by which |a + c|^2 grows, and |a - c|^2 shrinks, until the strength is u."""
     P, Q = float(forward @ forward), float(backward @ backward)
     larger = float(np.hypot(np.sqrt(P * Q), 2 * u)) + 2 * abs(u)
     if u >= 0:
@@ -279,9 +267,9 @@ def _growth(u: float, forward: FloatArray, backward: FloatArray) -> float:
 
 
 def _one_response(w: FloatArray, c: FloatArray, cross: float, power: float) -> Assumption:
-    """Share of the units whose input weight passes through 0 on the way to the optimum."""
+    """Measure the share of units whose input weight passes through 0 on the way to the optimum."""
     best = cross / power if power > 0 else 0.0
     forward, backward = w + c, w - c
     growth = _growth(best, forward, backward)
-    left = forward if np.isinf(growth) else forward * growth + backward
-    return Assumption("one_response", float(np.mean(left < 0)))
+    end = forward if np.isinf(growth) else forward * growth + backward
+    return Assumption("one_response", float(np.mean(end < 0)))

@@ -1,4 +1,4 @@
-"""The small learning problem that responses leave: the loss of a few weights, from measured statistics alone."""
+"""The reduced learning problem: the loss of a few weights, given measured responses."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.theory.responses.features import Features
 from learncast.theory.responses.response import Response, active_units, linear_weights
-from learncast.theory.responses.table import Table
+from learncast.theory.responses.table import ResponseTable
 
-__all__: list[str] = []  # serves the modules around it
+__all__: list[str] = []  # internal to the package
 
 #: Share of the largest eigenvalue of E[z z'] below which a combination of features does not vary.
 _SILENT = 1e-12
 
-#: Descent whose loss has grown by this factor has diverged.
+#: Factor by which the loss must grow for descent to count as diverged.
 _DIVERGED = 1e6
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureProblem:
-    """Loss and slopes of states (rows, units + outputs x units): input weights a, then output weights c.
+    """Loss and gradient of ReLU units at states (rows, units + outputs x units): input weights a, output weights c.
 
-    Row 0 is the estimate, the others its replicas; a single row is the estimate. With ReLU units
-    L = E|y|^2 / 2 - sum U . E[y z] + U E[z z'] U^T / 2, U[o, f] = sum of c_i |a_i| over units of f.
+    Row 0 is the estimate and the others are its resamples. With U[o, f] the sum of c_i |a_i| over the units of
+    feature f, L = E|y|^2 / 2 - sum U . E[y z] + U E[z z'] U^T / 2.
 
-    A unit belongs to the feature of its recurrence and of its input weight's sign; a descent step across 0 moves it to
-    the other sign's, exactly as in the network itself. At a = 0 the slope is 0.
+    A unit belongs to the feature of its recurrence and of the sign of its input weight. A descent step across 0 moves
+    it to the feature of the other sign, exactly as in the network itself. The gradient at a = 0 is 0.
 
     Attributes
     ----------
@@ -39,17 +39,16 @@ class FeatureProblem:
     place : (units,)
         Index of each unit's recurrence.
     held : (features,)
-        Features that the units hold at the start.
+        Features that units have at the start.
     """
 
     features: Features
     place: NDArray[np.intp]
     held: NDArray[np.bool_]
-    outputs: int
 
     @property
     def units(self) -> int:
-        """Units that learn."""
+        """Number of units that learn."""
         return len(self.place)
 
     @property
@@ -57,59 +56,61 @@ class FeatureProblem:
         """Loss of a silent network."""
         return self.features.target_power / 2
 
-    def _split(self, state: FloatArray, signs: FloatArray | None) -> tuple[FloatArray, ...]:
-        a, c = state[:, : self.units], state[:, self.units :].reshape(len(state), self.outputs, self.units)
+    def _split(self, state: FloatArray, signs: FloatArray | None = None) -> tuple[FloatArray, ...]:
+        """Return sign, |a|, c, membership of units in features, and U."""
+        a, c = state[:, : self.units], state[:, self.units :].reshape(len(state), -1, self.units)
         s = np.sign(a) if signs is None else np.broadcast_to(signs, a.shape)
         mask = (2 * self.place + (s < 0))[..., None] == np.arange(2 * len(self.features.recurrences))
-        return s, s * a, c, mask.astype(float)
+        w, member = s * a, mask.astype(float)
+        return s, w, c, member, np.matmul(c * w[:, None], member)
 
     def loss_and_slopes(self, state: FloatArray, signs: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
-        """Loss and gradient; with `signs`, on the smooth continuation of these signs' responses."""
-        s, w, c, mask = self._split(state, signs)
+        """Return loss and gradient; with `signs`, of the smooth continuation of the features of these signs."""
+        s, w, c, member, U = self._split(state, signs)
         rows = len(state)
         beta, B = self.features.cross[:rows], self.features.power[:rows]
-        U = np.matmul(c * w[:, None], mask)
         UB = np.matmul(U, B)
         loss = self.constant[:rows] + (U * (UB / 2 - beta)).sum(axis=(1, 2))
-        missing = np.matmul(beta - UB, mask.transpose(0, 2, 1))  # (rows, outputs, units)
-        da = -s * (c * missing).sum(axis=1)
-        dc = -w[:, None] * missing
+        residual = np.matmul(beta - UB, member.transpose(0, 2, 1))  # (rows, outputs, units)
+        da = -s * (c * residual).sum(axis=1)
+        dc = -w[:, None] * residual
         return loss, np.concatenate([da, dc.reshape(rows, -1)], axis=1)
 
     def pull(self, state: FloatArray) -> FloatArray:
-        """Velocity of each |a| were it on the side of either sign, (2, units), of a single row."""
-        _, w, c, mask = self._split(state, None)
-        missing = self.features.cross[:1] - np.matmul(np.matmul(c * w[:, None], mask), self.features.power[:1])
-        return np.stack([(c[0] * missing[0][:, 2 * self.place + k]).sum(axis=0) for k in (0, 1)])
+        """Return the velocity that each |a| of a single row would have with either sign, (2, units)."""
+        *_, c, _, U = self._split(state)
+        residual = self.features.cross[:1] - np.matmul(U, self.features.power[:1])
+        return np.stack([(c[0] * residual[0][:, 2 * self.place + k]).sum(axis=0) for k in (0, 1)])
 
     def strengths(self, state: FloatArray) -> FloatArray:
-        """U, (rows, outputs, features)."""
-        _, w, c, mask = self._split(state, None)
-        return np.matmul(c * w[:, None], mask)
+        """Return U, (rows, outputs, features)."""
+        return self._split(state)[-1]
 
     def row(self, index: int) -> FeatureProblem:
-        """The problem of one row alone."""
-        f, here = self.features, slice(index, index + 1)
-        return replace(self, features=Features(f.recurrences, f.cross[here], f.power[here], f.target_power[here]))
+        """Return the problem of a single row."""
+        f, one = self.features, slice(index, index + 1)
+        return replace(self, features=Features(f.recurrences, f.cross[one], f.power[one], f.target_power[one]))
 
     def least_loss(self) -> FloatArray:
-        """Least squares on the features that the units hold at the start."""
+        """Return the least-squares loss on the features that units have at the start."""
         B = self.features.power[:, self.held][:, :, self.held]
         beta = self.features.cross[:, :, self.held]
         values, vectors = np.linalg.eigh(B)
         live = values > _SILENT * values[:, -1:]
-        turned = np.matmul(beta, vectors) ** 2 / np.where(live, values, np.inf)[:, None, :]
-        return self.constant - turned.sum(axis=(1, 2)) / 2
+        explained = np.matmul(beta, vectors) ** 2 / np.where(live, values, np.inf)[:, None, :]
+        return self.constant - explained.sum(axis=(1, 2)) / 2
 
 
 @dataclass(frozen=True, eq=False)
 class TableProblem:
-    """The same of one tabulated unit: L = E|y|^2 / 2 - c . E[y h(a)] + |c|^2 E[h(a)^2] / 2."""
+    """Loss and gradient of one tabulated unit: L = E|y|^2 / 2 - c . E[y h(a)] + |c|^2 E[h(a)^2] / 2.
 
-    table: Table
-    outputs: int
-    units: int = 1
+    States are (rows, 1 + outputs), the input weight first. Row 0 is row `first` of the table.
+    """
+
+    table: ResponseTable
     first: int = 0
+    units = 1
 
     @property
     def constant(self) -> FloatArray:
@@ -117,7 +118,7 @@ class TableProblem:
         return self.table.target_power / 2
 
     def loss_and_slopes(self, state: FloatArray, signs: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
-        """Loss and gradient, from the table and its slope; a table has no signs to keep."""
+        """Return loss and gradient; the responses are smooth, so `signs` are ignored."""
         a, c = state[:, 0], state[:, 1:]
         g1, d1, g2, d2 = self.table.moments(a, self.first)
         size = (c**2).sum(axis=1)
@@ -126,52 +127,58 @@ class TableProblem:
         return loss, np.concatenate([da[:, None], g2[:, None] * c - g1], axis=1)
 
     def strengths(self, state: FloatArray) -> FloatArray:
-        """What the output makes of a small input, a c."""
+        """Return the gain of a small input, a c, (rows, outputs, 1)."""
         return (state[:, :1] * state[:, 1:])[:, :, None]
 
     def row(self, index: int) -> TableProblem:
-        """The problem of one row alone."""
+        """Return the problem of a single row."""
         return replace(self, first=index)
 
     def least_loss(self) -> FloatArray:
-        """Loss of the best readout of the best input weight in the table, from 0 on."""
+        """Return the loss of the best readout of the best input weight."""
         return self.constant - self.table.explained() / 2
 
 
-SmallProblem = FeatureProblem | TableProblem
+ReducedProblem = FeatureProblem | TableProblem
 
 
-def small_problem(response: Response) -> tuple[SmallProblem, FloatArray]:
-    """The small problem of a response, and its network's weights as a state (1, weights)."""
+def reduced_problem(response: Response) -> tuple[ReducedProblem, FloatArray]:
+    """Return the reduced problem of a response, and the weights of its network as a state (1, weights)."""
     active, w = active_units(response.network), linear_weights(response.network)
     a, c = w.input_weights[active, 0], w.output_weights[:, active]
     state = np.concatenate([a, c.ravel()])[None]
-    if isinstance(response.statistics, Table):
-        return TableProblem(response.statistics, w.outputs), state
     features = response.statistics
+    if isinstance(features, ResponseTable):
+        return TableProblem(features), state
     place = np.searchsorted(features.recurrences, np.diagonal(w.recurrent_weights)[active])
     held = np.zeros(2 * len(features.recurrences), dtype=bool)
     held[2 * place + (a < 0)] = True
-    return FeatureProblem(features, place, held, w.outputs), state
+    return FeatureProblem(features, place, held), state
+
+
+def full_weights(network: Activated, states: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the input and output weights, (n, ...) each, of a network whose active units have states (n, weights)."""
+    active, w = active_units(network), linear_weights(network)
+    inputs, outputs = (np.repeat(weights[None], len(states), axis=0) for weights in (w.input_weights, w.output_weights))
+    inputs[:, active, 0] = states[:, : len(active)]
+    outputs[:, :, active] = states[:, len(active) :].reshape(len(states), w.outputs, len(active))
+    return inputs, outputs
 
 
 def network_of(network: Activated, state: FloatArray) -> Activated:
-    """The network whose active units have the weights of one state."""
-    active, w = active_units(network), linear_weights(network)
-    inputs, outputs = np.array(w.input_weights), np.array(w.output_weights)
-    inputs[active, 0] = state[: len(active)]
-    outputs[:, active] = state[len(active) :].reshape(w.outputs, len(active))
-    return Activated(LinearRNN(inputs, w.recurrent_weights, outputs), network.activation)
+    """Return a network whose active units have the weights of one state (weights,)."""
+    (inputs,), (outputs,) = full_weights(network, state[None])
+    return Activated(LinearRNN(inputs, linear_weights(network).recurrent_weights, outputs), network.activation)
 
 
-def descended(problem: SmallProblem, state: FloatArray, learning_rate: float, steps: int) -> FloatArray:
-    """States of gradient descent, (steps + 1, rows, weights)."""
-    found = np.empty((steps + 1, *state.shape))
-    found[0] = state
+def descent_states(problem: ReducedProblem, state: FloatArray, learning_rate: float, steps: int) -> FloatArray:
+    """Return the states of gradient descent, (steps + 1, rows, weights)."""
+    states = np.empty((steps + 1, *state.shape))
+    states[0] = state
     with np.errstate(over="ignore", invalid="ignore"):
         for n in range(steps):
-            found[n + 1] = found[n] - learning_rate * problem.loss_and_slopes(found[n])[1]
-    return found
+            states[n + 1] = states[n] - learning_rate * problem.loss_and_slopes(states[n])[1]
+    return states
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,49 +188,52 @@ class Arrival:
     Attributes
     ----------
     steps : (rows,)
-        Whole steps; infinite where descent diverges, nan where it was given up.
-    between : (rows,)
-        The same as a real number: the loss is taken as linear between steps.
-    state, state_between : (rows, weights)
-        Weights after these steps, and at the real number of them.
+        Number of steps; infinite if descent diverges, nan if it was stopped before.
+    crossing : (rows,)
+        Real number of steps at which the loss, interpolated linearly between steps, is the goal.
+    state, crossing_state : (rows, weights)
+        Weights after `steps` and at `crossing`.
     """
 
     steps: FloatArray
-    between: FloatArray
+    crossing: FloatArray
     state: FloatArray
-    state_between: FloatArray
+    crossing_state: FloatArray
 
 
-def arrival(
-    problem: SmallProblem, state: FloatArray, learning_rate: float, goal: FloatArray, most: int, *, late: float = np.inf
+def descend_to(
+    problem: ReducedProblem, state: FloatArray, rate: float, goal: FloatArray, most: int, *, late: float = np.inf
 ) -> Arrival:
-    """Descend until the loss is at most the goal, row by row; rows `late` times slower than row 0 are given up."""
+    """Descend until the loss of each row is at most its goal.
+
+    Descent stops after `most` steps, or when the rows that remain take more than `late` times as long as row 0.
+    """
     rows = len(state)
-    steps, between = np.full(rows, np.nan), np.full(rows, np.nan)
-    state, before, previous, inside = state.copy(), np.full(rows, np.nan), state.copy(), state.copy()
+    steps, crossing = np.full(rows, np.nan), np.full(rows, np.nan)
+    state, loss_before, before, crossing_state = state.copy(), np.full(rows, np.nan), state.copy(), state.copy()
     going, first = np.ones(rows, dtype=bool), None
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for n in range(most + 1):
             loss, slopes = problem.loss_and_slopes(state)
             first = loss if first is None else first
-            there = going & (loss <= goal)
-            if there.any():
-                steps[there] = n
-                share = (before - goal) / (before - loss) if n else np.zeros(rows)
-                between[there] = np.maximum(n - 1 + share, 0.0)[there]
-                inside[there] = (previous + share[:, None] * (state - previous))[there]
-            lost = going & ~(loss <= _DIVERGED * np.maximum(first, np.abs(goal)))
-            steps[lost] = between[lost] = np.inf
-            going &= ~(there | lost)
-            if not going.any() or (not going[0] and n >= late * between[0] + 100):
+            arrived = going & (loss <= goal)
+            if arrived.any():
+                steps[arrived] = n
+                share = (loss_before - goal) / (loss_before - loss) if n else np.zeros(rows)
+                crossing[arrived] = np.maximum(n - 1 + share, 0.0)[arrived]
+                crossing_state[arrived] = (before + share[:, None] * (state - before))[arrived]
+            diverged = going & ~(loss <= _DIVERGED * np.maximum(first, np.abs(goal)))
+            steps[diverged] = crossing[diverged] = np.inf
+            going &= ~(arrived | diverged)
+            if not going.any() or (not going[0] and n >= late * crossing[0] + 100):
                 break
-            before, previous = loss, state
-            state = np.where(going[:, None], state - learning_rate * slopes, state)
-    return Arrival(steps, between, state, inside)
+            loss_before, before = loss, state
+            state = np.where(going[:, None], state - rate * slopes, state)
+    return Arrival(steps, crossing, state, crossing_state)
 
 
-def sharpness(problem: SmallProblem, states: FloatArray) -> float:
-    """Largest curvature of the loss at any of some states (places, weights), by power iteration."""
+def sharpness(problem: ReducedProblem, states: FloatArray) -> float:
+    """Return the largest curvature of the loss at any of some states (n, weights), by power iteration."""
     largest = 0.0
     for state in states:
         scale = 1e-5 * max(float(np.abs(state).max()), 1e-3)

@@ -1,64 +1,67 @@
-"""The table of a tanh unit's responses over its input weight, grown as far as learning asks for it."""
+"""The responses of a tanh unit as functions of its input weight."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
+from numpy.polynomial import chebyshev
 
 from learncast._core.validation import FloatArray
 from learncast.networks.activated import Activated
-from learncast.results import described
-from learncast.theory.responses.bootstrap import Resampling, group_sums
-from learncast.theory.responses.features import control_means
-from learncast.theory.responses.trials import Trials
+from learncast.theory.responses.bootstrap import Resampling, group_sums, readouts
+from learncast.theory.responses.features import control_variates
+from learncast.theory.responses.trials import TrialStream
 
-__all__ = ["Table"]
+__all__ = ["ResponseTable"]
 
 #: Chebyshev nodes of a panel.
 _NODES = 16
 
-#: Relative size of a panel's last coefficients at which it is fine enough, and halvings after which it is kept anyway.
-_ENOUGH, _HALVINGS = 1e-8, 6
+#: Largest relative size of a panel's last coefficients, and the number of halvings after which it is kept anyway.
+_TAIL, _HALVINGS = 1e-8, 6
 
-#: Multiple of the natural weight at which a unit is saturated: what larger weights explain hardly changes.
+#: Multiple of the natural weight at which a unit is saturated, so that larger weights hardly explain more.
 _SATURATED = 16.0
 
-#: Golden section, and how often the best weight is bracketed closer by it: to the square root of the last digit.
+#: Golden section, and the number of sections: enough for the square root of the machine precision.
 _GOLDEN, _SECTIONS = (3 - np.sqrt(5)) / 2, 40
 
-#: Bytes of hidden states kept at a time while a panel is measured.
+#: Bytes of hidden states held at a time while a panel is measured.
 _CHUNK = 2**22
 
 
 @dataclass(eq=False)
-class Table:
+class ResponseTable:
     """E[y h(a)] and E[h(a)^2] of one unit h_t = f(b h_{t-1} + a x_t) as smooth functions of its input weight a.
 
-    Every weight sees the same trials, so that the means are as smooth as f. For an odd f they are odd and even in a;
-    E[y h] / a and E[h^2] / a^2 are interpolated on panels of Chebyshev nodes, halved until their last coefficients are
-    below 1e-8. A weight beyond the last panel adds panels: nothing is extrapolated.
+    All weights see the same trials, so the means are as smooth as f. For an odd f they are odd and even in a;
+    E[y h] / a and E[h^2] / a^2 are interpolated on panels of Chebyshev nodes, which are halved until their last
+    coefficients are below 1e-8. A weight beyond the last panel adds panels; nothing is extrapolated.
 
     Attributes
     ----------
+    trials : TrialStream
+    network : Activated
+    recurrence : float
+        b.
+    resampling : Resampling
     ends : (panels + 1,)
         Edges of the panels, from 0.
-    coefficients : (panels, nodes, 1 + outputs, 1 + replicas)
-        E[h^2] / a^2 first, then E[y h] / a of each output; the estimate, then its replicas.
+    coefficients : (panels, nodes, 1 + outputs, 1 + resamples)
+        Of E[h^2] / a^2, then of E[y h] / a for each output; the estimate, then its resamples.
     accuracy : float
-        Largest relative size of a last coefficient: what the interpolation may be off by.
+        Largest relative size of a last coefficient, which estimates the interpolation error.
 
     Examples
     --------
-    A tanh unit's answer co-varies with the target in proportion to a small input weight, and less where it saturates:
+    E[y h] is proportional to a small input weight and saturates at a large one:
 
     >>> import learncast as lc
     >>> import numpy as np
-    >>> from learncast.theory.responses.response import response
     >>> network = lc.Activated(lc.LinearRNN.aligned(recurrence=0.5, initial=0.1, hidden_size=1), "tanh")
-    >>> table = response(lc.tasks.integration(steps=5), network, trials=1000, bootstrap=20).statistics
+    >>> table = lc.theory.response(lc.tasks.integration(steps=5), network, trials=1000, bootstrap=20).statistics
     >>> for weight in (0.1, 0.2, 2.0):
     ...     cross, _, power, _ = table.moments(np.array([weight]))
     ...     print(weight, float(cross[0, 0].round(2)), float(power[0].round(2)))
@@ -67,7 +70,7 @@ class Table:
     2.0 0.9 0.65
     """
 
-    trials: Trials
+    trials: TrialStream
     network: Activated
     recurrence: float
     resampling: Resampling
@@ -76,24 +79,24 @@ class Table:
     accuracy: float = 0.0
 
     def __post_init__(self) -> None:
-        self._control()
-        if len(self.coefficients):  # panels that were measured before
+        self._measure_controls()
+        if len(self.coefficients):  # read from a file
             self._powers = _powers(self.coefficients)
-        self.reach(self._natural_weight() / 2)
+        self.reach(self._natural_weight / 2)
 
     @property
     def summary(self) -> str:
-        """In words."""
+        """Extent and accuracy, for a repr."""
         return f"a table to input weight {self.ends[-1]:.4g}, interpolated to {self.accuracy:.1g}"
 
     def reach(self, weight: float) -> None:
         """Measure further panels until the table covers input weights of the given size."""
         while weight > self.ends[-1]:
             begin = float(self.ends[-1])
-            width = float(self.ends[-1] - self.ends[-2]) * 2 if len(self.ends) > 1 else self._natural_weight() / 8
+            width = float(self.ends[-1] - self.ends[-2]) * 2 if len(self.ends) > 1 else self._natural_weight / 8
             for halving in range(_HALVINGS + 1):
                 panel, tail = self._panel(begin, begin + width)
-                if tail <= _ENOUGH or halving == _HALVINGS:
+                if tail <= _TAIL or halving == _HALVINGS:
                     break
                 width /= 2
             self.coefficients = panel[None] if begin == 0 else np.concatenate([self.coefficients, panel[None]])
@@ -102,9 +105,9 @@ class Table:
             self.accuracy = max(self.accuracy, tail)
 
     def moments(self, weights: FloatArray, first: int = 0) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """E[y h] (..., outputs), its slope in a, E[h^2] (...) and its slope, one weight for each row.
+        """Return E[y h] (..., outputs), its derivative by a, E[h^2] (...) and its derivative, at one weight per row.
 
-        The last axis of `weights` runs over rows from `first` on: the estimate and its replicas, or one of them alone.
+        The last axis of `weights` runs over rows, the estimate and its resamples, from row `first` on.
         """
         size = np.abs(weights)
         self.reach(float(size.max()))
@@ -120,109 +123,96 @@ class Table:
         return s * a * p[..., 1:], p[..., 1:] + a * dp[..., 1:], power, power_slope
 
     def explained(self) -> FloatArray:
-        """Largest |E[y h]|^2 / E[h^2] over input weights, the part of the target's power that the best unit explains.
+        """Return max_a |E[y h]|^2 / E[h^2], the part of the target's power that the best unit explains, for each row.
 
-        Small weights count, whose limit is the linear unit. The table grows until the best weight lies inside it, or is
-        far into saturation.
+        The table grows until the best weight lies inside it or is far into saturation. The first weight tried is so
+        small that the unit is linear.
         """
         while True:
-            places = np.concatenate([self.ends[1:2] * 1e-6, self._grid()])
-            shares = np.stack([self._share(np.full(len(self.target_power), a)) for a in places])
-            if shares[:, 0].argmax() < len(places) - 1 or self.ends[-1] >= _SATURATED * self._natural_weight():
+            weights = np.concatenate([self.ends[1:2] * 1e-6, self._grid()])
+            shares = np.stack([self._explained_at(np.full(len(self.target_power), a)) for a in weights])
+            if shares[:, 0].argmax() < len(weights) - 1 or self.ends[-1] >= _SATURATED * self._natural_weight:
                 break
             self.reach(1.5 * float(self.ends[-1]))
         k = shares.argmax(axis=0)
-        low, high = places[np.maximum(k - 1, 0)], places[np.minimum(k + 1, len(places) - 1)]
+        low, high = weights[np.maximum(k - 1, 0)], weights[np.minimum(k + 1, len(weights) - 1)]
         for _ in range(_SECTIONS):
             left, right = low + (high - low) * _GOLDEN, high - (high - low) * _GOLDEN
-            better = self._share(left) > self._share(right)
+            better = self._explained_at(left) > self._explained_at(right)
             low, high = np.where(better, low, left), np.where(better, right, high)
-        return np.maximum(shares.max(axis=0), self._share((low + high) / 2))
+        return np.maximum(shares.max(axis=0), self._explained_at((low + high) / 2))
 
-    def _share(self, weights: FloatArray) -> FloatArray:
+    def _explained_at(self, weights: FloatArray) -> FloatArray:
         cross, _, power, _ = self.moments(weights)
         return np.asarray((cross**2).sum(axis=-1) / power)
 
-    def listed(self) -> dict[str, tuple[tuple[str, ...], FloatArray, str, str]]:
-        """Variables for a dataset: dimensions, values with replicas, meaning and units."""
-        weights = self._grid()
-        found = [self.moments(np.full(len(self.target_power), a)) for a in weights]
-        cross = np.stack([each[0] for each in found], axis=2)
-        power = np.stack([each[2] for each in found], axis=1)
+    def variables(self) -> dict[str, tuple[tuple[str, ...], FloatArray, str, str]]:
+        """Return dimensions, values with resamples, meaning and units of each dataset variable."""
+        moments = [self.moments(np.full(len(self.target_power), a)) for a in self._grid()]
+        cross = np.stack([each[0] for each in moments], axis=2)
+        power = np.stack([each[2] for each in moments], axis=1)
         return {
             "cross": (("output", "input_weight"), cross, "mean of target x response", "target"),
             "power": (("input_weight",), power, "mean squared response", "1"),
             "target_power": ((), self.target_power, "mean squared target", "target^2"),
         }
 
-    def panels(self) -> dict[str, Any]:
-        """What a table is rebuilt from, labelled."""
-        over = ("panel", "node", "moment", "row")
-        return {
-            "panel_end": ("panel", self.ends[1:], described("input weight at which a panel ends", "1")),
-            "coefficients": (over, self.coefficients, described("Chebyshev coefficients of each panel", "1")),
-            "interpolation_error": ((), self.accuracy, described("relative error of the interpolation", "1")),
-        }
-
-    def coordinates(self) -> dict[str, Any]:
-        """The input weights tabulated."""
+    def coordinates(self) -> dict[str, tuple[str, FloatArray]]:
+        """Return the tabulated input weights."""
         return {"input_weight": ("input_weight", self._grid())}
 
     def _grid(self) -> FloatArray:
         steps = np.linspace(0.0, 1.0, _NODES + 1)[1:]
         return np.concatenate([a + (b - a) * steps for a, b in pairwise(self.ends)])
 
-    def _natural_weight(self) -> float:
-        """Input weight at which the linear response has size 1: the scale on which the table varies."""
-        return 1.0 / max(float(np.sqrt(self._linear_power)), 1e-6)
+    def _measure_controls(self) -> None:
+        """Measure the target's power, the control variates and the natural weight, none of which depends on a.
 
-    def _control(self) -> None:
-        """Measure what does not depend on the weight: the target's power and the controls."""
+        The natural weight is the input weight at which the linear response has size 1.
+        """
         trials, b = self.trials, self.recurrence
 
         def measure(inputs: FloatArray, targets: FloatArray) -> FloatArray:
             line, cross, power = np.zeros(inputs.shape[1]), np.zeros(trials.outputs), 0.0
-            for t, x in enumerate(inputs):
+            for x, y in readouts(inputs, targets):
                 line = b * line + x
-                if trials.every_step or t == len(inputs) - 1:
-                    cross += line @ targets[t if trials.every_step else 0]
-                    power += line @ line
+                if y is not None:
+                    cross += line @ y
+                    power += float(line @ line)
             return np.concatenate([cross, [power, (targets**2).sum()]])
 
         with np.errstate(over="ignore", invalid="ignore"):
             sums = group_sums(trials, measure)
         cross, power, target = np.split(sums, [trials.outputs, trials.outputs + 1], axis=1)
-        readouts = trials.steps if trials.every_step else 1
-        mean = power.sum() / trials.number / readouts
-        self._linear_power = float(mean) if np.isfinite(mean) and mean > 0 else 1.0
+        mean = power.sum() / trials.number / (trials.steps if trials.every_step else 1)
+        self._natural_weight = 1.0 / max(float(np.sqrt(mean)), 1e-6) if np.isfinite(mean) and mean > 0 else 1.0
         self._controls: tuple[FloatArray, FloatArray] | None = None
         if trials.task is not None and np.isfinite(sums).all():
-            self._controls = control_means(trials, np.array([b]), cross, power, target)
+            self._controls = control_variates(trials, np.array([b]), cross, power, target)
         self.target_power = self._means(target[:, 0])
 
     def _means(self, sums: FloatArray) -> FloatArray:
-        return (
-            self.resampling.means(sums) if self._controls is None else self.resampling.corrected(sums, *self._controls)
-        )
+        if self._controls is None:
+            return self.resampling.means(sums)
+        return self.resampling.corrected(sums, *self._controls)
 
     def _panel(self, begin: float, end: float) -> tuple[FloatArray, float]:
-        """Coefficients on one panel, and the relative size of the last ones."""
+        """Return the coefficients on one panel, and the relative size of the last ones."""
         angles = (np.arange(_NODES) + 0.5) * np.pi / _NODES
         a = begin + (end - begin) * (np.cos(angles) + 1) / 2
         M, trials, b, f = self.trials.outputs, self.trials, self.recurrence, self.network.activate
 
         def measure(inputs: FloatArray, targets: FloatArray) -> FloatArray:
-            found = np.zeros((1 + M, len(a)))
+            sums = np.zeros((1 + M, len(a)))
             width = max(1, _CHUNK // (8 * len(a)))
-            for first in range(0, inputs.shape[1], width):
-                part = slice(first, first + width)
+            for part in (slice(first, first + width) for first in range(0, inputs.shape[1], width)):
                 h = np.zeros((len(a), inputs[0, part].size))
-                for t, x in enumerate(inputs[:, part]):
+                for x, y in readouts(inputs[:, part], targets[:, part]):
                     h = f(b * h + a[:, None] * x)
-                    if trials.every_step or t == len(inputs) - 1:
-                        found[0] += np.einsum("nt,nt->n", h, h)
-                        found[1:] += targets[t if trials.every_step else 0, part].T @ h.T
-            return found.ravel()
+                    if y is not None:
+                        sums[0] += np.einsum("nt,nt->n", h, h)
+                        sums[1:] += y.T @ h.T
+            return sums.ravel()
 
         sums = group_sums(trials, measure).reshape(-1, 1 + M, len(a))
         means = self._means(sums) / np.concatenate([a[None] ** 2, np.repeat(a[None], M, axis=0)])
@@ -236,14 +226,15 @@ class Table:
 
 
 def _powers(coefficients: FloatArray) -> FloatArray:
-    """The panels as powers of x in [-1, 1], values then slopes: (rows, panels, nodes, 2 x functions).
+    """Return the panels as polynomials in x in [-1, 1], values then slopes: (rows, panels, nodes, 2 x functions).
 
-    Sixteen nodes lose four digits by this, which the table does not have, and are three times faster to evaluate.
+    With sixteen nodes the conversion loses four digits, which the table does not have, and evaluation is three
+    times faster.
     """
-    turn = np.zeros((_NODES, _NODES))
+    to_powers = np.zeros((_NODES, _NODES))
     for n in range(_NODES):
-        turn[: n + 1, n] = np.polynomial.chebyshev.cheb2poly(np.eye(_NODES)[n, : n + 1])
-    powers = np.einsum("pn,jnkr->rjpk", turn, coefficients)
+        to_powers[: n + 1, n] = chebyshev.cheb2poly(np.eye(_NODES)[n, : n + 1])
+    powers = np.einsum("pn,jnkr->rjpk", to_powers, coefficients)
     slopes = np.zeros_like(powers)
     slopes[:, :, :-1] = powers[:, :, 1:] * np.arange(1, _NODES)[:, None]
     return np.concatenate([powers, slopes], axis=-1)

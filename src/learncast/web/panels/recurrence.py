@@ -31,7 +31,12 @@ from learncast.theory.recurrence.stability import (
     largest_stable_rate,
     least_hidden_size,
 )
-from learncast.theory.recurrence.tradeoff import Transition, change_of_kind, loss_terms, zero_recurrence_warning
+from learncast.theory.recurrence.tradeoff import (
+    RecurrenceTransition,
+    change_of_kind,
+    loss_terms,
+    zero_recurrence_warning,
+)
 from learncast.web.guide import RECURRENCE as EXAMPLES
 from learncast.web.guide import RECURRENCE_WORDS
 from learncast.web.panel import (
@@ -344,7 +349,7 @@ def weighed(series: tuple[float, ...], weight: float) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=64)
-def turn_of(series: tuple[float, ...]) -> Transition:
+def turn_of(series: tuple[float, ...]) -> RecurrenceTransition:
     """Where the best recurrence changes its kind as the past counts more.
 
     The whole search of `learncast.theory.recurrence.tradeoff.transition` takes seconds; a picture that follows the hand has
@@ -397,7 +402,7 @@ def _use_of_past(state: RecurrenceState, fits: list[RecurrenceFit]) -> Panel:
     return Panel("use_of_past", "What remembering is worth", WEIGHT, SHARE, traces)
 
 
-def _best_line(found: Transition, best: FloatArray, span: float) -> tuple[FloatArray, FloatArray]:
+def _best_line(found: RecurrenceTransition, best: FloatArray, span: float) -> tuple[FloatArray, FloatArray]:
     """The best recurrence over the weights, broken where it jumps."""
     if found.kind != "first order":
         return WEIGHTS, _within(best, span)
@@ -406,7 +411,7 @@ def _best_line(found: Transition, best: FloatArray, span: float) -> tuple[FloatA
     return np.insert(WEIGHTS, n, found.parameter), _within(np.insert(best, n, sides), span)
 
 
-def _turn_words(found: Transition) -> str:
+def _turn_words(found: RecurrenceTransition) -> str:
     if found.kind == "first order":
         return (
             f"At a weight of {found.parameter:.6g} the best recurrence jumps from {_number(found.below)} to "

@@ -8,17 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from learncast.answers.plan import draw_plan, planned
 from typer.testing import CliRunner
 
 import learncast as lc
 from learncast import tasks
-from learncast.answers.plan import draw_plan, planned
 from learncast.cli import app
-from learncast.planning.plans.stop_portrait import stop_portrait
-from learncast.planning import fraction, percent, steps
+from learncast.planning import fraction, percent, steps, stop_portrait
 from learncast.study import Study
-from learncast.theory.dynamics.gradient_flow import gradient_flow
-from learncast.theory.dynamics.modes import modes
+from learncast.theory import gradient_flow, modes
 
 RATE = 1e-3
 EXAMPLES = Path(__file__).parents[4] / "examples"

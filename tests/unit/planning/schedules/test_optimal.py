@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
+from learncast.planning.schedules.schedule import PROOFS
+from learncast.planning.schedules.search import best_schedule
 
 import learncast as lc
 from learncast._core.errors import InvalidSpec
-from learncast.planning.schedules.designer import design
-from learncast.planning.schedules.path import cheapest_path, fastest_path
-from learncast.planning.schedules.pareto import forgetting_front
-from learncast.planning.schedules.schedule import PROOFS
-from learncast.planning.schedules.search import best_schedule
+from learncast.planning import cheapest_path, design, fastest_path, forgetting_front
 from learncast.results import Status
 
 RATE = 1e-3

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import learncast as lc
 from learncast import tasks
 from learncast._core.errors import InvalidSpec
-from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks import LinearRNN
 from learncast.tasks import Task, from_batches, resampled, standard_errors
 from learncast.tasks.covariance import Dense, Sampled
 from learncast.tasks.recorded import blocks

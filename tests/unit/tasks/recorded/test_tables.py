@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from learncast._core.errors import InvalidSpec
-from learncast.study.study import Study
+from learncast.study import Study
 from learncast.tasks import Task, from_table
 
 EXAMPLES = Path(__file__).parents[4] / "examples"

@@ -13,11 +13,10 @@ from typer.testing import CliRunner
 
 import learncast as lc
 from learncast.cli import app
-from learncast.planning.forgetting import IrregularSwitch
+from learncast.planning import IrregularSwitch
 from learncast.tasks.covariance import Dense, Kronecker, Sampled
-from learncast.theory import TwoLayerSolution, shallow
+from learncast.theory import TwoLayerSolution, kernel_of_grams, peak_time, shallow, two_mode_coupling
 from learncast.theory.representation import similarity as representation
-from learncast.theory.representation.similarity import peak_time, two_mode_coupling
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 RATE = 0.01
@@ -588,7 +587,7 @@ def test_huge_kernels_are_refused_before_they_are_formed():
 
 def test_the_summary_of_a_kernel_has_a_limit_too(monkeypatch):
     """It forms samples x samples at every time: with so many that memory would not do, it must say so."""
-    monkeypatch.setattr(representation, "MEMORY_LIMIT", 10**6)
+    monkeypatch.setattr("learncast.theory.representation.lag_kernel.MEMORY_LIMIT", 10**6)
     refused(
         lambda: lc.theory.tangent_kernel_summary(solved(), np.arange(20.0), np.ones((300, 2))),
         "must fit in",
@@ -993,7 +992,7 @@ def test_a_kernel_of_grams_is_that_of_all_derivatives():
     by_first = np.einsum("oh,pi->ophi", network.second, items).reshape(10, -1)
     by_second = np.einsum("oq,ph->opqh", np.eye(2), items @ network.first.T).reshape(10, -1)
     grams = network.first.T @ network.first, network.second @ network.second.T
-    found = representation.kernel_of_grams(*grams, items)
+    found = kernel_of_grams(*grams, items)
     np.testing.assert_allclose(found, by_first @ by_first.T + by_second @ by_second.T, rtol=1e-12)
 
 

@@ -7,17 +7,16 @@ import tomllib
 
 import numpy as np
 import pytest
+from learncast.answers.phase import portrayed
+from learncast.answers.plan import planned
 
 import learncast
 from learncast import LinearRNN, Stage, follow, tasks
-from learncast.answers.phase import portrayed
-from learncast.answers.plan import planned
-from learncast.networks.activated import Activated
+from learncast.networks import Activated
 from learncast.planning.methods.choice import mode_ground
 from learncast.planning.phase import _rescaled, portrait_times
 from learncast.study import Study
-from learncast.theory.dynamics.descent import descend
-from learncast.theory.responses.modes import modes_of_responses
+from learncast.theory import descend, modes_of_responses
 from learncast.web.panels.curriculum import (
     KEYWORDS,
     MOST_STEPS,

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learncast.answers.forget import forgotten
 from pydantic import ValidationError
 from scipy.integrate import solve_ivp
 
 from learncast import TwoLayer, forgetting, solve
-from learncast.answers.forget import forgotten
 from learncast.study import Study
 from learncast.tasks import static
 from learncast.web.panel import MOMENTS, View, plain

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learncast.answers.forecast import forecast
 from pydantic import ValidationError
 from scipy.integrate import solve_ivp
 
-from learncast.answers.forecast import forecast
 from learncast.study import Study
-from learncast.theory.recurrence import tradeoff
-from learncast.theory.recurrence.order import half_loss_time
-from learncast.theory.recurrence.stability import best_recurrence, least_hidden_size
+from learncast.theory import best_recurrence, half_loss_time, least_hidden_size, transition
 from learncast.web.panel import View, plain
 from learncast.web.panels.recurrence import ROOM, WEIGHTS, RecurrenceState, learned_modes, presets, turn_of, weighed
 from learncast.web.room import complaint
@@ -208,7 +206,7 @@ def test_a_silent_series_is_said_to_ask_for_nothing():
     ids=["late pulse", "two pulses", "two pulses at lag 2", "decay"],
 )
 def test_the_transition_is_the_one_of_the_full_search(series, kind):
-    full = tradeoff.transition(lambda w: weighed(series, w), float(WEIGHTS[0]), 2.0, points=len(WEIGHTS))
+    full = transition(lambda w: weighed(series, w), float(WEIGHTS[0]), 2.0, points=len(WEIGHTS))
     view = ROOM.parts["transition"](RecurrenceState(series=series))
     found = turn_of(series)
     assert found.kind == full.kind == kind

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from learncast.answers.window import rehearsed_window
+
 from learncast.results import FORECAST_CLASSES
 from learncast.study import WindowStudy
 from learncast.web.panel import csv_of
 from learncast.web.panels import window as window_module
 from learncast.web.panels.window import window_room, windows_at
-from learncast.windows.learnability_window import LearnabilityWindow
+from learncast.windows import LearnabilityWindow
 
 STUDY = """
 name = "small"
