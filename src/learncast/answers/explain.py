@@ -58,7 +58,7 @@ def _passed_over(study: Study, chosen: str) -> list[dict[str, str]]:
                 continue
             words = f"{failed.name.replace('_', ' ')} measures {failed.measured:.3g}, and may be {failed.allowed:g}"
         except LearncastError as error:
-            words = f"{error.required}, but got {error.got}"
+            words = str(error)
         found.append({"by": way, "because": words})
     return found
 

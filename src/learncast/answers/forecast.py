@@ -90,7 +90,7 @@ def forecast(study: Study, *, task: str | None = None, times: FloatArray | None 
         except (InvalidSpec, UnsupportedModel) as refused:
             values["in_batches"], lead = (
                 None,
-                f"{lead} Steps in batches of {study.batch:,} are not told: {refused.why}.",
+                f"{lead} Steps in batches of {study.batch:,} cannot be forecast: {refused}",
             )
     return Answer(
         kind="forecast",

@@ -84,7 +84,7 @@ def _in_batches(found: Plan, batch: int) -> tuple[dict[str, Any] | None, str]:
         ways = [(found.best if found.pretrains else direct).in_batches(batch)]
         ways += [direct.in_batches(batch)] if found.pretrains and math.isfinite(direct.descent_steps) else []
     except (InvalidSpec, UnsupportedModel) as refused:
-        return None, f"Steps in batches of {batch:,} are not told: {refused.why}."
+        return None, f"Steps in batches of {batch:,} cannot be forecast: {refused}"
     values = dict(zip(("plan", "direct"), map(batch_values, ways), strict=False))
     chance = next((way for way in ways if way.by_chance), None)
     if chance is not None:
