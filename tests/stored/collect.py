@@ -91,10 +91,10 @@ def cases() -> list[Case]:
         command("explain static sequence", "explain", sequence),
     ]
     for method in ("modes", "two-layer", "pooled", "flow"):
-        found.append(command(f"forecast by {method}", "forecast", two, "--by", method))
-        found.append(command(f"plan by {method}", "plan", two, "--by", method))
+        found.append(command(f"forecast by {method}", "forecast", two, "--method", method))
+        found.append(command(f"plan by {method}", "plan", two, "--method", method))
         if method != "modes":
-            found.append(command(f"forecast rotated readouts by {method}", "forecast", rotated, "--by", method))
+            found.append(command(f"forecast rotated readouts by {method}", "forecast", rotated, "--method", method))
     grid = ("--values", "0.5:2:5", "--accuracies", "0.1:0.9:5")
     for name in ("two integration tasks", "rotated readouts", "recorded data", "pool of twenty"):
         found.append(command(f"phase {name}", "phase", targets[name], *grid))
