@@ -307,7 +307,7 @@ def test_a_mode_without_weights_does_not_make_an_aligned_network_misaligned(seed
 
 
 def test_the_start_residual_is_the_share_of_the_gram_matrix_that_is_off():
-    # Two modes along the axes; the input vectors lean into each other by an angle, nothing else is wrong.
+    # Two modes along the axes; only the angle between the input vectors is wrong.
     frame, angle = Frame(np.eye(2), np.eye(2)), 0.1
     reaching = np.array([[1.0, np.sin(angle)], [0.0, np.cos(angle)]])
     found = Alignment.of(LinearRNN(reaching, 0.5 * np.eye(2), np.zeros((2, 2))), frame)
