@@ -205,9 +205,9 @@ class LinearRNN(Displayable):
 
     def _html_repr(self) -> HtmlRepr:
         radius = self.spectral_radius
-        fades = "never" if radius >= 1 else "at once" if radius == 0 else f"{-1 / np.log(radius):.4g} steps"
+        memory = "infinite" if radius >= 1 else f"{-1 / np.log(radius) if radius else 0:.4g} steps"
         rows = [(name.replace("_", " "), " × ".join(map(str, getattr(self, name).shape))) for name in _WEIGHTS]
-        rows += [("spectral radius", f"{radius:.4g}"), ("what it remembers fades by e in", fades)]
+        rows += [("spectral radius", f"{radius:.4g}"), ("memory time constant", memory)]
         return HtmlRepr.of(self, facts(rows))
 
     def _plot(self) -> Plot:

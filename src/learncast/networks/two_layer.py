@@ -117,7 +117,7 @@ class TwoLayer(Displayable):
         if kinds != ["Linear", "Linear"] or any(layer.bias is not None for layer in layers):
             given = ", ".join(kinds) or type(module).__name__
             raise UnsupportedModel(
-                f"module must be two nn.Linear layers with bias=False and nothing else, got {given}.", field="module"
+                f"module must be two nn.Linear layers with bias=False only, got {given}.", field="module"
             )
         return cls(layers[0].weight, layers[1].weight)
 

@@ -24,6 +24,7 @@ from learncast.tasks.recorded.files import from_file
 from learncast.tasks.recorded.recording import Recording
 from learncast.tasks.recorded.resampling import StandardErrors, resampled, standard_errors
 from learncast.tasks.recorded.resampling import halves as halves
+from learncast.tasks.recorded.resampling import pooled_recording as pooled_recording
 from learncast.tasks.recorded.streams import from_batches
 from learncast.tasks.recorded.summary import DataSummary, summary
 from learncast.tasks.recorded.tables import from_table

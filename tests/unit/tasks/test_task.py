@@ -582,9 +582,9 @@ def test_samples_have_the_statistics_of_the_task(form):
     trials = 40_000
     inputs, targets = task.sample(trials, rng)
     assert targets.ndim == (3 if task.targets == "every_step" else 2)
-    found = Task.from_samples(inputs, targets)
+    result = Task.from_samples(inputs, targets)
     for name in ("input_covariance", "cross_covariance", "target_covariance"):
-        wanted, got = getattr(task, name).dense(), getattr(found, name).dense()
+        wanted, got = getattr(task, name).dense(), getattr(result, name).dense()
         # The standard error of a product of Gaussians is at most sqrt(2 Var Var / trials). With fewer than 1000
         # entries in all, 6 standard errors are exceeded by chance less than once in 10^5 runs.
         largest = max(np.abs(task.input_covariance.dense()).max(), np.abs(task.target_covariance.dense()).max())
@@ -607,41 +607,41 @@ def rotated_by(angle):
 
 def test_a_task_is_like_itself():
     task = tasks.leaky_integration(6, [2.0, 5.0, 9.0])
-    found = similarity(task, task)
-    np.testing.assert_allclose(np.concatenate([found.input_angles, found.output_angles]), 0.0, atol=1e-7)
-    assert found.mismatch < 1e-12
-    np.testing.assert_allclose(found.cross_ratio, 1.0, **CLOSE)
-    np.testing.assert_allclose(found.input_ratio, 1.0, **CLOSE)
+    result = similarity(task, task)
+    np.testing.assert_allclose(np.concatenate([result.input_angles, result.output_angles]), 0.0, atol=1e-7)
+    assert result.mismatch < 1e-12
+    np.testing.assert_allclose(result.cross_ratio, 1.0, **CLOSE)
+    np.testing.assert_allclose(result.input_ratio, 1.0, **CLOSE)
 
 
 def test_a_scaled_task_has_the_same_geometry_and_other_strengths():
     first = tasks.integration(6, [1.0, 2.0], [1.0, 3.0])
     second = tasks.integration(6, [3.0, 6.0], [0.5, 1.5])
-    found = similarity(first, second)
-    assert found.mismatch < 1e-12
-    np.testing.assert_allclose(found.cross_ratio, 0.5, **CLOSE)
-    np.testing.assert_allclose(found.input_ratio, 3.0, **CLOSE)
+    result = similarity(first, second)
+    assert result.mismatch < 1e-12
+    np.testing.assert_allclose(result.cross_ratio, 0.5, **CLOSE)
+    np.testing.assert_allclose(result.input_ratio, 3.0, **CLOSE)
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.3, np.pi / 2])
 def test_turning_the_input_shows_as_an_angle(angle):
     first = tasks.integration(6, mixing=[[1.0, 0.0]])
     second = tasks.integration(6, mixing=[[np.cos(angle), np.sin(angle)]])
-    found = similarity(first, second)
-    np.testing.assert_allclose(found.input_angles, [angle], atol=1e-7)  # arccos loses half the digits near 0
-    np.testing.assert_allclose(found.output_angles, [0.0], atol=1e-7)
-    assert found.mismatch == pytest.approx(np.sin(angle), abs=1e-12)
-    assert found.cross_ratio == pytest.approx([np.cos(angle)], abs=1e-12)
-    assert f"{np.degrees(angle):.1f} degrees" in repr(found)
+    result = similarity(first, second)
+    np.testing.assert_allclose(result.input_angles, [angle], atol=1e-7)  # arccos loses half the digits near 0
+    np.testing.assert_allclose(result.output_angles, [0.0], atol=1e-7)
+    assert result.mismatch == pytest.approx(np.sin(angle), abs=1e-12)
+    assert result.cross_ratio == pytest.approx([np.cos(angle)], abs=1e-12)
+    assert f"{np.degrees(angle):.1f} degrees" in repr(result)
 
 
 def test_turning_within_the_task_mixes_modes_without_an_angle():
     first = tasks.integration(6, mixing=np.diag([2.0, 1.0]))
     second = tasks.integration(6, mixing=rotated_by(0.4) @ np.diag([2.0, 1.0]) @ rotated_by(0.4).T)
-    found = similarity(first, second)
-    np.testing.assert_allclose(found.input_angles, 0.0, atol=1e-7)
+    result = similarity(first, second)
+    np.testing.assert_allclose(result.input_angles, 0.0, atol=1e-7)
     off = (2.0 - 1.0) * np.sin(0.4) * np.cos(0.4)  # the entry between the modes, twice, over the whole
-    assert found.mismatch == pytest.approx(np.sqrt(2) * off / np.sqrt(5.0), rel=1e-9)
+    assert result.mismatch == pytest.approx(np.sqrt(2) * off / np.sqrt(5.0), rel=1e-9)
 
 
 def test_modes_the_first_task_lacks_have_no_ratio():
