@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
 from learncast._core.errors import InvalidSpec, SchemaMismatch
 from learncast._core.files import draft_of
 from learncast._core.netcdf import write
+from learncast._core.packages import package
 from learncast._core.progress import Progress, silent, within
 from learncast.results import described
 from learncast.sweep.grid import Grid
 from learncast.sweep.ledger import TaskStatus
 from learncast.sweep.spec import json_text
 from learncast.sweep.store import PathLike, Store, study_mismatch
-from learncast.sweep.table import check_table, write_table
 
 #: Bytes above which an array is kept in a temporary file instead of memory.
 MOST_MEMORY = 2**28
@@ -84,7 +87,7 @@ def gather(
     ['done', 'done']
     """
     if table is not None:
-        check_table(table)
+        _check_table(Path(table))
     stores = [Store(one) for one in ([store] if isinstance(store, str | os.PathLike) else store)]
     study, sharded = _common_study(stores)
     grid = Grid.from_dict(study["grid"])
@@ -102,8 +105,28 @@ def gather(
     if table is not None:
         keys = {name: gathered[name] for name in _names(grid, results).values()}
         scalars = {str(name): v for name, v in gathered.data_vars.items() if v.dims == gathered[STATUS].dims}
-        write_table(table, keys | scalars, gathered[STATUS].sizes)
+        _write_table(Path(table), keys | scalars, gathered[STATUS])
     return gathered
+
+
+def _check_table(path: Path) -> None:
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise InvalidSpec(f"table must be a .csv or .parquet file, got {path.name!r}.", field="table")
+    if path.suffix.lower() == ".parquet":
+        package("pyarrow", "to write Parquet", why="the columns are written with it", extra="tables")
+
+
+def _write_table(path: Path, columns: Mapping[str, xr.DataArray], like: xr.DataArray) -> None:
+    """Write one row for each cell of `like`; the file's ending determines the format."""
+    cells = {name: v.broadcast_like(like).transpose(*like.dims).values.ravel() for name, v in columns.items()}
+    with draft_of(path) as draft:
+        if path.suffix.lower() == ".csv":  # an unknown number is nan, which differs from an empty string
+            pd.DataFrame(cells).to_csv(draft, index=False, na_rep="nan", lineterminator="\n")
+            return
+        pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
+        # Parquet has no 16-bit and no 128-bit floats.
+        odd = {name: v.astype(float) for name, v in cells.items() if v.dtype in (np.float16, np.longdouble)}
+        pq.write_table(pa.table(cells | odd), draft)
 
 
 def _common_study(stores: Sequence[Store]) -> tuple[dict[str, Any], bool]:

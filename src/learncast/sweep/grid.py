@@ -174,7 +174,7 @@ class Grid:
 
 
 def _check_keys(keys: Sequence[str]) -> None:
-    """Check that each key is a valid name of a dimension and contains no other key."""
+    """Check that each key is a valid name of a dimension and is not part of another."""
     for k, key in enumerate(keys):
         if not key or "/" in key or not all(key.split(".")):
             raise InvalidSpec(f"A grid key must be words joined by dots, without slashes, got {key!r}.", field="grid")

@@ -147,7 +147,7 @@ class Store:
     def extend(self, study: dict[str, Any], tasks: Iterable[tuple[int, str]]) -> None:
         """Enter more tasks of a study whose grid has grown at its end; the old ones stay as they are.
 
-        The caller holds the lock, and has checked that nothing else in the study has changed.
+        The caller holds the lock, and has checked that the rest of the study is unchanged.
         """
         with self.ledger(write=True) as ledger:
             ledger.enter(tasks, study_record(study), extend=True)
@@ -215,7 +215,7 @@ def _leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
 def study_mismatch(folder: Path, stored: dict[str, Any], given: dict[str, Any]) -> InvalidSpec:
     """Return the error for a study that is not the one of the store."""
     lines = differences(stored, given)
-    # The first cell repeats the study with its defaults, so it matters only if nothing else differs.
+    # The first cell repeats the study with its defaults, so list it only if the rest is equal.
     lines = [line for line in lines if not line.startswith("notes.first_cell")] or lines
     listed = "; ".join(lines[:8]) + (f"; and {len(lines) - 8} more" if len(lines) > 8 else "")
     return InvalidSpec(f"{folder} holds another study, which differs in {listed}.", field="study")

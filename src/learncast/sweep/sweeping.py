@@ -315,13 +315,12 @@ def stored_sweep(store: PathLike, function: Function | str | None = None) -> Swe
         raise InvalidSpec(
             f"function must be {study['function']}, got {name}. Pass it (--function MODULE:NAME).", field="function"
         )
-    if function is None or isinstance(function, str):
-        function = _imported(study["function"])
+    given = _imported(study["function"]) if function is None or isinstance(function, str) else function
     shard = tuple(study["shard"]) if "shard" in study else None
     notes = dict(study["notes"])
     if "files" in notes:  # hash them again: a file with new content is a new study
         notes["files"] = file_hashes([study["base"], study["grid"]])
-    return Sweep(function, Grid.from_dict(study["grid"]), study["base"], notes, shard)
+    return Sweep(given, Grid.from_dict(study["grid"]), study["base"], notes, shard)
 
 
 def _imported(function: str) -> Any:
