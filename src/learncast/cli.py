@@ -20,13 +20,13 @@ from learncast._core.packages import EXTRAS, torch_package
 from learncast._core.progress import Progress, duration, shown, time_limit
 from learncast.sweep_cli import (
     AsJson,
-    Way,
+    RunOptions,
     command,
     exit_unless_done,
-    share_of_tasks,
+    parse_shard,
+    show_progress,
     sweep_app,
-    taking,
-    watching,
+    with_options,
 )
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _asked(path: Path, delivery: Delivery) -> Callable[[], Study]:
 
 
 @command(app, example="forecast examples/two_integration_tasks.toml --times 0:400:5")
-@partial(taking, Delivery)
+@partial(with_options, Delivery)
 def forecast(
     study: StudyFile,
     task: Annotated[str | None, typer.Option(help="Forecast this candidate instead of the target.")] = None,
@@ -128,7 +128,7 @@ def forecast(
 
 
 @command(app, example="plan examples/two_integration_tasks.toml --out demo")
-@partial(taking, Delivery)
+@partial(with_options, Delivery)
 def plan(
     study: StudyFile,
     remember: Annotated[
@@ -146,7 +146,7 @@ def plan(
 
 
 @command(app, example="advise examples/decision_network.toml")
-@partial(taking, Delivery)
+@partial(with_options, Delivery)
 def advise(
     study: Annotated[
         Path | None,
@@ -195,7 +195,7 @@ def advise(
 
 
 @command(app, example="phase examples/two_integration_tasks.toml --vary target_strength --values 0.5:2:61")
-@partial(taking, Delivery)
+@partial(with_options, Delivery)
 def phase(
     study: Annotated[
         Path | None,
@@ -234,7 +234,7 @@ def phase(
 
 
 @command(app, example="forget examples/revised_hierarchy.toml")
-@partial(taking, Delivery)
+@partial(with_options, Delivery)
 def forget(study: StudyFile, method: MethodName = "auto", *, delivery: Delivery) -> None:
     """What will be forgotten when I train on the next task?"""
     asked = _asked(study, delivery)
@@ -244,7 +244,7 @@ def forget(study: StudyFile, method: MethodName = "auto", *, delivery: Delivery)
 
 
 @command(app, example="check examples/two_integration_tasks.toml --seeds 3")
-@partial(taking, Delivery)
+@partial(with_options, Delivery)
 def check(
     study: StudyFile,
     seeds: Annotated[int, typer.Option(help="Training runs of every plan.")] = 5,
@@ -273,7 +273,7 @@ def check(
 
 
 @command(app, example="window examples/multi_lag_window.toml")
-@partial(taking, Delivery)
+@partial(with_options, Delivery)
 def window(
     study: Annotated[
         Path | None, typer.Argument(metavar="[STUDY]", help="Study of a built-in cell (TOML).", show_default=False)
@@ -367,7 +367,7 @@ def _whole_numbers(option: str, text: str) -> Any:
 
 
 @command(app, example="reproduce curriculum --figure 2A")
-@partial(taking, Way)
+@partial(with_options, RunOptions)
 def reproduce(
     paper: Annotated[str, typer.Argument(help="Which paper: curriculum, linear-rnn, prior-knowledge or learnability.")],
     figure: Annotated[str | None, typer.Option(help="One figure, e.g. 2A or all of 4; every one by default.")] = None,
@@ -393,27 +393,27 @@ def reproduce(
         str | None, typer.Option(help="Where curriculum's ReLU runs stop: response (ours) or trained (the paper's).")
     ] = None,
     *,
-    way: Way,
+    options: RunOptions,
 ) -> None:
     """Make a paper's figures, or our experiments on the claims of one without figures, with their numbers."""
     from learncast.sweep.reproduction import Reproduction, default_store
 
     listed = {"seeds": None if seeds is None else _whole_numbers("--seeds", seeds).tolist(), "cells": _words(cells)}
-    wanted: dict[str, Any] = {"figure": figure, "preset": preset, "shard": share_of_tasks(shard)}
+    wanted: dict[str, Any] = {"figure": figure, "preset": preset, "shard": parse_shard(shard)}
     wanted |= {**listed, "device": device, "optimum": optimum}
-    Reproduction.of(paper, **wanted, store=out)  # nothing is asked of a paper that has not got it
-    reproduction = Reproduction.of(paper, **wanted, store=store or default_store(paper, preset, out))
-    workers = way.executor().workers
+    Reproduction(paper, **wanted, store=out)  # nothing is asked of a paper that has not got it
+    reproduction = Reproduction(paper, **wanted, store=store or default_store(paper, preset, out))
+    workers = options.executor().workers
     if dry_run:
-        _print_runs(reproduction.outlook(workers=workers), workers, way.as_json)
+        _print_runs(reproduction.estimate(workers=workers), workers, options.as_json)
         return
     if preset == "paper" and reproduction.missing():
-        found = reproduction.outlook(workers=workers)
+        found = reproduction.estimate(workers=workers)
         print(f"learncast: {_runs_left(found, workers)}", file=sys.stderr, flush=True)
-    with watching() as watcher:
-        options: dict[str, Any] = {"fail_fast": way.fail_fast, "batch": way.batch, "seconds": way.seconds}
-        with allowing(way.most_bytes):
-            made = reproduction.train(executor=way.executor(), watcher=watcher, **options)
+    with show_progress() as watcher:
+        given: dict[str, Any] = {key: getattr(options, key) for key in ("fail_fast", "batch", "seconds")}
+        with allowing(options.most_bytes):
+            made = reproduction.train(executor=options.executor(), watcher=watcher, **given)
     if made is not None:
         stopped = f"stopped after {made.done} of {made.total} runs; the same command goes on"
         exit_unless_done(made, reproduction.stores[0], "runs", stopped=stopped)
@@ -424,7 +424,7 @@ def reproduce(
     with shown("drawing") as progress:
         drawn = reproduction.draw(out=out, progress=progress, formats=_words(formats))
     drawn["drawing_cpu_seconds"] = time.process_time() - begun
-    if way.as_json:
+    if options.as_json:
         import json
 
         print(json.dumps(drawn, indent=2))
