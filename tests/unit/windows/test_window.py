@@ -11,16 +11,16 @@ import torch
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learncast.windows.layers.capture import checked_sequences, half_squared_error
+from learncast.windows.learnability_window import CONDITIONS, LearnabilityWindow
+from learncast.windows.question import THRESHOLD, Batching, DetectionRule, Measurement, grouped
+from learncast.windows.rehearsal import KINDS, build_model, build_optimizer
 from torch import nn, optim
 
 from learncast import windows
 from learncast._core.errors import InvalidSpec, SchemaMismatch, UnsupportedModel
-from learncast.windows.learnability_window import CONDITIONS, LearnabilityWindow
+from learncast.windows.layers import capture
 from learncast.windows.monitor import WindowMonitor, lightning_callback
-from learncast.windows.question import THRESHOLD, Batching, DetectionRule, Measurement, grouped
-from learncast.windows.rehearsal import KINDS, build_model, build_optimizer
-from learncast.windows.replay import capture
-from learncast.windows.replay.capture import checked_sequences, half_squared_error
 
 STEPS, CHANNELS, UNITS, NUMBER = 20, 3, 5, 128
 LAGS = [1, 2, 4, 7]
