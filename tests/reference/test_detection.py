@@ -1,4 +1,4 @@
-"""Detection of lags against closed forms, golden numbers, plain loops, and data in which nothing is to be found."""
+"""Detection of lags against closed forms, golden numbers, plain loops, and data without a signal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import mpmath
 import numpy as np
 import pytest
 from scipy.stats import levy_stable
-from learncast.windows import detection, transport
 
+from learncast.windows import detection, transport
 
 GOLDEN = {
     entry["id"]: entry
@@ -57,10 +57,14 @@ def test_golden_requirement_floor_and_ratio(name):
     noise = {"scale": given["sigma"], "index": given["alpha"]}
     signal = given["mbar"] * given["f"]
     np.testing.assert_allclose(ratio, expected["snr_threshold"], **close)
-    np.testing.assert_allclose(detection.required_sequences(signal, threshold=ratio, **noise), expected["N_min"], **close)
+    np.testing.assert_allclose(
+        detection.required_sequences(signal, threshold=ratio, **noise), expected["N_min"], **close
+    )
     floor = detection.envelope_floor(alignment=given["mbar"], sequences=given["N"], threshold=ratio, **noise)
     np.testing.assert_allclose(floor, expected["eps_thr"], **close)
-    np.testing.assert_allclose(detection.signal_to_noise(signal, sequences=given["N"], **noise), expected["SNR"], **close)
+    np.testing.assert_allclose(
+        detection.signal_to_noise(signal, sequences=given["N"], **noise), expected["SNR"], **close
+    )
 
 
 @pytest.mark.parametrize("index", [1.05, 1.5, 1.9, 2.0])
@@ -79,7 +83,9 @@ def test_requirement_in_high_precision(index):
         detection.signal_to_noise(3e-5, scale=0.7, index=index, sequences=5000), float(reached), **ROUNDING
     )
     # After the required number of sequences the ratio is the threshold.
-    np.testing.assert_allclose(detection.signal_to_noise(3e-5, scale=0.7, index=index, sequences=found), float(ratio), rtol=1e-11)
+    np.testing.assert_allclose(
+        detection.signal_to_noise(3e-5, scale=0.7, index=index, sequences=found), float(ratio), rtol=1e-11
+    )
 
 
 def test_never_and_unknown():
@@ -100,7 +106,7 @@ def test_information_constant_is_the_leading_order_of_the_divergence():
     for density, ends in ((normal, [-30, -3, 0, 3, 30]), (cauchy, [-mpmath.inf, -10, 0, 10, mpmath.inf])):
         divergence = mpmath.quad(lambda x, p=density: p(x) * mpmath.log(p(x) / p(x - d)), ends)
         # The next order is d^4.
-        assert float(divergence / d**2) == pytest.approx(INFORMATION, rel=1e-5)
+        assert float(divergence / d**2) == pytest.approx(detection.INFORMATION, rel=1e-5)
 
 
 @pytest.mark.equation("livi2025 Eq. (13)")
@@ -126,7 +132,9 @@ def test_golden_windows(name):
     sizes = np.array(given["N"], dtype=float)[:, None]
     noise = {"scale": given["sigma"], "index": given["alpha"]}
     by_ratio = detection.signal_to_noise(given["mbar"] * f, sequences=sizes, **noise) >= given["snr_threshold"]
-    floor = detection.envelope_floor(alignment=given["mbar"], sequences=sizes, threshold=given["snr_threshold"], **noise)
+    floor = detection.envelope_floor(
+        alignment=given["mbar"], sequences=sizes, threshold=given["snr_threshold"], **noise
+    )
     for detectable in (by_ratio, f >= floor):
         window = detection.window_of(lags, detectable)
         assert window.any_lag.tolist() == expected["H_N"]
@@ -166,7 +174,7 @@ def test_golden_decay_fits():
     np.testing.assert_allclose(fits["power"].r_squared, expected["pow_r2"], **close)
 
 
-# --- noise in which there is nothing to find -------------------------------------------------------------------------
+# --- noise without a signal -------------------------------------------------------------------------
 
 
 def normal(rng, sequences, units):
@@ -187,7 +195,7 @@ def correlated(rng, sequences, units):
 NOISES = [normal, heavy, correlated]
 
 
-def plainly(contributions):
+def scores_by_loop(contributions):
     """Mean and score of a lag: signs of one half on the other, an ordinary standard error over sequences."""
     statistic = np.empty(contributions.shape[:2])
     for p in range(len(contributions)):
@@ -198,10 +206,10 @@ def plainly(contributions):
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_scores_of_flips_are_those_of_a_plain_loop(noise):
+def test_scores_of_flips_agree_with_a_plain_loop(noise):
     contributions = noise(np.random.default_rng(1), 21, 3)
     found = detection.detect(LAGS, contributions, rng=np.random.default_rng(2), nulls=19)
-    statistic, mean, score = plainly(contributions)
+    statistic, mean, score = scores_by_loop(contributions)
     # Sums of at most 21 products; a heavy-tailed one may be a thousand times the rest.
     close = {"rtol": 1e-9, "atol": 1e-12 * np.abs(contributions).max()}
     np.testing.assert_allclose(found.statistic, statistic, **close)
@@ -209,14 +217,14 @@ def test_scores_of_flips_are_those_of_a_plain_loop(noise):
     np.testing.assert_allclose(found.score, score, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(found.standard_error, mean / score, rtol=1e-7)
     signs = np.random.default_rng(2).integers(0, 2, size=(38, 21)) * 2 - 1
-    loops = [plainly(flip[:, None, None] * contributions) for flip in signs]
+    loops = [scores_by_loop(flip[:, None, None] * contributions) for flip in signs]
     assert found.critical == pytest.approx(max(3.0, max(score.max() for _, _, score in loops[:19])), rel=1e-7)
     np.testing.assert_allclose(found.null_mean, [mean for _, mean, _ in loops[19:]], **close)
     np.testing.assert_allclose(found.null_score, [score for _, _, score in loops[19:]], rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.equation("livi2025 Eq. (29)")
-def test_flips_in_single_precision_are_those_in_double():
+def test_flips_in_single_precision_agree_with_double():
     contributions = 1e-60 * correlated(np.random.default_rng(1), 64, 6)  # below the range of single precision
     one, two = (
         detection.detect(LAGS, contributions, rng=np.random.default_rng(2), precision=precision, nulls=50)
@@ -230,13 +238,13 @@ def test_flips_in_single_precision_are_those_in_double():
     assert one.critical == pytest.approx(two.critical, rel=1e-4)
 
 
-def test_directions_are_detected_one_by_one():
+def test_each_direction_has_its_own_signal():
     rng = np.random.default_rng(4)
     contributions = normal(rng, 240, 6) + np.array([0.3, 0.3, 0.3, 0.0, 0.0, 0.0])
     found = detection.detect(LAGS, contributions, rng=rng, directions=2, nulls=19)
     for k, units in enumerate((slice(0, 3), slice(3, 6))):
         # Contributions belong to the mean over two directions, hence twice.
-        statistic, mean, score = plainly(2 * contributions[:, :, units])
+        statistic, mean, score = scores_by_loop(2 * contributions[:, :, units])
         noise = detection.aggregated(statistic.T)
         scale = np.where(noise.finite_variance, statistic.std(axis=0, ddof=1) / 2**0.5, noise.estimates[0].scale)
         expected = {"mean": mean, "score": score, "index": noise.index, "scale": scale}
@@ -246,14 +254,14 @@ def test_directions_are_detected_one_by_one():
     np.testing.assert_allclose(found.by_direction.mean.mean(axis=0), found.mean, rtol=1e-12)
     # 0.3 sqrt(240 x 3) = 8 standard errors expected at each: none falls short by 5 in a million seeds.
     assert (found.by_direction.score[0] > 3).all()
-    # 4.5 standard errors at 32 lags of noise alone: a false alarm in fewer than one of 4000 seeds.
+    # 4.5 standard errors at 32 lags of pure noise: a false alarm in fewer than one of 4000 seeds.
     assert (np.abs(found.by_direction.score[1]) < 4.5).all()
     streamed = contributions.reshape(240, len(LAGS), 2, 3).sum(axis=3)
     fixed = detection.detect(LAGS, streamed, rng=rng, nulls=19, directions=2, signed=True)
     np.testing.assert_allclose(fixed.by_direction.mean, 2 * streamed.mean(axis=0).T, rtol=1e-12, atol=1e-15)
 
 
-def test_a_single_direction_is_the_whole():
+def test_a_single_direction_equals_the_mean_over_directions():
     rng = np.random.default_rng(5)
     found = detection.detect(LAGS, normal(rng, 128, 3), rng=rng, nulls=19)
     for name in ("mean", "score", "index", "scale"):
@@ -278,45 +286,47 @@ def test_fresh_noise_shows_no_window(noise):
     windows, naive = [], []
     for seed in range(200):
         rng = np.random.default_rng([seed, 9])
-        found = detection.detect(LAGS, noise(rng, 96, 4), rng=rng, nulls=100)  # too few for a tail index: a pass is not 0
+        found = detection.detect(
+            LAGS, noise(rng, 96, 4), rng=rng, nulls=100
+        )  # too few for a tail index: a pass is not 0
         windows.append(found.windows(12800).any_lag)
         naive.append((found.score > 3).any())
     # Each passes with probability 1/101, so more than ten of 200 do so with probability 6e-6.
     assert np.mean(np.array(windows) == 0) >= 0.95
     if noise is normal:
-        # Three standard errors alone would not do: at 32 lags, and with halves that lend each other their signs.
+        # Three standard errors are not enough at 32 lags, with halves that take their signs from each other.
         assert np.mean(naive) > 0.1
 
 
-def test_the_published_rule_sees_a_window_in_noise():
+def test_the_published_rule_finds_a_window_in_noise():
     rng = np.random.default_rng(3)
     contributions = normal(rng, 256, 8)
     assert detection.detect(LAGS, contributions, rng=rng, method="paper").windows(1600).any_lag == 32
     assert detection.detect(LAGS, contributions, rng=rng).windows(1600).any_lag == 0
 
 
-# --- something to find -----------------------------------------------------------------------------------------------
+# --- signals -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_a_real_signal_is_found_and_no_more(noise):
+def test_exactly_the_lags_with_a_signal_are_detected(noise):
     rng = np.random.default_rng(17)
     contributions = noise(rng, 512, 6)
     shape = np.exp(-0.1 * LAGS) if noise is correlated else np.ones_like(LAGS)
-    size = 3.0 if noise is heavy else 0.6  # a mean of heavy-tailed values tells less
+    size = 3.0 if noise is heavy else 0.6  # a mean of heavy-tailed values is less accurate
     effect = np.where(LAGS <= 12, size, 0.0) * shape
     contributions += effect[:, None] * rng.choice([-1.0, 1.0], size=6)
     found = detection.detect(LAGS, contributions, rng=rng)
     # At each of the 12 lags the signal is many standard errors; beyond them one lag passes in 1 of 201 runs.
     assert found.windows(1e6) == (12, 12)
-    if noise is not correlated:  # there, signs of units that move together say little
+    if noise is not correlated:  # signs of correlated units carry little information
         np.testing.assert_allclose(found.mean[:12], 6 * size, atol=6 * found.standard_error.max())
     assert np.isnan(found.required()[12:]).all()
     needed = found.required()[:12]
     np.testing.assert_allclose(found.signal_to_noise(needed)[np.arange(12), np.arange(12)], 0.1, rtol=1e-9)
 
 
-def test_the_index_of_the_noise_is_found():
+def test_the_tail_index_of_the_noise_is_estimated():
     rng = np.random.default_rng(6)
     gaussian = detection.detect(LAGS, normal(rng, 2000, 2), rng=rng)
     assert (gaussian.index == 2).all()
@@ -344,14 +354,14 @@ def test_noise_of_one_lag_hides_the_envelope_and_total_noise_shows_it():
     assert np.isnan(missing.windows(1000, noise="total").any_lag)
 
 
-def test_streams_and_blocks_agree_with_the_whole(monkeypatch):
+def test_blocks_of_lags_and_fixed_signs_agree_with_one_pass(monkeypatch):
     rng = np.random.default_rng(30)
     contributions = correlated(rng, 240, 5)
-    whole = detection.detect(LAGS, contributions, rng=np.random.default_rng(1))
-    monkeypatch.setattr(detection, "_BLOCK", 240 * 5 * 7)  # seven lags at a time
+    full = detection.detect(LAGS, contributions, rng=np.random.default_rng(1))
+    monkeypatch.setattr(detection.detection, "_BLOCK", 240 * 5 * 7)  # seven lags at a time
     cut = detection.detect(LAGS, contributions, rng=np.random.default_rng(1))
     for name in ("statistic", "mean", "score", "null_mean", "null_score", "index", "scale"):
-        np.testing.assert_allclose(getattr(cut, name), getattr(whole, name), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(getattr(cut, name), getattr(full, name), rtol=1e-9, atol=1e-12)
     signs = np.sign(contributions[:120].sum(axis=0))
     projected = np.concatenate([detection.matched_statistic(b, signs) for b in np.array_split(contributions[120:], 5)])
     found = detection.detect(LAGS, projected[..., None], rng=np.random.default_rng(1), signed=True)
@@ -363,10 +373,12 @@ def test_streams_and_blocks_agree_with_the_whole(monkeypatch):
 
 
 @pytest.mark.parametrize("factor", [2.0**-700, 2.0**300])
-def test_units_of_measurement_do_not_matter(factor):
+def test_results_scale_with_the_unit_of_the_contributions(factor):
     rng = np.random.default_rng(5)
     contributions = normal(rng, 128, 3) + 0.3
-    base, scaled = (detection.detect(LAGS, c, rng=np.random.default_rng(2)) for c in (contributions, factor * contributions))
+    base, scaled = (
+        detection.detect(LAGS, c, rng=np.random.default_rng(2)) for c in (contributions, factor * contributions)
+    )
     np.testing.assert_array_equal(scaled.score, base.score)
     np.testing.assert_array_equal(scaled.mean, factor * base.mean)
     assert scaled.windows(500) == base.windows(500)

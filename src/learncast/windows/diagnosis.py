@@ -18,13 +18,14 @@ from learncast.results import Provenance, described, spec_hash
 from learncast.windows.detection.detection import Detection, detect
 from learncast.windows.detection.signs import matched_statistic
 from learncast.windows.layer_result import SEQUENCES, LayerResult
-from learncast.windows.options import Batching, DetectionRule, Measurement
 from learncast.windows.layers.recording import Capture, capture
 from learncast.windows.layers.recurrent_layer import RecurrentLayer, recurrent_layers
 from learncast.windows.layers.replay import Chain, Replay, empty_array
 from learncast.windows.layers.stepped import SteppedLayer
+from learncast.windows.options import Batching, DetectionRule, Measurement
 from learncast.windows.result import Window
 from learncast.windows.sequences import STREAM, checked_sequences, half_squared_error
+from learncast.windows.transport.accumulator import lag_sums, mean_transport
 from learncast.windows.transport.base_rate import base_rates, parameter_rates
 from learncast.windows.transport.derivative import (
     forward_gradients,
@@ -33,7 +34,6 @@ from learncast.windows.transport.derivative import (
     unit_directions,
 )
 from learncast.windows.transport.exact import exact_transport
-from learncast.windows.transport.accumulator import lag_sums, mean_transport
 from learncast.windows.transport.transport import Transport, pooled
 
 #: Largest number of units whose exact transport is computed.

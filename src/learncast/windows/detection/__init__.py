@@ -7,9 +7,9 @@ __all__, __getattr__, __dir__ = exported(
     {
         "detection": "Detection detect",
         "noise": "aggregated",
-        "requirement": "LongestLags envelope_floor learnable_window least_ratio mean_alignment predicted_window "
-        "required_by_envelope required_sequences sample_exponent signal_to_noise window_of",
+        "requirement": "INFORMATION LongestLags envelope_floor learnable_window least_ratio mean_alignment "
+        "predicted_window required_by_envelope required_sequences sample_exponent signal_to_noise window_of",
         "signs": "matched_statistic",
-        "tail_index": "fit_tail_index stable_quantiles",
+        "tail_index": "MINIMUM_SAMPLES fit_tail_index stable_quantiles",
     },
 )
