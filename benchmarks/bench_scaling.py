@@ -36,7 +36,7 @@ def windows(*, units: int | None = None) -> Asked:
     import torch
 
     from learncast import windows
-    from learncast.windows.rehearsal import build_model
+    from learncast.windows.example_model import build_model
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)

@@ -56,7 +56,7 @@ def _front() -> xr.Dataset:
 
 
 def _window() -> xr.Dataset:
-    from learncast.windows.rehearsal import build_model
+    from learncast.windows.example_model import build_model
 
     rng = np.random.default_rng(0)
     inputs, targets = rng.standard_normal((64, 16, 2)), rng.standard_normal((64, 16, 1))

@@ -37,8 +37,7 @@ from learncast.cli import app
 from learncast.study import Study
 from learncast.sweep.studies import sweep_of
 from learncast.web.app import explored
-from learncast.windows import LearnabilityWindow
-from learncast.windows.rehearsal import build_model, build_optimizer, rehearsed
+from learncast.windows.example_model import build_model, build_optimizer, train_on_batches
 from learncast.windows.stored_model import optimizer_tensors
 
 #: Seconds that one command may take; `--seconds` ends what is merely long.
@@ -276,7 +275,7 @@ def prepare(folder: Path) -> None:
     save_file({"inputs": torch.randn(16, 6, 1), "targets": torch.randn(16, 1)}, folder / "trials.safetensors")
     model = build_model("gru", inputs=2, outputs=1, hidden_size=4, seed=7)
     optimizer = build_optimizer("adamw", model, learning_rate=1e-2)
-    rehearsed(model, optimizer, inputs, targets, steps=3, batch=16, rng=rng)
+    train_on_batches(model, optimizer, inputs, targets, steps=3, batch=16, rng=rng)
     save_file(dict(model.state_dict()), folder / "net.safetensors")
     save_file(optimizer_tensors(optimizer, model), folder / "opt.safetensors")
     torch.save(model.state_dict(), folder / "net.pt")
@@ -287,7 +286,7 @@ def prepare(folder: Path) -> None:
     (folder / "plain.pt").write_bytes(pickle.dumps(trap, protocol=2))
     np.savez(folder / "trap.npz", inputs=np.array([trap], dtype=object), targets=np.array([trap], dtype=object))
     (folder / "net.py").write_text(
-        "import torch\nfrom learncast.windows.rehearsal import build_model\n"
+        "import torch\nfrom learncast.windows.example_model import build_model\n"
         "def build():\n    return build_model('gru', inputs=2, outputs=1, hidden_size=4, seed=0)\n"
         "def pair():\n    model = build()\n    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)\n"
     )
@@ -362,7 +361,7 @@ def of_file(kind: str, path: Path, name: str) -> Iterator[Callable[[], object]]:
     wait = ("--seconds", PATIENCE)
     if kind == "nc":
         loaders: dict[str, Callable[[Path], object]] = {
-            "window.nc": LearnabilityWindow.load,
+            "window.nc": windows.Window.load,
             "trajectory.nc": lc.Trajectory.load,
             "plan.nc": lc.Plan.load,
         }

@@ -40,17 +40,14 @@ def stored_advice(place: str, *, options: Mapping[str, Any] | None = None, progr
         Keywords that replace those of the function.
     progress : callable
     """
-    from learncast.windows.stored_model import Wanted, executed
+    from learncast.windows.stored_model import builder_error, call_builder
 
-    wanted = Wanted(
-        "return a dictionary with model, target and candidates", "it holds the keywords of learncast.advise"
-    )
-    found = executed(place, wanted)
+    purpose = "return a dictionary with model, target and candidates"
+    found = call_builder(place, purpose)
     if not isinstance(found, Mapping):
-        example = 'return {"model": model, "target": trials, "candidates": {"easy": ...}, "goal": ...}'
-        raise wanted.missed(place, type(found).__name__, example)
+        raise builder_error(place, purpose, type(found).__name__)
     if wrong := _wrong_keys(list(map(str, found))):
-        raise wanted.missed(place, *wrong)
+        raise builder_error(place, purpose, wrong[0])
     said = to_toml({"model": place, **without_none(dict(options or {}))})
     return _answered(dict(found), Path(place.rpartition(":")[0]).stem, said, options or {}, progress)
 

@@ -21,7 +21,7 @@ from learncast.theory.assumptions import Trust
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from learncast.windows.learnability_window import LearnabilityWindow
+    from learncast.windows import Window
     from learncast.windows.stored_model import StoredModel
 
 #: Share of the progress bar for training; the rest is the diagnosis.
@@ -30,11 +30,11 @@ _TRAINING = 0.7
 
 def rehearsed_window(study: WindowStudy, *, progress: Progress = silent) -> Report:
     """Train the study's cell, then diagnose it on sequences it has not seen."""
-    from learncast.windows.diagnosis import window
-    from learncast.windows.rehearsal import trained
+    from learncast.windows import window
+    from learncast.windows.example_model import trained_model
 
     (inputs, targets), held_out = study.sequences()
-    model, optimizer, losses = trained(
+    model, optimizer, losses = trained_model(
         study.settings(), inputs, targets, progress=lambda share: progress(_TRAINING * share)
     )
     found = window(
@@ -63,7 +63,7 @@ class OwnModel:
     learning_rate : float, optional
         Its learning rate.
     options : dict
-        What is asked, by the names of `learncast.windows.question`; None keeps a default.
+        What is asked, by the names of `learncast.windows.options`; None keeps a default.
     """
 
     place: str
@@ -79,8 +79,8 @@ class OwnModel:
 
     def read(self) -> tuple[StoredModel, Sequence[Any], dict[str, Any]]:
         """The model with its optimiser, inputs and targets, and the question."""
-        from learncast.windows.question import grouped
-        from learncast.windows.rehearsal import build_optimizer
+        from learncast.windows.example_model import build_optimizer
+        from learncast.windows.options import grouped
         from learncast.windows.stored_model import built_model
 
         sequences = sequences_from_file(self.data)
@@ -120,11 +120,11 @@ def stored_window(
         State of the optimiser as .pt or .safetensors.
     progress : callable
     """
-    from learncast.windows.diagnosis import window
-    from learncast.windows.stored_model import load_optimizer, load_weights
+    from learncast.windows import window
+    from learncast.windows.stored_model import load_checkpoint, load_optimizer
 
     stored, sequences, question = own.read()
-    load_weights(stored.model, weights)
+    load_checkpoint(stored.model, None, weights)
     if optimizer_state is not None:
         if stored.optimizer is None:
             raise _incomplete("--optimizer", "--optimizer-state alone", "a state does not say whose it is")
@@ -143,7 +143,7 @@ def evolving_window(own: OwnModel, *, checkpoints: str, progress: Progress = sil
         A pattern of files, as for `learncast.windows.evolution`.
     progress : callable
     """
-    from learncast.windows.checkpoints import evolution
+    from learncast.windows import evolution
 
     stored, sequences, question = own.read()
     found = evolution(stored.model, checkpoints, *sequences, optimizer=stored.optimizer, progress=progress, **question)
@@ -218,7 +218,7 @@ def _incomplete(missing: str, got: str, why: str) -> InvalidSpec:
     return InvalidSpec(f"{missing} must be given too, got {got}.")
 
 
-def _answer(found: LearnabilityWindow, name: str, study: str, extra: dict[str, Any]) -> Report:
+def _answer(found: Window, name: str, study: str, extra: dict[str, Any]) -> Report:
     layers = [_values(found, index) for index in range(found.layers)]
     values = {
         "method": found.method,
@@ -244,7 +244,7 @@ def _answer(found: LearnabilityWindow, name: str, study: str, extra: dict[str, A
     )
 
 
-def _values(found: LearnabilityWindow, index: int) -> dict[str, Any]:
+def _values(found: Window, index: int) -> dict[str, Any]:
     here = found.dataset.sel(layer=index)
     arrays = ("envelope", "envelope_gate", "envelope_optimizer", "tail_index", "tail_index_interval", "scale",
               "scale_interval", "signal", "signal_interval", "score", "status")  # fmt: skip
@@ -264,7 +264,7 @@ def _values(found: LearnabilityWindow, index: int) -> dict[str, Any]:
     }
 
 
-def _tables(found: LearnabilityWindow, index: int) -> list[Table]:
+def _tables(found: Window, index: int) -> list[Table]:
     here = found.dataset.sel(layer=index)
     of = f" of layer {index}" if found.layers > 1 else ""
     rows = [_lag_row(here.isel(lag=row)) for row in range(here.sizes["lag"])]
@@ -292,7 +292,7 @@ def _lag_row(here: xr.Dataset) -> tuple[str, ...]:
     )
 
 
-def draw_window(found: LearnabilityWindow) -> Figure:
+def draw_window(found: Window) -> Figure:
     """For each layer: envelope with its fit, window against sequences, time scales."""
     from learncast.figures import envelope, page, time_scale_survival, window_curve
 

@@ -45,7 +45,7 @@ from learncast.web.uploads import UPLOADS
 from learncast.web.worker import Stopped
 
 if TYPE_CHECKING:
-    from learncast.windows.learnability_window import LearnabilityWindow
+    from learncast.windows import Window
 
 #: Names by which a browser on this machine calls it.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -54,13 +54,13 @@ PAGE = Path(__file__).parent / "page"
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
-def rooms(window: LearnabilityWindow | None = None) -> tuple[Room, ...]:
+def rooms(window: Window | None = None) -> tuple[Room, ...]:
     """Every room, in the order of the page; the last shows `window`, or how to open one."""
     return (CURRICULUM, PRIOR_KNOWLEDGE, RECURRENCE, window_room(window))
 
 
 def application(
-    window: LearnabilityWindow | None = None,
+    window: Window | None = None,
     hosts: Sequence[str] = LOOPBACK,
     *,
     token: str = "",
@@ -70,7 +70,7 @@ def application(
 
     Parameters
     ----------
-    window : LearnabilityWindow, optional
+    window : Window, optional
         What the window room shows.
     hosts : sequence of str
         Names in the Host header that are this server's.
@@ -256,10 +256,10 @@ def explored(host: str, port: int, window: Path | None, *, browse: bool, most_by
     """
     opened = None
     if window is not None:
-        from learncast.windows.learnability_window import LearnabilityWindow
+        from learncast.windows import Window
 
         with allowing(most_bytes):
-            opened = LearnabilityWindow.load(window)
+            opened = Window.load(window)
         with readable(window, "save the window again", kind="a window that can be drawn", error=SchemaMismatch):
             room = window_room(opened)
             room.parts["window"](room.state())

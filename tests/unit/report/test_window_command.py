@@ -18,9 +18,9 @@ from learncast._core.errors import InvalidSpec
 from learncast.cli import app
 from learncast.results import FORECAST_CLASSES
 from learncast.study import WindowStudy
-from learncast.windows import LearnabilityWindow
+from learncast.windows import Window
 from learncast.windows.checkpoints import course, in_order
-from learncast.windows.rehearsal import KINDS, build_model, build_optimizer, rehearsed
+from learncast.windows.example_model import KINDS, build_model, build_optimizer, train_on_batches
 from learncast.windows.stored_model import optimizer_tensors
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "multi_lag_window.toml"
@@ -45,7 +45,7 @@ nulls = 19
 """
 BUILD = """
 import torch
-from learncast.windows.rehearsal import build_model
+from learncast.windows.example_model import build_model
 
 def build():
     return build_model("gru", inputs=2, outputs=1, hidden_size=4, seed=0)
@@ -97,7 +97,7 @@ def own(tmp_path_factory):
     np.savez(folder / "data.npz", inputs=inputs, targets=targets)
     model = build_model("gru", inputs=2, outputs=1, hidden_size=4, seed=7)
     optimizer = build_optimizer("adamw", model, learning_rate=1e-2)
-    rehearsed(model, optimizer, inputs, targets, steps=3, batch=16, rng=rng)
+    train_on_batches(model, optimizer, inputs, targets, steps=3, batch=16, rng=rng)
     save_file(dict(model.state_dict()), folder / "net.safetensors")
     torch.save(model.state_dict(), folder / "net.pt")
     torch.save(optimizer.state_dict(), folder / "opt.pt")
@@ -126,7 +126,7 @@ def test_a_study_is_trained_and_diagnosed(study, tmp_path):
     assert found["summary"].startswith("With 128 sequences")
     names = ["report.html", "study.toml", "window.json", "window.nc", "window.png"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
-    again = LearnabilityWindow.load(tmp_path / "out" / "window.nc")
+    again = windows.Window.load(tmp_path / "out" / "window.nc")
     assert again.summary == found["summary"]
 
 
@@ -447,7 +447,7 @@ def checkpoints(own, tmp_path_factory):
     model = build_model("gru", inputs=2, outputs=1, hidden_size=4, seed=7)
     optimizer = build_optimizer("adamw", model, learning_rate=1e-2)
     for step in (2, 4, 10):
-        rehearsed(model, optimizer, inputs, targets, steps=2, batch=16, rng=rng)
+        train_on_batches(model, optimizer, inputs, targets, steps=2, batch=16, rng=rng)
         stored = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         torch.save(stored, folder / f"run1_step{step}.pt")
     return folder, model, optimizer, (inputs, targets)
@@ -557,9 +557,9 @@ def test_an_evolution_says_what_was_asked(own, checkpoints, tmp_path):
     assert found.exit_code == 0, found.stderr
     values = json.loads(found.stdout)
     assert (values["sequences"], values["lags"], values["optimizer"]) == (128, [1, 2, 4], "none")
-    assert ", each with 128 sequences, its window" in values["summary"]
-    assert ("(4 is the longest lag looked at)" in values["summary"]) == (4 in values["reach"])
-    assert values["summary"].endswith("; no optimiser was given, so every base rate counts as 1.")
+    assert ", each with 128 sequences, the window" in values["summary"]
+    assert ("(4 is the longest lag measured)" in values["summary"]) == (4 in values["reach"])
+    assert values["summary"].endswith("; without an optimiser, every base rate is 1.")
     shown = run(*evolving(own, tmp_path / "*.pt", function="build")).stdout
     row = next(line for line in shown.splitlines() if line.split()[:1] == ["10"])
     assert row.split()[1] == f"{values['reach'][-1]:.0f}"

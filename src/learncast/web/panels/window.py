@@ -33,8 +33,8 @@ from learncast.web.uploads import UPLOADS
 if TYPE_CHECKING:
     import xarray as xr
 
-    from learncast.windows.detection.requirement import Window
-    from learncast.windows.learnability_window import LearnabilityWindow
+    from learncast.windows import Window
+    from learncast.windows.detection import LongestLags
 
 #: Numbers of sequences at which the curve is drawn.
 _POINTS = 240
@@ -83,12 +83,12 @@ class WindowState(State):
         return round(self.sample_size)
 
 
-def window_room(window: LearnabilityWindow | None) -> Room:
+def window_room(window: Window | None) -> Room:
     """The room of a saved window, or of none.
 
     Parameters
     ----------
-    window : LearnabilityWindow, optional
+    window : Window, optional
         As named on the command line; the sample where there is none.
     """
     state = WindowState if window is None else _state_of(window)
@@ -120,47 +120,47 @@ def _opened(token: str) -> Room:
     return replace(room, examples=(replace(yours, changes=own), *others), introduction=room.introduction)
 
 
-def _dropped(token: str) -> LearnabilityWindow:
-    from learncast.windows.learnability_window import LearnabilityWindow
+def _dropped(token: str) -> Window:
+    from learncast.windows import Window
 
-    def load(path: Path) -> LearnabilityWindow:
+    def load(path: Path) -> Window:
         with readable(path, "save the window again", kind="a window that can be drawn", error=SchemaMismatch):
-            found = LearnabilityWindow.load(path)
+            found = Window.load(path)
             _shown(found, WindowState())
             return found
 
-    found: LearnabilityWindow = UPLOADS.read(token, "window", load)
+    found: Window = UPLOADS.read(token, "window", load)
     return found
 
 
 @lru_cache(maxsize=1)
-def sample() -> LearnabilityWindow:
+def sample() -> Window:
     """The window of a small gated network on a task with two lags; its study lies beside it."""
-    from learncast.windows.learnability_window import LearnabilityWindow
+    from learncast.windows import Window
 
-    return LearnabilityWindow.load(SAMPLE)
+    return Window.load(SAMPLE)
 
 
-def windows_at(layer: xr.Dataset, sequences: Any, threshold: float, *, noise: str = "per_lag") -> Window:
+def windows_at(layer: xr.Dataset, sequences: Any, threshold: float, *, noise: str = "per_lag") -> LongestLags:
     """Longest learnable lag after numbers of sequences, by the rule of the diagnosis, from what its file keeps.
 
     Parameters
     ----------
     layer : Dataset
-        One layer of a `LearnabilityWindow`.
+        One layer of a `Window`.
     sequences : (...)
     threshold : float
         Signal-to-noise ratio from which a lag counts.
     noise : {"per_lag", "total"}
     """
-    from learncast.windows.detection.requirement import learnable_window
+    from learncast.windows.detection import learnable_window
 
     told = (layer["score"] > layer["critical_score"]).values
     return learnable_window(layer["lag"].values, told, _ratio(layer, sequences, noise), threshold)
 
 
 def _ratio(layer: xr.Dataset, sequences: Any, noise: str) -> FloatArray:
-    from learncast.windows.detection.requirement import signal_to_noise
+    from learncast.windows.detection import signal_to_noise
 
     own = ("scale", "tail_index") if noise == "per_lag" else ("total_scale", "total_tail_index")
     scale, index = (layer[name].values for name in own)
@@ -168,7 +168,7 @@ def _ratio(layer: xr.Dataset, sequences: Any, noise: str) -> FloatArray:
     return signal_to_noise(layer["signal"].values, scale=scale, index=index, sequences=sizes)
 
 
-def _state_of(window: LearnabilityWindow) -> type[WindowState]:
+def _state_of(window: Window) -> type[WindowState]:
     """A state whose sliders begin at what was diagnosed."""
     threshold = float(np.clip(window.dataset["threshold"].isel(layer=0), 0.01, 100.0))
     return create_model(
@@ -180,11 +180,11 @@ def _state_of(window: LearnabilityWindow) -> type[WindowState]:
     )
 
 
-def _shown(window: LearnabilityWindow | None, state: WindowState) -> View:
+def _shown(window: Window | None, state: WindowState) -> View:
     window = _dropped(state.data) if state.data is not None else window or sample()
     if state.layer >= window.layers:
         raise InvalidSpec(f"layer must be below {window.layers}, got {state.layer!s}.", field="layer")
-    from learncast.windows.learnability_window import summary
+    from learncast.windows.result import summary
 
     layer = window.dataset.sel(layer=state.layer)
     conditions = window.validity(state.layer)
@@ -304,7 +304,7 @@ def _remarks(layer: xr.Dataset, state: WindowState) -> tuple[Note, ...]:
     return tuple(notes)
 
 
-def _study(window: LearnabilityWindow | None, state: WindowState) -> str:
+def _study(window: Window | None, state: WindowState) -> str:
     """What is known of how the file was made; it does not hold the study itself."""
     lines = ["# learncast window STUDY.toml --out DIR", f"# explorer, window: {state.model_dump_json()}"]
     window = _dropped(state.data) if state.data is not None else window or sample()
@@ -318,7 +318,7 @@ def _study(window: LearnabilityWindow | None, state: WindowState) -> str:
         f"# sample_sizes: {window.dataset['sample_size'].values.tolist()}",
         f"# input {origin.spec_hash}, seed {origin.seed}; {versions}",
         "# In Python, for the numbers of this view:",
-        "# LearnabilityWindow.load(FILE) and learncast.web.panels.window.windows_at(",
+        "# Window.load(FILE) and learncast.web.panels.window.windows_at(",
         f"#     window.dataset.sel(layer={state.layer}), {state.number}, {state.threshold!r})",
     ]
     return "\n".join(line.replace("\n", " ") for line in lines) + "\n"

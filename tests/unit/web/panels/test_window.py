@@ -11,7 +11,7 @@ from learncast.study import WindowStudy
 from learncast.web.panel import csv_of
 from learncast.web.panels import window as window_module
 from learncast.web.panels.window import window_room, windows_at
-from learncast.windows import LearnabilityWindow
+from learncast.windows import Window
 
 STUDY = """
 name = "small"
@@ -42,7 +42,7 @@ def window(tmp_path_factory):
     folder = tmp_path_factory.mktemp("window")
     (folder / "study.toml").write_text(STUDY, encoding="utf-8")
     answer = rehearsed_window(WindowStudy.load(folder / "study.toml"))
-    return LearnabilityWindow.load(LearnabilityWindow(answer.dataset, answer.provenance).save(folder / "window.nc"))
+    return Window.load(Window(answer.dataset, answer.provenance).save(folder / "window.nc"))
 
 
 @pytest.fixture(scope="module")

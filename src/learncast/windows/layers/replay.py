@@ -1,4 +1,4 @@
-"""What one recurrent layer did at every step of every sequence, and how it would have answered small changes."""
+"""Gates and one-step derivatives of a recurrent layer at every step of every sequence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -14,10 +14,14 @@ from torch import Tensor
 
 from learncast._core.errors import InvalidSpec
 
+Part = TypeVar("Part")
+#: Adds the change of the new state after a change of the previous state (first argument) to the second, in place.
+StepMap = Callable[[Tensor, Tensor], None]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Term:
-    """One summand of an affine map: rows of a parameter acting on a feature.
+    """One summand of an affine map: rows of a parameter applied to a feature.
 
     Parameters
     ----------
@@ -26,7 +30,7 @@ class Term:
     rows : slice
         Its rows that belong to the map.
     feature : (time, batch, columns) tensor, optional
-        What the rows act on; None for a bias.
+        What the rows are applied to; None for a bias.
     elementwise : bool
         The parameter scales the feature instead of multiplying it as a matrix.
     """
@@ -37,17 +41,20 @@ class Term:
     elementwise: bool = False
 
 
-def affine(terms: tuple[Term, ...], values: Mapping[str, Tensor], *, square: Callable[[Tensor], Tensor]) -> Tensor:
-    """The affine map with `values` in the place of its parameters and each feature passed through `square`.
+def affine(
+    terms: tuple[Term, ...], values: Mapping[str, Tensor], squares: Mapping[int, Tensor] | None = None
+) -> Tensor:
+    """Evaluate an affine map with `values` in place of its parameters.
 
-    Only the base rate needs squared features; the pre-activation and its directional derivative pass `unchanged`.
+    `squares` holds the squared features by their id, to be used instead of the features; base rates need them.
     """
-    products = [term for term in terms if term.feature is not None]
     shift = sum((values[term.name][term.rows] for term in terms if term.feature is None), torch.zeros(()))
     total: Tensor | None = None
-    for term in products:
-        assert term.feature is not None
-        feature, value = square(term.feature), values[term.name][term.rows]
+    for term in terms:
+        if term.feature is None:
+            continue
+        feature = term.feature if squares is None else squares[id(term.feature)]
+        value = values[term.name][term.rows]
         if term.elementwise:
             part = feature * value + shift
             total = part if total is None else total + part
@@ -58,11 +65,6 @@ def affine(terms: tuple[Term, ...], values: Mapping[str, Tensor], *, square: Cal
             total.view(-1, total.shape[2]).addmm_(feature.reshape(-1, feature.shape[2]), value.t())
     assert total is not None
     return total
-
-
-def unchanged(feature: Tensor) -> Tensor:
-    """The feature itself."""
-    return feature
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,18 +127,18 @@ class Relay:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Path:
+class Pathway:
     """One way in which parameters and the previous state reach the new state.
 
-    The new state changes by E v when the affine map of `terms` changes by v, E = diag(slope) [K] [U diag(gain)], and v
-    is `recurrent` (gain * change of the previous state).
+    The new state changes by E v if the affine map of `terms` changes by v, E = diag(slope) [K] [U diag(gain)], and v is
+    `recurrent` (gain * change of the previous state).
 
     Parameters
     ----------
     terms : tuple of Term
     slope : (time, batch, hidden) tensor
     recurrent : (rows, hidden) tensor, optional
-        The weights by which the previous state enters; None when it does not. A single row serves every unit.
+        The weights by which the previous state enters; None if it does not. A single row serves every unit.
     gain : (time, batch, hidden) tensor, optional
         What scales the previous state before `recurrent` (the reset gate); None for 1.
     norm : Normalisation, optional
@@ -167,15 +169,15 @@ class Path:
             weights = self.norm.squares(weights)
         return self.slope**2 * weights
 
-    def add_push(self, change: Tensor, found: Tensor) -> None:
-        """Add the change of the new state after one of the previous state, (..., hidden), to `found`, in place."""
+    def add_change(self, change: Tensor, out: Tensor) -> None:
+        """Add the change of the new state after a change of the previous state, (..., hidden), to `out`."""
         if self.recurrent is None:
             return
         inner = (change if self.gain is None else change * self.gain) @ self.recurrent.t()
-        found.addcmul_(self.slope, self._before_slope(inner))
+        out.addcmul_(self.slope, self._before_slope(inner))
 
-    def steps(self) -> list[Path]:
-        """The path of every step, without its terms; time is cut away from all tensors."""
+    def by_step(self) -> list[Pathway]:
+        """The pathway at every step without its terms, as tensors without the time axis."""
         every: Any = [repeat(None)] * 3
         if self.gain is not None:
             every[0] = self.gain.unbind()
@@ -183,11 +185,11 @@ class Path:
             every[1] = map(Normalisation, self.norm.unit.unbind(), self.norm.scale.unbind())
         if self.relay is not None:
             every[2] = map(Relay, repeat(self.relay.weights), self.relay.gain.unbind())
-        cuts = zip(self.slope.unbind(), *every, strict=False)
-        return [Path((), slope, self.recurrent, *rest) for slope, *rest in cuts]
+        parts = zip(self.slope.unbind(), *every, strict=False)
+        return [Pathway((), slope, self.recurrent, *rest) for slope, *rest in parts]
 
     def diagonal(self) -> Tensor:
-        """How much every unit changes itself through this path, (time, batch, hidden)."""
+        """Derivative of every unit by its own previous value through this pathway, (time, batch, hidden)."""
         if self.recurrent is None:
             return torch.zeros_like(self.slope)
         weights = self.recurrent.expand(self.slope.shape[-1], -1)
@@ -201,110 +203,88 @@ class Path:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Expression:
-    """How an LSTM's cell shows in its hidden state: dh/dc (`slope`) and the path of the output gate."""
+class OutputGate:
+    """How an LSTM's hidden state depends on its cell, dh/dc (`slope`), and on its output gate (`pathway`)."""
 
     slope: Tensor
-    output: Path
+    pathway: Pathway
 
 
-class Step(NamedTuple):
-    """One step, or all at once: what a change of the previous state does to the new one.
+class GatedStep(NamedTuple):
+    """Effect of a change of the previous state on the new state, at one step or at all steps.
 
-    `slope` and `output` are those of an LSTM's `Expression`, whose states are the hidden units and then the cells.
+    `slope` and `output` are those of an LSTM's `OutputGate`; its states are the hidden units followed by the cells.
     """
 
     direct: Tensor
-    paths: tuple[Path, ...]
+    pathways: tuple[Pathway, ...]
     slope: Tensor | None = None
-    output: Path | None = None
+    output: Pathway | None = None
 
-    def __call__(self, change: Tensor, found: Tensor) -> None:
-        """Add the pushed change to `found`."""
+    def __call__(self, change: Tensor, out: Tensor) -> None:
+        """Add the resulting change to `out`."""
         if self.slope is None or self.output is None:
-            found.addcmul_(self.direct, change)
-            for path in self.paths:
-                path.add_push(change, found)
+            out.addcmul_(self.direct, change)
+            for pathway in self.pathways:
+                pathway.add_change(change, out)
             return
         hidden, cell = change.chunk(2, -1)
-        shown, moved = found.chunk(2, -1)
-        pushed = self.direct * cell
-        for path in self.paths:
-            path.add_push(hidden, pushed)
-        moved += pushed
-        shown.addcmul_(self.slope, pushed)
-        self.output.add_push(hidden, shown)
+        new_hidden, new_cell = out.chunk(2, -1)
+        moved = self.direct * cell
+        for pathway in self.pathways:
+            pathway.add_change(hidden, moved)
+        new_cell += moved
+        new_hidden.addcmul_(self.slope, moved)
+        self.output.add_change(hidden, new_hidden)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Chain:
-    """What transport over any number of steps is made of; all tensors are (time, batch, hidden).
+    """The factors of transport over any number of steps; all tensors are (time, batch, hidden).
 
     Parameters
     ----------
     retention, mixing : tensors
-        The diagonal of every step's Jacobian, cut in two as `Replay` says.
-    shown, recalled : tensors, optional
-        Of an LSTM: what every step shows of the cell, and what comes back to a unit through the output gate.
+        The two parts of the diagonal of every step's Jacobian, as in `Replay`.
+    cell_slope, output_loop : tensors, optional
+        Only for an LSTM: dh/dc, and the derivative of h by its own previous value through the output gate.
     reset : tensor, optional
-        Reset gates, of a cell that has them.
-    gates : tuple of str
-        Names of the cell's gates.
+        Reset gates of a cell that has them.
     gated : bool
-        See `Replay`.
+        As in `Replay`.
     """
 
     retention: Tensor
     mixing: Tensor
-    shown: Tensor | None = None
-    recalled: Tensor | None = None
+    cell_slope: Tensor | None = None
+    output_loop: Tensor | None = None
     reset: Tensor | None = None
-    gates: tuple[str, ...] = ()
     gated: bool = True
 
-    def longer(self, steps: int) -> Chain:
-        """Room for a chain of the same kind with so many steps."""
-        return self._each(lambda part: room_like(part, steps, *part.shape[1:]))
+    def allocate(self, steps: int) -> Chain:
+        """An uninitialised chain with the same tensors but `steps` steps."""
+        return self._map(lambda part: empty_array(part, steps, *part.shape[1:]))
 
     def write(self, steps: slice, part: Chain) -> None:
-        """Let some of the steps be those of another chain."""
-        for name in ("retention", "mixing", "shown", "recalled", "reset"):
+        """Copy another chain to some of the steps."""
+        for name in ("retention", "mixing", "cell_slope", "output_loop", "reset"):
             if getattr(self, name) is not None:
                 getattr(self, name)[steps] = getattr(part, name)
 
-    @property
-    def chain(self) -> Chain:
-        """Itself, as a replay has one."""
-        return self
-
     def take(self, sequences: slice) -> Chain:
         """The chain of some of the sequences."""
-        return self._each(lambda part: part[:, sequences])
+        return self._map(lambda part: part[:, sequences])
 
-    def _each(self, changed: Callable[[Tensor], Tensor]) -> Chain:
-        parts = {one.name: getattr(self, one.name) for one in fields(self)}
-        new: dict[str, Any] = {name: changed(part) for name, part in parts.items() if isinstance(part, Tensor)}
-        return replace(self, **new)
-
-
-def room_like(given: Tensor, *shape: int) -> Tensor:
-    """Memory for numbers of the same kind: numpy asks for large pages, which are had much sooner than many small."""
-    if given.device.type != "cpu":
-        return given.new_empty(shape)
-    return torch.from_numpy(np.empty(shape, dtype=str(given.dtype).removeprefix("torch.")))
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Chain:
+        parts: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(self, **{name: function(part) for name, part in parts.items() if isinstance(part, Tensor)})
 
 
-class Chained(Protocol):
-    """What has a chain: a replay, or the chain itself."""
-
-    @property
-    def chain(self) -> Chain: ...
-
-
-class Transition(Protocol):
-    """Adds what a change of the previous state does to the new one to what is found."""
-
-    def __call__(self, change: Tensor, found: Tensor, /) -> None: ...
+def empty_array(like: Tensor, *shape: int) -> Tensor:
+    """An uninitialised tensor like another; numpy asks for large pages, which are faster to get than small ones."""
+    if like.device.type != "cpu":
+        return like.new_empty(shape)
+    return torch.from_numpy(np.empty(shape, dtype=str(like.dtype).removeprefix("torch.")))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -317,25 +297,25 @@ class Replay:
     ----------
     hidden : (time, batch, hidden) tensor
         The layer's outputs.
-    reproduce : function of nothing
-        Computes the same outputs from the replayed gates.
+    reproduce : function without arguments
+        Computes the outputs again from the replayed gates.
     direct : (time, batch, hidden) tensor
         d state / d previous state, unit by unit, that bypasses all weights.
-    paths : tuple of Path
+    pathways : tuple of Pathway
         Everything else that acts on the transported state.
     gates : dict of tensors
-    expression : Expression, optional
+    output_gate : OutputGate, optional
         Only for an LSTM.
     gated : bool
-        False for a plain RNN, whose zeroth order is the diagonal of its Jacobian for want of a gate.
+        False for a plain RNN, which has no gate: its zeroth order is the diagonal of its Jacobian.
     """
 
     hidden: Tensor
     reproduce: Callable[[], Tensor]
     direct: Tensor
-    paths: tuple[Path, ...]
+    pathways: tuple[Pathway, ...]
     gates: Mapping[str, Tensor] = field(default_factory=dict)
-    expression: Expression | None = None
+    output_gate: OutputGate | None = None
     gated: bool = True
 
     @cached_property
@@ -345,122 +325,110 @@ class Replay:
 
     @cached_property
     def mixing(self) -> Tensor:
-        """The rest of the diagonal: what comes back to a unit through the weights, (time, batch, hidden).
+        """The rest of the diagonal: what returns to a unit through the weights, (time, batch, hidden).
 
-        For an LSTM d c / d h_previous, and not of the same kind as `retention`.
+        For an LSTM it is d c / d h_previous, a different derivative than `retention`.
         """
         return self._self_coupling if self.gated else torch.zeros_like(self.direct)
 
     @property
     def chain(self) -> Chain:
-        """What transport is made of."""
-        show = self.expression
-        return Chain(
-            self.retention,
-            self.mixing,
-            None if show is None else show.slope,
-            None if show is None else show.output.diagonal(),
-            self.gates.get("reset"),
-            tuple(self.gates),
-            self.gated,
-        )
+        """The factors of transport."""
+        gate = self.output_gate
+        output = (None, None) if gate is None else (gate.slope, gate.pathway.diagonal())
+        return Chain(self.retention, self.mixing, *output, self.gates.get("reset"), self.gated)
 
     @property
     def last(self) -> tuple[Tensor, ...]:
         """The state after the last step: the hidden units, and the cells of an LSTM."""
-        return (self.hidden[-1],) if self.expression is None else (self.hidden[-1], self.gates["cell"][-1])
+        return (self.hidden[-1],) if self.output_gate is None else (self.hidden[-1], self.gates["cell"][-1])
 
     @property
-    def recurrent_paths(self) -> tuple[Path, ...]:
-        """Those through which the previous state acts."""
-        return tuple(path for path in self.paths if path.recurrent is not None)
+    def recurrent_pathways(self) -> tuple[Pathway, ...]:
+        """Pathways through which the previous state acts."""
+        return tuple(pathway for pathway in self.pathways if pathway.recurrent is not None)
 
     @cached_property
     def _self_coupling(self) -> Tensor:
-        first, *others = (path.diagonal() for path in self.recurrent_paths)
+        first, *others = (pathway.diagonal() for pathway in self.recurrent_pathways)
         return sum(others, first)
 
-    def transition(self) -> Transition:
-        """What a change of each previous state, (..., time, batch, states), does to the new one, at all steps."""
-        shown = () if self.expression is None else (self.expression.slope, self.expression.output)
-        return Step(self.direct, self.recurrent_paths, *shown)
+    def step_map(self) -> StepMap:
+        """Effect of a change of each previous state, (..., time, batch, states), at all steps."""
+        output = () if self.output_gate is None else (self.output_gate.slope, self.output_gate.pathway)
+        return GatedStep(self.direct, self.recurrent_pathways, *output)
 
-    def transitions(self) -> Sequence[Transition]:
-        """The same of every step alone, of changes (..., batch, states).
+    def step_maps(self) -> Sequence[StepMap]:
+        """Effect of a change of the previous state, (..., batch, states), at each step.
 
-        Everything is cut into steps beforehand: a step that is taken alone is too short to cut it anew.
+        All tensors are split into steps beforehand: a single step is too short to do it.
         """
-        cuts: list[Any] = [self.direct.unbind(), zip(*(path.steps() for path in self.recurrent_paths), strict=True)]
-        if self.expression is not None:
-            cuts += [self.expression.slope.unbind(), self.expression.output.steps()]
-        return [Step(*cut) for cut in zip(*cuts, strict=True)]
+        pathways = zip(*(pathway.by_step() for pathway in self.recurrent_pathways), strict=True)
+        parts: list[Any] = [self.direct.unbind(), pathways]
+        if self.output_gate is not None:
+            parts += [self.output_gate.slope.unbind(), self.output_gate.pathway.by_step()]
+        return [GatedStep(*part) for part in zip(*parts, strict=True)]
 
-    def answer(self, values: Mapping[str, Tensor]) -> Tensor:
-        """The change of every transported state when parameters move along `values`, the previous state held."""
-        return answer_of(self.paths, values)
+    def sensitivity(self, direction: Mapping[str, Tensor]) -> Tensor:
+        """Derivative of every transported state along a direction of the parameters, with the previous state fixed."""
+        return pathway_sensitivity(self.pathways, direction)
 
     def squares(self, rates: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Sums over all parameters of each unit's squared immediate derivative, plain and times the rates."""
-        # Each feature is squared once, however many paths share it.
-        features = {id(term.feature): term.feature for path in self.paths for term in path.terms}
+        # Each feature is squared once, even if several pathways share it.
+        features = {id(term.feature): term.feature for pathway in self.pathways for term in pathway.terms}
         squares = {key: feature * feature for key, feature in features.items() if feature is not None}
         sums = {key: square.sum(-1, keepdim=True) for key, square in squares.items()}
-        power, moved = torch.zeros_like(self.hidden), torch.zeros_like(self.hidden)
-        for path in self.paths:
-            power += path.squares(_lengths(path.terms, squares, sums))
-            moved += path.squares(affine(path.terms, rates, square=lambda feature: squares[id(feature)]))
-        return power, moved
+        plain, weighted = torch.zeros_like(self.hidden), torch.zeros_like(self.hidden)
+        for pathway in self.pathways:
+            plain += pathway.squares(_squared_length(pathway.terms, squares, sums))
+            weighted += pathway.squares(affine(pathway.terms, rates, squares))
+        return plain, weighted
 
-    def take(self, sequences: slice = slice(None), *, steps: slice = slice(None)) -> Replay:
-        """The replay of some of the sequences or steps."""
-        where = (steps, sequences)
-        names = ("hidden", "direct", "paths", "gates", "expression")
-        parts = {name: _taken(getattr(self, name), where) for name in names}
-        some = Replay(reproduce=lambda: self.reproduce()[where], gated=self.gated, **parts)
-        for name in ("_self_coupling", "retention", "mixing"):
-            if name in self.__dict__:
-                some.__dict__[name] = self.__dict__[name][where]
-        return some
+    def take(self, sequences: slice) -> Replay:
+        """The replay of some of the sequences."""
+        parts = {one.name: _taken(getattr(self, one.name), sequences) for one in fields(self)}
+        return replace(self, **{**parts, "reproduce": lambda: self.reproduce()[:, sequences]})
 
     def residual(self) -> float:
         """Largest difference between the layer's outputs and those of the replayed gates."""
         return float((self.hidden - self.reproduce()).abs().max())
 
 
-def _taken(part: Any, where: tuple[slice, slice]) -> Any:
-    """Cut every (time, batch, ...) tensor inside `part`; weights have two dimensions and are shared."""
+def _taken(part: Any, sequences: slice) -> Any:
+    """Take sequences of every (time, batch, ...) tensor inside `part`; weights have two dimensions and are shared."""
     if isinstance(part, Tensor):
-        return part[where] if part.dim() == 3 else part
+        return part[:, sequences] if part.dim() > 2 else part
     if isinstance(part, tuple):
-        return tuple(_taken(one, where) for one in part)
+        return tuple(_taken(one, sequences) for one in part)
     if isinstance(part, dict):
-        return {name: _taken(one, where) for name, one in part.items()}
-    if isinstance(part, Term | Path | Relay | Normalisation | Expression):
-        return replace(part, **{f.name: _taken(getattr(part, f.name), where) for f in fields(part)})
+        return {name: _taken(one, sequences) for name, one in part.items()}
+    if isinstance(part, Term | Pathway | Relay | Normalisation | OutputGate):
+        return replace(part, **{one.name: _taken(getattr(part, one.name), sequences) for one in fields(part)})
     return part
 
 
-def answer_of(paths: tuple[Path, ...], values: Mapping[str, Tensor]) -> Tensor:
-    """What a change of parameters does through some paths."""
-    first, *others = paths
-    total = first.apply(affine(first.terms, values, square=unchanged))
-    for path in others:
-        total += path.apply(affine(path.terms, values, square=unchanged))
+def pathway_sensitivity(pathways: tuple[Pathway, ...], direction: Mapping[str, Tensor]) -> Tensor:
+    """Derivative of the new state along a direction of the parameters through some pathways."""
+    first, *others = pathways
+    total = first.apply(affine(first.terms, direction))
+    for pathway in others:
+        total += pathway.apply(affine(pathway.terms, direction))
     return total
 
 
-def _lengths(terms: tuple[Term, ...], squares: Mapping[int, Tensor], sums: Mapping[int, Tensor]) -> Tensor:
-    """Squared length of what one row of the affine map acts on, biases included."""
+def _squared_length(terms: tuple[Term, ...], squares: Mapping[int, Tensor], sums: Mapping[int, Tensor]) -> Tensor:
+    """Squared length of the vector to which one row of the affine map is applied, biases included."""
     biases = float(sum(term.feature is None for term in terms))
-    acted = [term for term in terms if term.feature is not None]
-    return sum(((squares if term.elementwise else sums)[id(term.feature)] for term in acted), torch.tensor(biases))
+    products = [term for term in terms if term.feature is not None]
+    return sum(((squares if term.elementwise else sums)[id(term.feature)] for term in products), torch.tensor(biases))
 
 
 def check_signal(name: str, value: Tensor, width: int, dtype: torch.dtype) -> None:
-    """Refuse what a layer cannot have received or answered."""
+    """Raise an error unless `value` can be an input or output of the layer."""
     if value.dim() != 3 or value.shape[2] != width or 0 in value.shape or value.dtype != dtype:
         raise InvalidSpec(
             f"{name} must be a (batch, time, {width}) tensor of {dtype}, got shape {tuple(value.shape)} of "
-            f"{value.dtype}. Pass {name} as the layer saw them.",
+            f"{value.dtype}.",
             field=name,
         )

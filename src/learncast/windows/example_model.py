@@ -1,13 +1,14 @@
-"""A small training run of a built-in cell with a linear readout."""
+"""An example model, a built-in cell with a linear readout, and its training."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn, optim
 
 from learncast._core.errors import InvalidSpec
@@ -23,9 +24,9 @@ OWN: dict[str, type[cells.GatedCell]] = {
     "paper-gru": cells.PaperGRU,
     "paper-lstm": cells.LSTM,
 }
-TORCH: dict[str, type[nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
+TORCH: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 KINDS = (*OWN, *TORCH)
-OPTIMIZERS = {kind.__name__.lower(): kind for kind in KNOWN}
+OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {kind.__name__.lower(): kind for kind in KNOWN}
 
 
 class CellReadout(nn.Module):
@@ -37,7 +38,7 @@ class CellReadout(nn.Module):
         (batch, time, inputs) to (batch, time, hidden), or a torch block with batch_first.
     outputs : int
     generator : torch.Generator
-        Of the readout's weights.
+        Generator of the readout's weights.
     """
 
     def __init__(self, block: nn.Module, outputs: int, *, generator: torch.Generator) -> None:
@@ -48,13 +49,13 @@ class CellReadout(nn.Module):
         self.bias = nn.Parameter(torch.zeros(outputs))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The answer at every step, (batch, time, outputs)."""
+        """Outputs at every step, (batch, time, outputs)."""
         states = self.block(inputs)
         return nn.functional.linear(states[0] if isinstance(states, tuple) else states, self.weights, self.bias)
 
 
 def build_model(kind: str, *, inputs: int, outputs: int, hidden_size: int, seed: int, **options: Any) -> CellReadout:
-    """A built-in cell with a readout, its weights drawn from `seed` alone.
+    """Create a built-in cell with a readout; its weights depend on `seed` only.
 
     Parameters
     ----------
@@ -69,9 +70,8 @@ def build_model(kind: str, *, inputs: int, outputs: int, hidden_size: int, seed:
     if kind in OWN:
         block: nn.Module = OWN[kind](inputs, hidden_size, generator=generator, **options)
     else:
-        with torch.random.fork_rng(devices=[]):  # torch draws initial weights from the global stream
-            make: Any = TORCH[kind]
-            block = make(inputs, hidden_size, options.get("layers", 1), batch_first=True)
+        with torch.random.fork_rng(devices=[]):  # torch initialises weights from the global generator
+            block = TORCH[kind](inputs, hidden_size, options.get("layers", 1), batch_first=True)
         bound = 1 / math.sqrt(hidden_size)
         with torch.no_grad():
             for value in block.parameters():
@@ -80,18 +80,16 @@ def build_model(kind: str, *, inputs: int, outputs: int, hidden_size: int, seed:
 
 
 def build_optimizer(kind: str, model: nn.Module, *, learning_rate: float, **options: Any) -> optim.Optimizer:
-    """One of the optimisers whose rates are understood, on all parameters of `model`."""
+    """Create an optimiser of a supported kind for all parameters of `model`."""
     one_of("optimizer", kind, tuple(OPTIMIZERS))
-    rate = positive("learning_rate", learning_rate)
-    make: Any = OPTIMIZERS[kind]
-    return make(model.parameters(), lr=rate, **options)
+    return OPTIMIZERS[kind](model.parameters(), lr=positive("learning_rate", learning_rate), **options)
 
 
-def rehearsed(
+def train_on_batches(
     model: nn.Module,
     optimizer: optim.Optimizer,
-    inputs: Any,
-    targets: Any,
+    inputs: ArrayLike,
+    targets: ArrayLike,
     *,
     steps: int,
     batch: int,
@@ -99,16 +97,16 @@ def rehearsed(
     clip: float | None = None,
     progress: Progress = silent,
 ) -> FloatArray:
-    """Train on random batches, with the mean squared error; the loss of every training step is returned.
+    """Train on random batches with the mean squared error, and return the loss of every training step.
 
     Parameters
     ----------
     model, optimizer
     inputs, targets : (sequences, steps, channels)
     steps, batch : int
-        Training steps, and sequences in each.
+        Training steps, and sequences per step.
     rng : numpy Generator
-        For the batches.
+        Selects the batches.
     clip : float, optional
         Largest norm of a gradient.
     progress : callable
@@ -117,14 +115,14 @@ def rehearsed(
     x, y = (torch.as_tensor(real_array(*pair, ndim=3)).float() for pair in (("inputs", inputs), ("targets", targets)))
     losses = np.empty(count("steps", steps, least=0))
     for step in range(len(losses)):
-        some = torch.as_tensor(rng.integers(0, len(x), number))
+        rows = torch.as_tensor(rng.integers(0, len(x), number))
         optimizer.zero_grad(set_to_none=True)
-        loss = nn.functional.mse_loss(model(x[some]), y[some])
+        loss = nn.functional.mse_loss(model(x[rows]), y[rows])
         losses[step] = loss.item()
         if not math.isfinite(losses[step]):
             raise InvalidSpec(
-                f"training must keep a finite loss, got a loss that is not finite at step {step}. Lower the "
-                f"learning rate of {optimizer.param_groups[0]['lr']:g}, or clip the gradients.",
+                f"the loss must stay finite, got {losses[step]} at step {step}. Lower the learning rate or clip "
+                "gradients.",
                 field="training",
             )
         torch.autograd.backward(loss)
@@ -136,10 +134,10 @@ def rehearsed(
     return losses
 
 
-def trained(
-    settings: Mapping[str, Any], inputs: Any, targets: Any, *, progress: Progress = silent
+def trained_model(
+    settings: Mapping[str, Any], inputs: ArrayLike, targets: ArrayLike, *, progress: Progress = silent
 ) -> tuple[CellReadout, optim.Optimizer, FloatArray]:
-    """A model, its optimiser and the losses of its training, by a table of settings as a study gives it.
+    """Build and train a model by the settings of a study; returns the model, its optimiser and the losses.
 
     Parameters
     ----------
@@ -153,4 +151,5 @@ def trained(
     optimizer = build_optimizer(model=model, **settings["optimizer"])
     training = dict(settings["training"])
     rng = np.random.default_rng([training.pop("seed"), 2])
-    return model, optimizer, rehearsed(model, optimizer, inputs, targets, rng=rng, progress=progress, **training)
+    losses = train_on_batches(model, optimizer, inputs, targets, rng=rng, progress=progress, **training)
+    return model, optimizer, losses
