@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import anyio.to_thread
-import plotly
+import plotly  # type: ignore[import-untyped]
 import uvicorn
 from pydantic import ValidationError
 from pydantic_core import to_json

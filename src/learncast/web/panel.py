@@ -158,6 +158,8 @@ class Panel:
     examples : tuple of Example
         The first one is the initial state.
     terms : tuple of GlossaryTerm
+    help : mapping
+        Help texts of controls, by field.
     topics : mapping
         Titles of the parts that are shown one at a time, chosen by the field ``topic``.
     drops : str
@@ -177,6 +179,7 @@ class Panel:
     slow: Callable[[Any], str] = lambda state: ""
     examples: tuple[Example, ...] = ()
     terms: tuple[GlossaryTerm, ...] = ()
+    help: Mapping[str, str] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)
     drops: str = ""
     open_file: Callable[[str], Panel] | None = None
@@ -200,21 +203,18 @@ class Panel:
             if extra["kind"] == "range" and extra["least"] == extra["most"]:
                 extra = {"label": extra["label"], "kind": "hidden"}
             choices = tuple(extra.get("choices", {}).items())
-            controls.append(Control(key, default=info.default, **{**extra, "choices": choices}))
+            given = {**extra, "choices": choices, "help": self.help.get(key, "")}
+            controls.append(Control(key, default=info.default, **given))
         groups = [control.group for control in controls]
         return tuple(sorted(controls, key=lambda control: groups.index(control.group)))
 
 
 def help_texts(name: str) -> dict[str, Any]:
-    """Read a panel's title, introduction, examples and glossary from its file in the folder ``help``."""
+    """Read a panel's title, introduction, examples, glossary and help texts from its file in the folder ``help``."""
     with (Path(__file__).parent / "help" / f"{name}.toml").open("rb") as file:
         texts = tomllib.load(file)
-    return {
-        "title": texts["title"],
-        "introduction": texts["introduction"].strip(),
-        "examples": tuple(Example(**example) for example in texts.get("examples", ())),
-        "terms": tuple(GlossaryTerm(**term) for term in texts["terms"]),
-    }
+    examples = tuple(Example(**example) for example in texts.get("examples", ()))
+    return {**texts, "examples": examples, "terms": tuple(GlossaryTerm(**term) for term in texts["terms"])}
 
 
 def invalid_state(error: ValidationError, state: type[State]) -> InvalidSpec:

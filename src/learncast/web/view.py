@@ -12,6 +12,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from learncast.card import shown, whole, within
 from learncast.results import FORECAST_CLASSES
 from learncast.theory.assumptions import Assumption, exact
 from learncast.web.chart import Chart, Overlay, Trace
@@ -48,6 +49,16 @@ class Reading:
     unit: str
     text: str
     frames: tuple[str, ...] | None = None
+
+    @classmethod
+    def steps(cls, label: str, value: float, interval: tuple[float, float] | None = None) -> Self:
+        """Make a reading of descent steps, with their interval if there is one."""
+        return cls(label, value, "steps", whole(value) + within(interval))
+
+    @classmethod
+    def flow(cls, label: str, value: float, interval: tuple[float, float] | None = None, unit: str = "steps") -> Self:
+        """Make a reading of flow steps, with their interval if there is one."""
+        return cls(f"{label} (flow)", value, unit, shown(value) + within(interval))
 
 
 @dataclass(frozen=True)
@@ -93,6 +104,19 @@ class Diagram:
     layers: tuple[tuple[str, int], ...]
     edges: tuple[Edge, ...]
     strengths: tuple[tuple[str, ArrayLike, int], ...] = ()
+
+    @classmethod
+    def single_unit(
+        cls,
+        caption: str,
+        weights: tuple[tuple[float, ArrayLike | None], ...],
+        strengths: tuple[tuple[str, ArrayLike, int], ...],
+    ) -> Self:
+        """Draw one recurrent unit from its input weight, recurrence and output weight, each with its frames."""
+        ends = (("input 0", "unit 0"), ("unit 0", "unit 0"), ("unit 0", "output 0"))
+        names = ("input weight", "recurrence", "output weight")
+        edges = tuple(Edge(*end, name, *weight) for end, name, weight in zip(ends, names, weights, strict=True))
+        return cls(caption, (("input", 1), ("unit", 1), ("output", 1)), edges, strengths)
 
 
 @dataclass(frozen=True)
@@ -159,17 +183,12 @@ def validity_report(kind: str, assumptions: Iterable[Assumption] = ()) -> Validi
     """
     measured = tuple(assumptions)
     promised = kind if kind == "measured" or exact(measured) else "outside"
-    rows = tuple(
-        (
-            a.name.replace("_", " "),
-            float(a.measured),
-            a.allowed,
-            a.holds,
-            a.condition.requires if a.holds else a.condition.otherwise,
-        )
-        for a in measured
-    )
-    return ValidityReport(promised, FORECAST_CLASSES[promised], rows)
+    return ValidityReport(promised, FORECAST_CLASSES[promised], tuple(map(_row, measured)))
+
+
+def _row(a: Assumption) -> tuple[str, float, float, bool, str]:
+    explanation = a.condition.requires if a.holds else a.condition.otherwise
+    return a.name.replace("_", " "), float(a.measured), a.allowed, a.holds, explanation
 
 
 #: What to change on the page if a condition fails.

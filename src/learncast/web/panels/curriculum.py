@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.card import shown, whole
+from learncast.card import whole
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.curriculum import Curriculum
@@ -30,17 +30,7 @@ from learncast.theory.responses.response import TRIALS, Response, response
 from learncast.web.chart import Arrow, Chart, ChartAxis, Overlay, Series, Trace
 from learncast.web.panel import Example, Panel, State, control, help_texts
 from learncast.web.panels import own_data, pinned
-from learncast.web.view import (
-    Clock,
-    Diagram,
-    Edge,
-    Note,
-    Reading,
-    ValidityReport,
-    View,
-    condition_warnings,
-    validity_report,
-)
+from learncast.web.view import Clock, Diagram, Note, Reading, View, condition_warnings, validity_report
 
 #: Keywords for which the responses of ReLU units do not follow from the target's: each value is measured.
 _MEASURED = ("timescale", "correlation")
@@ -89,9 +79,8 @@ _training = partial(control, group="Training")
 def _vary(family: str) -> Any:
     """Make the control that chooses what the first task changes."""
     choices = {key: key.replace("_", " ") for key in KEYWORDS[family]}
-    note = "The property in which the first task differs from the target."
     when = {**_MADE, "family": (family,)}
-    return _first(next(iter(choices)), "changes", choices=choices, help=note, when=when, clears=_PIN)
+    return _first(next(iter(choices)), "changes", choices=choices, when=when, clears=_PIN)
 
 
 class CurriculumState(State):
@@ -101,47 +90,28 @@ class CurriculumState(State):
         "integration",
         "family",
         choices={"integration": "integration", "leaky_integration": "leaky integration"},
-        help="The target is the sum of the inputs, or a leaky sum.",
         clears=_PIN,
         when=_MADE,
     )
     steps: int = _target(50, "trial length", (1, 100), 1, unit="steps", when=_MADE)
-    target_strength: float = _integration(
-        1.0, "target strength", unit="target x input", help="Covariance with each input."
-    )
-    input_strength: float = _integration(1.0, "input strength", unit="input^2", help="Variance of the input.")
-    timescale: float = _leaky(
-        10.0, "timescale", (1.0, 100.0), 0.5, unit="steps", help="Time constant of the leaky sum."
-    )
-    correlation: float = _leaky(0.0, "input correlation", CORRELATIONS, 0.01, help="Correlation of successive inputs.")
-    noise_strength: float = _leaky(
-        1.0, "noise strength", (0.05, 5.0), 0.05, unit="input^2", help="Variance of the noise that drives the input."
-    )
-    gain: float = _leaky(1.0, "gain", (0.05, 5.0), 0.05, unit="target/input", help="Weight of the newest input.")
+    target_strength: float = _integration(1.0, "target strength", unit="target x input")
+    input_strength: float = _integration(1.0, "input strength", unit="input^2")
+    timescale: float = _leaky(10.0, "timescale", (1.0, 100.0), 0.5, unit="steps")
+    correlation: float = _leaky(0.0, "input correlation", CORRELATIONS, 0.01)
+    noise_strength: float = _leaky(1.0, "noise strength", (0.05, 5.0), 0.05, unit="input^2")
+    gain: float = _leaky(1.0, "gain", (0.05, 5.0), 0.05, unit="target/input")
     vary: Literal["target_strength", "input_strength"] = _vary("integration")
     vary_leaky: Literal["timescale", "correlation", "noise_strength", "gain"] = _vary("leaky_integration")
-    least_ratio: float = _varied(
-        0.2, "from", (0.05, 0.9), 0.05, unit="x target's", help="The smallest value, as a multiple of the target's."
-    )
-    most_ratio: float = _varied(
-        3.0, "to", (1.1, 10.0), 0.1, unit="x target's", help="The largest value, as a multiple of the target's."
-    )
+    least_ratio: float = _varied(0.2, "from", (0.05, 0.9), 0.05, unit="x target's")
+    most_ratio: float = _varied(3.0, "to", (1.1, 10.0), 0.1, unit="x target's")
     activation: Literal["linear", "relu"] = _network(
-        "linear",
-        "units",
-        choices={"linear": "linear", "relu": "ReLU"},
-        help="Linear units are solved exactly, ReLU units through responses that are measured on trials.",
-        when=_MADE,
+        "linear", "units", choices={"linear": "linear", "relu": "ReLU"}, when=_MADE
     )
-    recurrence: float = _network(
-        0.96, "recurrence", (0.0, 1.05), 0.01, help="Fraction of its activity that a unit keeps."
-    )
+    recurrence: float = _network(0.96, "recurrence", (0.0, 1.05), 0.01)
     initial: float = _network(0.01, "initial weights", (1e-4, 1.0), 0.05, scale="log")
-    hidden_size: int = _network(
-        128, "hidden units", (1, 256), 1, unit="units", help="One unit learns, the others stay silent."
-    )
+    hidden_size: int = _network(128, "hidden units", (1, 256), 1, unit="units")
     learning_rate: float = _training(1e-3, "learning rate", (1e-5, 0.1), 0.05, scale="log")
-    accuracy: float = _training(0.99, "accuracy to reach", (0.5, 0.999), 0.001, help="Final accuracy on the target.")
+    accuracy: float = _training(0.99, "accuracy to reach", (0.5, 0.999), 0.001)
     grid: int = control(120, "grid", (10, 200), 10, unit="points per side", group="Chart", folded=True, when=_MADE)
     pin_value: float | None = control(None, "pinned value", (-1000.0, 1000.0), kind="hidden")
     pin_accuracy: float | None = control(None, "pinned stop", (0.0, 0.999), kind="hidden")
@@ -241,9 +211,10 @@ class CurriculumState(State):
         responses = (_measured_response(self.family, *one, self.recurrence) for one in keywords)
         return tuple(mode_of_response(one.moved(network)) for one in responses)
 
-    def validity(self, result: PortraitTimes | Curriculum) -> ValidityReport:
-        """Report how far a result can be trusted."""
-        return validity_report("exact" if self.activation == "linear" else "response", result.assumptions)
+    @property
+    def forecast_class(self) -> str:
+        """Class of the forecasts if all conditions hold."""
+        return "exact" if self.activation == "linear" else "response"
 
 
 @lru_cache(maxsize=256)
@@ -293,18 +264,15 @@ def portrait(state: CurriculumState) -> View:
     known = saved[np.isfinite(saved)]
     # The colours end at the most that can be saved; a first task may cost far more.
     most = float(known.max(initial=0.0)) or float(np.abs(known).max(initial=0.0)) or 1.0
-    chart = Chart(
-        "portrait",
-        "Steps saved by a first task",
+    axes = (
         ChartAxis(f"first task's {state.varied.replace('_', ' ')}", state.unit, span=state.span),
         ChartAxis("accuracy at which it stops", "1", span=(float(stops[0]), float(stops[-1]))),
-        tuple(traces),
-        z=ChartAxis("steps saved", "steps", span=(-most, most)),
-        picks=_PIN,
-        main=True,
     )
+    z = ChartAxis("steps saved", "steps", span=(-most, most))
+    chart = Chart("portrait", "Steps saved by a first task", *axes, tuple(traces), z=z, picks=_PIN, main=True)
     notes = (*condition_warnings(numbers.assumptions), *_portrait_notes(state, numbers.speedup))
-    return View((chart,), state.validity(numbers), notes=notes, diagram=diagram(state))
+    validity = validity_report(state.forecast_class, numbers.assumptions)
+    return View((chart,), validity, notes=notes, diagram=diagram(state))
 
 
 def _portrait_notes(state: CurriculumState, saved: FloatArray) -> tuple[Note, ...]:
@@ -314,15 +282,13 @@ def _portrait_notes(state: CurriculumState, saved: FloatArray) -> tuple[Note, ..
         notes.append(Note(f"At {never} of {saved.size} points, left blank, the target is never learned."))
     rescued = int(np.isposinf(saved).sum())
     if rescued:
-        text = f"At {rescued} points, left blank, the target is learned only with pretraining."
-        notes.append(Note(text))
+        notes.append(Note(f"At {rescued} points, left blank, the target is learned only with pretraining."))
     if (saved[np.isfinite(saved)] <= 0).all():
         notes.append(Note("Pretraining does not pay anywhere in this chart."))
     if state.activation == "relu":
         text = f"Responses are measured on {TRIALS['relu']:,} trials; the pinned curriculum shows the interval."
         if state.measures_each:
-            columns = len(state.measured_values)
-            text += f" Each of the {columns} first tasks is measured separately, which takes a few seconds."
+            text += f" Each of {len(state.measured_values)} first tasks is measured, which takes a few seconds."
         notes.append(Note(text))
     return tuple(notes)
 
@@ -346,7 +312,7 @@ def descent(state: CurriculumState) -> View:
         name = "descent and flow differ by more than 5%"
         traces.append(Trace("points", "differs", name, numbers.values[i[differs]], numbers.stops[j[differs]]))
     return View(
-        validity=state.validity(numbers),
+        validity=validity_report(state.forecast_class, numbers.assumptions),
         readings=_best_readings(state, numbers),
         answer=_best_answer(state, numbers),
         overlays={"portrait": Overlay(tuple(traces), _edge_arrows(numbers))},
@@ -362,9 +328,7 @@ def _edge_arrows(numbers: PortraitTimes) -> tuple[Arrow, ...]:
     text = "the best point is on the edge: more may be saved beyond it"
     if best[0] in (0, len(numbers.values) - 1):
         return (Arrow(x, y, "right" if best[0] else "left", text),)
-    if best[1] in (0, len(numbers.stops) - 1):
-        return (Arrow(x, y, "up" if best[1] else "down", text),)
-    return ()
+    return (Arrow(x, y, "up" if best[1] else "down", text),) if best[1] in (0, len(numbers.stops) - 1) else ()
 
 
 def _best_answer(state: CurriculumState, numbers: PortraitTimes) -> str:
@@ -372,29 +336,24 @@ def _best_answer(state: CurriculumState, numbers: PortraitTimes) -> str:
     if not math.isfinite(direct) and (best is None or best[2] != math.inf):
         return "The target is never learned: at this learning rate descent does not converge."
     if best is None or best[2] <= 0:
-        return (
-            f"Train the target directly: no first task in this chart needs fewer than {whole(direct)} steps in total."
-        )
-    first, stop = state.describe(float(numbers.values[best[0]])), float(numbers.stops[best[1]])
+        return f"Train the target directly: no first task in this chart is faster than {whole(direct)} steps in total."
+    stop = float(numbers.stops[best[1]])
+    first = f"Train {state.describe(float(numbers.values[best[0]]))} first, until {stop:.0%} accuracy"
     if best[2] == math.inf:
-        return f"Train {first} first, until {stop:.0%} accuracy: without it the target is never learned."
-    return (
-        f"Train {first} first, until {stop:.0%} accuracy: {whole(direct - best[2])} steps in total. Direct training "
-        f"takes {whole(direct)}."
-    )
+        return f"{first}: without it the target is never learned."
+    return f"{first}: {whole(direct - best[2])} steps in total. Direct training takes {whole(direct)}."
 
 
 def _best_readings(state: CurriculumState, numbers: PortraitTimes) -> tuple[Reading, ...]:
-    best, direct = numbers.best, numbers.direct_descent
-    readings = [Reading("direct training", direct, "steps", whole(direct))]
+    best, readings = numbers.best, [Reading.steps("direct training", numbers.direct_descent)]
     if best is not None:
         value, stop = float(numbers.values[best[0]]), float(numbers.stops[best[1]])
         readings += [
-            Reading("most steps saved", best[2], "steps", whole(best[2])),
+            Reading.steps("most steps saved", best[2]),
             Reading(f"at {state.varied.replace('_', ' ')}", value, state.unit, f"{value:.4g}"),
             Reading("stopped at accuracy", stop, "1", f"{stop:.4g}"),
         ]
-    return (*readings, Reading("direct training (flow)", numbers.direct, "steps", shown(numbers.direct)))
+    return (*readings, Reading.flow("direct training", numbers.direct))
 
 
 def diagram(state: CurriculumState, weights: FloatArray | None = None) -> Diagram:
@@ -402,19 +361,12 @@ def diagram(state: CurriculumState, weights: FloatArray | None = None) -> Diagra
     tasks = [("target", state.task(), Series.TARGET)]
     if state.pin is not None:
         tasks.append((f"first task, {state.name(state.pin[0])}", state.task(state.pin[0]), Series.FIRST))
-    columns = (None, None) if weights is None else (weights[:, 0], weights[:, 1])
-    first, last = (state.initial if column is None else float(column[-1]) for column in columns)
+    initial = (state.initial, None)
+    first, last = (initial, initial) if weights is None else ((float(w[-1]), w) for w in (weights[:, 0], weights[:, 1]))
     silent = f"; the other {state.hidden_size - 1} stay silent" if state.hidden_size > 1 else ""
-    return Diagram(
-        f"A recurrent network with one {_UNITS[state.activation]} unit that learns{silent}",
-        (("input", 1), ("unit", 1), ("output", 1)),
-        (
-            Edge("input 0", "unit 0", "input weight", first, columns[0]),
-            Edge("unit 0", "unit 0", "recurrence", state.recurrence),
-            Edge("unit 0", "output 0", "output weight", last, columns[1]),
-        ),
-        tuple((label, task.cross_covariance.dense()[::-1, 0, 0, 0], series) for label, task, series in tasks),
-    )
+    caption = f"A recurrent network with one {_UNITS[state.activation]} unit that learns{silent}"
+    strengths = ((label, task.cross_covariance.dense()[::-1, 0, 0, 0], series) for label, task, series in tasks)
+    return Diagram.single_unit(caption, (first, (state.recurrence, None), last), tuple(strengths))
 
 
 @lru_cache(maxsize=64)
@@ -428,7 +380,8 @@ def pinned_curriculum(state: CurriculumState) -> View:
         return View(notes=(Note(f"{text}Click the chart to pin a curriculum and follow it."),))
     plan, curriculum = followed(state, *state.pin)
     direct = plan.follow([curriculum.outcomes[-1].stage])
-    validity, last = state.validity(curriculum), pinned.last_step(curriculum, direct)
+    validity = validity_report(state.forecast_class, curriculum.assumptions)
+    last = pinned.last_step(curriculum, direct)
     return View(
         charts=pinned.charts(curriculum, direct, last),
         validity=validity,

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
-from learncast.card import shown, whole, within
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.plans.planner import plan
 from learncast.planning.plans.recommendation import Plan
@@ -124,10 +123,10 @@ def _readings(best: Plan) -> tuple[Reading, ...]:
     target = best.target
     trials = f"{target.trials:,}" if target.trials else "unknown"
     return (
-        Reading("direct training", best.direct_steps, "steps", whole(best.direct_steps)),
-        Reading("with the plan", best.total, "steps", whole(best.total) + within(best.interval)),
-        Reading("saved", best.saving, "steps", whole(best.saving) + within(best.saving_interval)),
-        Reading("direct training (flow)", best.direct.flow_steps, "steps", shown(best.direct.flow_steps)),
+        Reading.steps("direct training", best.direct_steps),
+        Reading.steps("with the plan", best.total, best.interval),
+        Reading.steps("saved", best.saving, best.saving_interval),
+        Reading.flow("direct training", best.direct.flow_steps),
         Reading("trials", float(target.trials or math.nan), "trials", trials),
         Reading("steps in a trial", float(target.steps), "steps", f"{target.steps}"),
     )

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.card import shown, whole, within
+from learncast.card import shown, whole
 from learncast.planning.curriculum import Curriculum, difference, hardly_pays
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
 from learncast.web.view import FRAMES, Note, Reading
@@ -144,17 +144,13 @@ def readings(curriculum: Curriculum) -> tuple[Reading, ...]:
     """Return the steps of the curriculum, of its stages and of direct training."""
     assert curriculum.direct is not None
     direct, (first, last) = curriculum.direct.descent_steps, curriculum.outcomes
-    rows = (
-        ("both stages", curriculum.descent_steps, curriculum.descent_interval),
-        ("direct training", direct, curriculum.alone_interval),
-        ("saved", difference(direct, curriculum.descent_steps), curriculum.saving_interval),
-        ("first task", first.descent_steps, None),
-        ("target after it", last.descent_steps, None),
-    )
-    flow = shown(curriculum.flow_steps) + within(curriculum.interval)
     return (
-        *(Reading(label, steps, "steps", whole(steps) + within(interval)) for label, steps, interval in rows),
-        Reading("both stages (flow)", curriculum.flow_steps, "steps", flow),
+        Reading.steps("both stages", curriculum.descent_steps, curriculum.descent_interval),
+        Reading.steps("direct training", direct, curriculum.alone_interval),
+        Reading.steps("saved", difference(direct, curriculum.descent_steps), curriculum.saving_interval),
+        Reading.steps("first task", first.descent_steps),
+        Reading.steps("target after it", last.descent_steps),
+        Reading.flow("both stages", curriculum.flow_steps, curriculum.interval),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Literal
 
@@ -23,7 +23,7 @@ from learncast.study.study_file import to_toml
 from learncast.tasks.geometry import pooled_statistics
 from learncast.tasks.one_step import static
 from learncast.tasks.task import Task
-from learncast.theory.dynamics.solution import Solution
+from learncast.theory.dynamics.solution import LearningTime, Solution
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
 from learncast.web.panel import Panel, State, control, help_texts
 from learncast.web.view import FRAMES, Clock, Diagram, Edge, Note, Reading, View, condition_warnings, validity_report
@@ -47,9 +47,6 @@ _strength = partial(_tasks, span=(0.1, 5.0), step=0.05, unit="target/input")
 _angle = partial(_tasks, span=(0.0, 180.0), step=1, unit="degrees")
 _training = partial(control, group="Training")
 _network = partial(control, group="Initial network", folded=True)
-_ROTATED = "Rotates each pair of directions in its plane; an unpaired direction stays."
-_OPPOSITE = f"{_ROTATED} With an input angle of 0, 180 gives the opposite task."
-_BALANCE = "W2'W2 - W1 W1' is lambda times the identity. Other values than 0 need no more hidden units than channels."
 _KNOWLEDGE = {"none": "none", "steps": "some steps of training", "converged": "completely learned"}
 _STARTS = {"balanced": "balanced layers", "random": "independent layers (outside the theory)"}
 
@@ -60,9 +57,9 @@ class PriorKnowledgeState(State):
     size: int = _tasks(3, "Inputs and outputs", (2, 5), 1, unit="channels")
     first_strength: float = _strength(2.0, "Strongest mode of task A")
     second_strength: float = _strength(1.5, "Strongest mode of task B")
-    decay: float = _tasks(0.6, "Ratio of successive modes", (0.0, 1.0), 0.01, help="0 leaves one mode.")
-    input_angle: float = _angle(40.0, "Angle between input directions", help=_ROTATED)
-    output_angle: float = _angle(70.0, "Angle between output directions", help=_OPPOSITE)
+    decay: float = _tasks(0.6, "Ratio of successive modes", (0.0, 1.0), 0.01)
+    input_angle: float = _angle(40.0, "Angle between input directions")
+    output_angle: float = _angle(70.0, "Angle between output directions")
     knowledge: Literal["none", "steps", "converged"] = _training(
         "converged", "Prior knowledge of task A", choices=_KNOWLEDGE
     )
@@ -77,9 +74,7 @@ class PriorKnowledgeState(State):
     )
     start: Literal["balanced", "random"] = _network("balanced", "Initial weights", choices=_STARTS)
     start_scale: float = _network(0.1, "Scale of the initial weights", (1e-3, 2.0), 0.01, scale="log")
-    imbalance: float = _network(
-        0.0, "Balance of the layers, lambda", (-4.0, 4.0), 0.05, help=_BALANCE, when={"start": ("balanced",)}
-    )
+    imbalance: float = _network(0.0, "Balance of the layers, lambda", (-4.0, 4.0), 0.05, when={"start": ("balanced",)})
     hidden_size: int = _network(3, "Hidden units", (1, 10), 1, unit="units")
     seed: int = _network(4, "Random seed", (0, 99), 1, unit="seed")
     learning_rate: float = _training(0.05, "Learning rate", (1e-3, 0.5), 0.01, unit="1/step", scale="log")
@@ -115,25 +110,17 @@ class SequentialLearning:
         return solve(second, network, learning_rate=self.curriculum.learning_rate, strict=False)
 
     @cached_property
-    def flow_steps(self) -> tuple[float, float, float]:
-        """Flow steps until A is learned, until B is learned after A, and until B is learned without A."""
-        first, second, naive = (s.time_to(self.accuracy).flow_steps for s in (*self.curriculum.courses, self.naive))
-        return first, second, naive
-
-    @cached_property
-    def descent_steps(self) -> tuple[float, float, float]:
-        """Descent steps until A is learned, until B is learned after A, and until B is learned without A."""
-        first, second, naive = (s.time_to(self.accuracy).descent_steps for s in (*self.curriculum.courses, self.naive))
-        return first, second, naive
+    def times(self) -> list[LearningTime]:
+        """Time until A is learned, until B is learned after A, and until B is learned without A."""
+        return [solution.time_to(self.accuracy) for solution in (*self.curriculum.courses, self.naive)]
 
     @cached_property
     def curves(self) -> xr.Dataset:
         """Loss of either task over both stages, until they have settled and beyond all learning times."""
-        first, second, naive = self.flow_steps
-        ends = [
-            max(settling(solution), *(1.15 * time for time in times if math.isfinite(time)), 1e-9)
-            for solution, times in zip(self.curriculum.courses, ((first,), (second, naive)), strict=True)
-        ]
+        ends = []
+        for solution, times in zip(self.curriculum.courses, (self.times[:1], self.times[1:]), strict=True):
+            learned = (1.15 * time.flow_steps for time in times if math.isfinite(time.flow_steps))
+            ends.append(max(settling(solution), *learned, 1e-9))
         return self.curriculum.curves(points=POINTS, horizon=ends)
 
     @cached_property
@@ -221,10 +208,9 @@ def learning_of(state: PriorKnowledgeState) -> SequentialLearning:
 
 @lru_cache(maxsize=64)
 def _learning_of(state: PriorKnowledgeState) -> SequentialLearning:
-    options = {"learning_rate": state.learning_rate, "steps": (state.steps_of_a, math.inf)}
-    return SequentialLearning(
-        in_sequence(two_tasks(state), starting_network(state), **options, strict=False), state.accuracy
-    )
+    network, steps = starting_network(state), (state.steps_of_a, math.inf)
+    curriculum = in_sequence(two_tasks(state), network, learning_rate=state.learning_rate, steps=steps, strict=False)
+    return SequentialLearning(curriculum, state.accuracy)
 
 
 def study_of(state: PriorKnowledgeState) -> str:
@@ -233,14 +219,10 @@ def study_of(state: PriorKnowledgeState) -> str:
     network |= {"scale": state.start_scale, "seed": state.seed}
     if state.start == "balanced":
         network["imbalance"] = state.imbalance
-    stages: list[dict[str, object]] = [
-        {
-            "name": task.name,
-            "family": "static",
-            "cross_correlation": task.cross_covariance.dense()[0, :, 0, :].T.tolist(),
-        }
-        for task in two_tasks(state)
-    ]
+    stages: list[dict[str, object]] = []
+    for task in two_tasks(state):
+        cross = task.cross_covariance.dense()[0, :, 0, :].T.tolist()
+        stages.append({"name": task.name, "family": "static", "cross_correlation": cross})
     if math.isfinite(state.steps_of_a):
         stages[0]["train_steps"] = state.steps_of_a
     training = {"learning_rate": state.learning_rate, "accuracy": state.accuracy}
@@ -249,37 +231,27 @@ def study_of(state: PriorKnowledgeState) -> str:
     return f"# learncast forget this-file.toml\n# prior-knowledge {settings}\n{to_toml(tables)}"
 
 
-def _view(
-    add: Callable[[PriorKnowledgeState, SequentialLearning], dict[str, object]], state: PriorKnowledgeState
-) -> View:
-    """Return a view with the fields that `add` returns, its validity, notes and clock."""
+def _complete(show: Callable[[PriorKnowledgeState, SequentialLearning], View], state: PriorKnowledgeState) -> View:
+    """Return the view of a part with its validity, notes and clock."""
     try:
         learning = learning_of(state)
     except InvalidSpec as error:  # these sizes allow no such balance: a valid setting without a network
         return View(validity=validity_report("outside"), notes=(Note(str(error), "warning"),))
-    found = learning.curriculum
-    return View(
-        validity=validity_report(found.forecast_class, found.assumptions),
-        notes=(
-            *(Note(f"{remark[:1].upper()}{remark[1:]}.", "error") for remark in learning.remarks),
-            *condition_warnings(found.assumptions),
-        ),
-        clock=Clock.until(float(learning.boundaries[-1]), STEPS),
-        **add(state, learning),  # type: ignore[arg-type]
-    )
+    curriculum = learning.curriculum
+    validity = validity_report(curriculum.forecast_class, curriculum.assumptions)
+    remarks = (Note(f"{remark[:1].upper()}{remark[1:]}.", "error") for remark in learning.remarks)
+    notes = (*remarks, *condition_warnings(curriculum.assumptions))
+    clock = Clock.until(float(learning.boundaries[-1]), STEPS)
+    return replace(show(state, learning), validity=validity, notes=notes, clock=clock)
 
 
-def _curves(state: PriorKnowledgeState, learning: SequentialLearning) -> dict[str, object]:
+def _curves(state: PriorKnowledgeState, learning: SequentialLearning) -> View:
     """Show the losses of both tasks, and the strengths of the modes of the task in training."""
-    return {
-        "charts": (_losses(learning), _strengths(learning)),
-        "readings": _readings(learning),
-        "answer": _answer(learning),
-        "diagram": _diagram(state, learning),
-    }
+    charts, diagram = (_losses(learning), _strengths(learning)), _diagram(state, learning)
+    return View(charts, readings=_readings(learning), answer=_answer(learning), diagram=diagram)
 
 
-def _grams(state: PriorKnowledgeState, learning: SequentialLearning) -> dict[str, object]:
+def _grams(state: PriorKnowledgeState, learning: SequentialLearning) -> View:
     """Show the network's gram matrices and map at one time, and the map of the task in training."""
     frames, k = learning.frames, round(state.time * (FRAMES - 1))
     stages = [learning.locate(share)[0] for share in np.linspace(0.0, 1.0, FRAMES).tolist()]
@@ -293,32 +265,27 @@ def _grams(state: PriorKnowledgeState, learning: SequentialLearning) -> dict[str
     elapsed = np.linspace(0.0, float(learning.boundaries[-1]), FRAMES)
     times = tuple(f"{time:.4g}, while {NAMES[stage]} is trained" for time, stage in zip(elapsed, stages, strict=True))
     losses = tuple(_loss_text(loss) for loss in frames["loss"])
+    readings = (
+        Reading("time", float(elapsed[k]), STEPS, times[k], times),
+        Reading("loss of the task in training", float(frames["loss"][k]), LOSS.unit, losses[k], losses),
+    )
     # All frames share one colour scale, so that they can be compared.
     largest = float(np.abs(maps).max())
-    return {
-        "charts": tuple(_matrix(*matrix, now=k, largest=largest) for matrix in matrices),
-        "readings": (
-            Reading("time", float(elapsed[k]), STEPS, times[k], times),
-            Reading("loss of the task in training", float(frames["loss"][k]), LOSS.unit, losses[k], losses),
-        ),
-    }
+    return View(tuple(_matrix(*matrix, now=k, largest=largest) for matrix in matrices), readings=readings)
 
 
-def _forgetting(_: PriorKnowledgeState, learning: SequentialLearning) -> dict[str, object]:
+def _forgetting(_: PriorKnowledgeState, learning: SequentialLearning) -> View:
     """Show the loss of either task after each stage, and its changes."""
     after = tuple(f"after {name}" for name in NAMES)
     loss, change = learning.curriculum.losses().values, learning.curriculum.forgetting.values
+    charts = (
+        _table("loss_after", "Loss of each task", ("initially", *after), loss, LOSS.label),
+        _table("forgetting", "Change of loss (above 0: forgotten)", after, change, "change of loss"),
+    )
     text = "Learning task B does not raise the loss of task A: nothing is forgotten."
     if learning.forgotten > ROUNDING:
         text = f"Learning task B raises the loss of task A by {learning.forgotten:.4g}."
-    return {
-        "charts": (
-            _table("loss_after", "Loss of each task", ("initially", *after), loss, LOSS.label),
-            _table("forgetting", "Change of loss (above 0: forgotten)", after, change, "change of loss"),
-        ),
-        "readings": _readings(learning),
-        "text": text,
-    }
+    return View(charts, readings=_readings(learning), text=text)
 
 
 def _losses(learning: SequentialLearning) -> Chart:
@@ -374,22 +341,18 @@ def _table(key: str, title: str, rows: tuple[str, ...], values: FloatArray, colo
 
 
 def _readings(learning: SequentialLearning) -> tuple[Reading, ...]:
-    flow, stage = learning.flow_steps, learning.trained[0]
-    late = f", after its stage of {stage:.4g}" if math.isfinite(flow[0]) and flow[0] > stage else ""
     labels = ("task A is learned in", "task B is learned in", "task B without prior knowledge")
-    final = learning.curriculum.losses().values[-1]
-    losses = {
-        "forgotten of task A": learning.forgotten,
-        "final loss of task A": float(final[0]),
-        "final loss of task B": float(final[1]),
-    }
+    times = list(zip(labels, learning.times, strict=True))
+    descent, flow = [Reading.steps(label, t.descent_steps) for label, t in times], learning.times[0].flow_steps
+    if learning.trained[0] < flow < math.inf:
+        late = f"{descent[0].text}, after its stage of {learning.trained[0]:.4g}"
+        descent[0] = replace(descent[0], text=late)
+    final = learning.curriculum.losses().values[-1].tolist()
+    losses = zip(("forgotten of", "final loss of", "final loss of"), "AAB", (learning.forgotten, *final), strict=True)
     return (
-        *(
-            Reading(label, steps, "steps", whole(steps) + more)
-            for label, steps, more in zip(labels, learning.descent_steps, (late, "", ""), strict=True)
-        ),
-        *(Reading(label, loss, LOSS.unit, _loss_text(loss)) for label, loss in losses.items()),
-        *(Reading(f"{label} (flow)", steps, "steps", shown(steps)) for label, steps in zip(labels, flow, strict=True)),
+        *descent,
+        *(Reading(f"{label} task {task}", loss, LOSS.unit, _loss_text(loss)) for label, task, loss in losses),
+        *(Reading.flow(label, time.flow_steps) for label, time in times),
     )
 
 
@@ -399,7 +362,7 @@ def _loss_text(value: float) -> str:
 
 def _answer(learning: SequentialLearning) -> str:
     """Say how many steps prior knowledge saves on task B, and what is forgotten."""
-    (_, second, naive), flow = learning.descent_steps, learning.flow_steps
+    second, naive = (time.descent_steps for time in learning.times[1:])
     if learning.trained[0] == 0:
         return f"Without prior knowledge task B is learned in {_steps_text(second)}."
     if not math.isfinite(second):
@@ -411,8 +374,8 @@ def _answer(learning: SequentialLearning) -> str:
     learned = f"After task A, task B is learned in {_steps_text(second)}"
     if not math.isfinite(naive):
         return f"{learned}; without task A it is never learned. {lost}"
-    flows = f"(Flow: {shown(flow[1], 0)} instead of {shown(flow[2], 0)}.)"
-    return f"{learned}; without task A it takes {whole(naive)}. {lost} {flows}"
+    flow = " instead of ".join(shown(time.flow_steps, 0) for time in learning.times[1:])
+    return f"{learned}; without task A it takes {whole(naive)}. {lost} (Flow: {flow}.)"
 
 
 def _steps_text(number: float) -> str:
@@ -433,14 +396,12 @@ def _diagram(state: PriorKnowledgeState, learning: SequentialLearning) -> Diagra
     return Diagram(f"A two-layer linear network of {state.hidden_size} hidden units", layers, edges)
 
 
+_PARTS = {"grams": _grams, "learning": _curves, "forgetting": _forgetting}
+
 PANEL = Panel(
     name="prior-knowledge",
     **help_texts("prior-knowledge"),
     state=PriorKnowledgeState,
-    parts={
-        "grams": partial(_view, _grams),
-        "learning": partial(_view, _curves),
-        "forgetting": partial(_view, _forgetting),
-    },
+    parts={name: partial(_complete, show) for name, show in _PARTS.items()},
     study=study_of,
 )

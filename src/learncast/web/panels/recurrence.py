@@ -34,7 +34,7 @@ from learncast.theory.recurrence.stability import (
 from learncast.theory.recurrence.tradeoff import Transition, change_of_kind, loss_terms, zero_recurrence_warning
 from learncast.web.chart import Chart, ChartAxis, Role, Series, Trace
 from learncast.web.panel import Panel, State, control, help_texts
-from learncast.web.view import FRAMES, Clock, Diagram, Edge, Note, Reading, View, condition_warnings, validity_report
+from learncast.web.view import FRAMES, Clock, Diagram, Note, Reading, View, condition_warnings, validity_report
 
 #: Largest point of the series, and the size below which a point is set to 0.
 LARGEST, SMALLEST = 5.0, 1e-6
@@ -65,6 +65,12 @@ TRAINING_TIME = ChartAxis("training time", STEPS, clock=True)
 
 ZERO_SERIES = Note("All points are 0, so every recurrence fits equally well. Drag a point away from 0.", "warning")
 
+_STABILITY_NOTES = {
+    "runaway": Note("No finite recurrence is best: the loss keeps falling as b grows.", "error"),
+    "unstable": Note("The best recurrence is unstable: activity grows on longer trials.", "warning"),
+    "marginal": Note("The best recurrence is marginal: activity neither decays nor grows on longer trials."),
+}
+
 _task = partial(control, group="The task")
 _start = partial(control, group="Initial network", folded=True)
 _order = partial(control, group="Order of learning", folded=True)
@@ -83,17 +89,14 @@ class RecurrenceState(State):
         kind="numbers",
         lengths=(2, MOST_LAGS),
         unit="target/input",
-        help="Covariance of the target with the input at each lag. Drag the points.",
     )
-    beyond: Literal["silent", "held", "repeated"] = _task(
-        "silent", "Inputs older than the series", choices=_BEYOND, help="The task on longer trials."
-    )
+    beyond: Literal["silent", "held", "repeated"] = _task("silent", "Inputs older than the series", choices=_BEYOND)
     reach: float = _task(2.5, "Longest trial, relative to training", (1.5, 3.0), 0.1, unit="times")
     recurrence: float = _start(0.5, "Recurrence, b", (-0.99, 0.99), 0.01, unit="1/step")
     initial: float = _start(0.1, "Input and output weight", (0.01, 0.5), 0.01, scale="log")
     learning_rate: float = _start(0.01, "Learning rate", (1e-4, 0.1), 0.01, unit="1/step", scale="log")
     steps: float = _order(500.0, "Training shown", (10.0, 10_000.0), 0.01, unit="gradient steps", scale="log")
-    modes: int = _order(2, "Modes", (1, 2), 1, unit="modes", help="The series, and a weaker and earlier copy of it.")
+    modes: int = _order(2, "Modes", (1, 2), 1, unit="modes")
     ratio: float = _order(0.6, "Second mode relative to the first", (0.1, 1.0), 0.01)
     shift: int = _order(0, "Second mode is earlier by", (0, 10), 1, unit="lags")
     topic: Literal["order", "stability", "transition"] = control("order", "topic shown", kind="hidden")
@@ -181,15 +184,9 @@ def fit(state: RecurrenceState) -> View:
         now = frames[round(state.time * (FRAMES - 1))]
         name = "response of the network at this time"
         traces.append(Trace("line", "descent", name, lags, now, series=Series.MODE, frames=frames))
-    chart = Chart(
-        "series",
-        "Drag the points: the target's strength at each lag",
-        LAG,
-        ChartAxis(STRENGTH.label, STRENGTH.unit, span=(max(-limit, -LARGEST), min(limit, LARGEST))),
-        tuple(traces),
-        drags="series",
-        main=True,
-    )
+    title = "Drag the points: the target's strength at each lag"
+    axis = ChartAxis(STRENGTH.label, STRENGTH.unit, span=(max(-limit, -LARGEST), min(limit, LARGEST)))
+    chart = Chart("series", title, LAG, axis, tuple(traces), drags="series", main=True)
     units = float(least_hidden_size(s)) if s.any() else 0.0
     return View(
         (chart, _loss_chart(state.series)),
@@ -257,18 +254,10 @@ def _diagram(state: RecurrenceState) -> Diagram:
     modes = learned_modes(state)
     if not modes:
         return Diagram("A target of 0", (), (), strengths)
-    path, at = modes[0].path, _FRAME_TIMES
-    ends = (
-        ("input 0", "unit 0", "input weight", path.input),
-        ("unit 0", "unit 0", "recurrence b", path.recurrence),
-        ("unit 0", "output 0", "output weight", path.output),
-    )
-    return Diagram(
-        "A recurrent network of one linear unit with a trained recurrence",
-        (("input", 1), ("unit", 1), ("output", 1)),
-        tuple(Edge(*names, float(weight[at[-1]]), weight[at]) for *names, weight in ends),
-        strengths,
-    )
+    path = modes[0].path
+    frames = [weight[_FRAME_TIMES] for weight in (path.input, path.recurrence, path.output)]
+    caption = "A recurrent network of one linear unit with a trained recurrence"
+    return Diagram.single_unit(caption, tuple((float(weight[-1]), weight) for weight in frames), strengths)
 
 
 def stability(state: RecurrenceState) -> View:
@@ -276,27 +265,21 @@ def stability(state: RecurrenceState) -> View:
     best, trained = fit_of(state.series).best, len(state.series)
     longest = max(trained + 1, round(state.reach * trained))
     lags = np.arange(longest)
-    responses = Chart(
-        "continued",
-        "The series continued, and the response of the best recurrence",
-        LAG,
-        STRENGTH,
-        (
-            Trace("points", "data", "series s", lags, continued(state, lags)),
-            Trace("line", "best", f"response, {_formula(best)}", lags, _response(best, longest)),
-        ),
-        shades=((0.0, float(trained - 1), "trained on", Series.TARGET),),
+    traces = (
+        Trace("points", "data", "series s", lags, continued(state, lags)),
+        Trace("line", "best", f"response, {_formula(best)}", lags, _response(best, longest)),
     )
+    title, shade = (
+        "The series continued, and the response of the best recurrence",
+        (0.0, float(trained - 1), "trained on"),
+    )
+    responses = Chart("continued", title, LAG, STRENGTH, traces, shades=((*shade, Series.TARGET),))
     if not math.isfinite(best.recurrence):
         return View((responses,), validity_report("exact"), _best_readings(best), _notes(state))
     longer = extrapolation(best, lambda index: continued(state, index), range(trained, longest + 1), anchor="end")
-    chart = Chart(
-        "extrapolation",
-        "Unexplained on longer trials",
-        ChartAxis("steps in a trial", "steps"),
-        ChartAxis(SHARE.label, SHARE.unit),
-        (Trace("line", "theory", "unexplained", longer.horizons, _within(longer.unexplained, HIGHEST)),),
-    )
+    axes = ChartAxis("steps in a trial", "steps"), ChartAxis(SHARE.label, SHARE.unit)
+    curve = Trace("line", "theory", "unexplained", longer.horizons, _within(longer.unexplained, HIGHEST))
+    chart = Chart("extrapolation", "Unexplained on longer trials", *axes, (curve,))
     readings = (
         *_best_readings(best),
         _reading(f"unexplained at {longest} steps", float(longer.unexplained[-1]), "1"),
@@ -376,10 +359,8 @@ def _best_line(change: Transition, best: FloatArray, span: float) -> tuple[Float
 
 def _transition_text(change: Transition) -> str:
     if change.kind == "first order":
-        return (
-            f"At a weight of {change.parameter:.6g} the best recurrence jumps from {_number(change.below)} to "
-            f"{_number(change.above)}. Near it both are optima, and the initial weights decide where training ends."
-        )
+        jump = f"the best recurrence jumps from {_number(change.below)} to {_number(change.above)}"
+        return f"At a weight of {change.parameter:.6g} {jump}. Near it the initial weights decide where training ends."
     if change.kind == "continuous":
         return f"The best recurrence departs continuously from 0 at a weight of {change.parameter:.4g}."
     return "The best recurrence changes smoothly: there is no transition in this range."
@@ -423,12 +404,8 @@ def _notes(state: RecurrenceState) -> tuple[Note, ...]:
     if not any(state.series):
         return (ZERO_SERIES,)
     best, notes = fit_of(state.series).best, []
-    if best.stability == "runaway":
-        notes.append(Note("No finite recurrence is best: the loss keeps falling as b grows.", "error"))
-    elif best.stability == "unstable":
-        notes.append(Note("The best recurrence is unstable: activity grows on longer trials.", "warning"))
-    elif best.stability == "marginal":
-        notes.append(Note("The best recurrence is marginal: activity neither decays nor grows on longer trials."))
+    if best.stability in _STABILITY_NOTES:
+        notes.append(_STABILITY_NOTES[best.stability])
     stuck = zero_recurrence_warning(state.series, recurrence=state.recurrence)
     if stuck:
         notes.append(Note(f"{stuck[0].upper()}{stuck[1:]}.", "error"))
@@ -482,11 +459,6 @@ class LearnedMode:
     half_fixed: float
 
     @property
-    def share(self) -> FloatArray:
-        """Loss over time relative to the initial loss."""
-        return self.path.loss / self.path.loss[0]
-
-    @property
     def last(self) -> ModeStart:
         """Weights at the last time that the integration reached."""
         return weights_at(self.path, int(np.flatnonzero(np.isfinite(self.path.loss))[-1]))
@@ -530,13 +502,10 @@ def order(state: RecurrenceState) -> View:
         return View(validity=validity_report("integrated"), notes=tuple(notes))
     condition = rate_condition(modes, state.learning_rate)
     notes += condition_warnings((condition,))
-    notes += [
-        Note(f"The weights of mode {k} diverge before the last step shown.", "error")
-        for k, mode in enumerate(modes)
-        if str(mode.path.status) != "ok"
-    ]
+    diverging = [k for k, mode in enumerate(modes) if str(mode.path.status) != "ok"]
+    notes += [Note(f"The weights of mode {k} diverge before the last step shown.", "error") for k in diverging]
     return View(
-        (_learning_curves(modes, state), _recurrences(modes, state), _half_loss_times(modes, state)),
+        (*_training_charts(modes, state), _half_loss_times(modes, state)),
         validity_report("integrated", (condition,)),
         _order_readings(modes, state),
         tuple(notes),
@@ -545,29 +514,22 @@ def order(state: RecurrenceState) -> View:
     )
 
 
-def _learning_curves(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> Chart:
-    traces = tuple(
-        Trace("line", "data", f"mode {k}", m.path.times / state.learning_rate, m.share, series=Series.MODE + k)
-        for k, m in enumerate(modes)
-    )
-    half = Trace("line", "threshold", "half", np.array([0.0, state.steps]), np.full(2, 0.5))
-    axis = ChartAxis("loss relative to the initial loss", "1")
-    return Chart("learning", "Learning curves, recurrence trained", TRAINING_TIME, axis, (*traces, half))
-
-
-def _recurrences(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> Chart:
-    traces = []
+def _training_charts(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> tuple[Chart, Chart]:
+    """Show the loss and the recurrence of every mode during training."""
+    losses, recurrences, ends = [], [], np.array([0.0, state.steps])
     for k, mode in enumerate(modes):
-        best, times, series = (
-            fit_of(mode.series).best.recurrence,
-            mode.path.times / state.learning_rate,
-            Series.MODE + k,
-        )
-        traces.append(Trace("line", "data", f"mode {k}", times, mode.path.recurrence, series=series))
+        path, series, best = mode.path, Series.MODE + k, fit_of(mode.series).best.recurrence
+        times = path.times / state.learning_rate
+        losses.append(Trace("line", "data", f"mode {k}", times, path.loss / path.loss[0], series=series))
+        recurrences.append(Trace("line", "data", f"mode {k}", times, path.recurrence, series=series))
         if math.isfinite(best) and abs(best) <= 10:
-            level = np.array([0.0, state.steps]), np.full(2, best)
-            traces.append(Trace("line", "target", f"mode {k}, best", *level, series=series))
-    return Chart("recurrence", "Recurrence during training", TRAINING_TIME, RECURRENCE, tuple(traces))
+            recurrences.append(Trace("line", "target", f"mode {k}, best", ends, np.full(2, best), series=series))
+    losses.append(Trace("line", "threshold", "half", ends, np.full(2, 0.5)))
+    axis = ChartAxis("loss relative to the initial loss", "1")
+    return (
+        Chart("learning", "Learning curves, recurrence trained", TRAINING_TIME, axis, tuple(losses)),
+        Chart("recurrence", "Recurrence during training", TRAINING_TIME, RECURRENCE, tuple(recurrences)),
+    )
 
 
 def _half_loss_times(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> Chart:
@@ -581,13 +543,11 @@ def _half_loss_times(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> 
         if math.isfinite(mode.half) and mode.half > 0:
             now = np.array([state.recurrence]), np.array([mode.half / state.learning_rate])
             traces.append(Trace("points", "pinned", f"mode {k}, trained", *now, series=Series.MODE + k))
-    return Chart(
-        "half_loss",
-        "Steps to half the loss, by initial recurrence",
+    axes = (
         ChartAxis("initial recurrence b", "1/step", span=(-1.0, 1.0)),
         ChartAxis("half-loss time", STEPS, scale="log"),
-        tuple(traces),
     )
+    return Chart("half_loss", "Steps to half the loss, by initial recurrence", *axes, tuple(traces))
 
 
 def _order_readings(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> tuple[Reading, ...]:
@@ -600,7 +560,7 @@ def _order_readings(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> t
         readings += [
             Reading(f"{label} trained", descent, "steps", descent_text),
             Reading(f"{label} trained (flow)", trained, STEPS, text),
-            Reading(f"{label} fixed (flow)", fixed, STEPS, shown(fixed)),
+            Reading.flow(f"{label} fixed", fixed, unit=STEPS),
         ]
     last = modes[0].last.recurrence
     return (*readings, Reading("final recurrence of mode 0", last, "1/step", f"{last:.5g}"))

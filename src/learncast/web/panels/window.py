@@ -15,7 +15,7 @@ from learncast._core.errors import InvalidSpec, SchemaMismatch
 from learncast._core.limits import readable
 from learncast._core.validation import FloatArray
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
-from learncast.web.panel import Example, Panel, State, control, help_texts
+from learncast.web.panel import Panel, State, control, help_texts
 from learncast.web.uploads import UPLOADS
 from learncast.web.view import Note, Reading, View, condition_warnings, validity_report
 
@@ -34,21 +34,9 @@ _SAMPLE_NOTE = "This is a sample, a small gated network; `learncast explore --wi
 _NOISES = {"per_lag": "against the noise of its lag", "total": "against all gradient noise"}
 
 _evidence = partial(control, step=0.02, scale="log", group="Evidence")
-_sample_size = partial(
-    _evidence, label="sequences", span=(1.0, 1e9), unit="sequences", help="Number of sequences for training."
-)
-_threshold = partial(
-    _evidence, label="threshold", span=(0.01, 100.0), help="Signal-to-noise ratio that a lag must reach."
-)
-_layer = partial(
-    control,
-    0,
-    "layer",
-    step=1.0,
-    allowed=(0, _MOST_LAYERS - 1),
-    group="Model",
-    help="Recurrent layer, counted from the lowest.",
-)
+_sample_size = partial(_evidence, label="sequences", span=(1.0, 1e9), unit="sequences")
+_threshold = partial(_evidence, label="threshold", span=(0.01, 100.0))
+_layer = partial(control, 0, "layer", step=1.0, allowed=(0, _MOST_LAYERS - 1), group="Model")
 
 #: The window that is shown by default, with the sequences and the threshold of its diagnosis.
 SAMPLE = Path(__file__).parents[1] / "sample" / "window.nc"
@@ -79,11 +67,13 @@ def window_panel(window: LearnabilityWindow | None) -> Panel:
     """
     state = WindowState if window is None else _state_for(window)
     texts = help_texts("window")
+    changes = _example_changes(state())
+    texts["examples"] = tuple(replace(e, changes=c) for e, c in zip(texts["examples"], changes, strict=True))
     if window is None:
         texts["introduction"] += f" {_SAMPLE_NOTE}"
     return Panel(
         name="window",
-        **{**texts, "examples": _examples(state())},
+        **texts,
         state=state,
         parts={"window": lru_cache(maxsize=64)(partial(_view, window))},
         study=partial(_study, window),
@@ -93,29 +83,12 @@ def window_panel(window: LearnabilityWindow | None) -> Panel:
     )
 
 
-def _examples(opening: WindowState) -> tuple[Example, ...]:
+def _example_changes(opening: WindowState) -> tuple[dict[str, float], ...]:
+    """Return the settings of the examples, whose texts are in the help file."""
     sequences, threshold = opening.sample_size, opening.threshold
     fewer, more = max(1.0, float(round(sequences / 20))), min(1e9, 100.0 * sequences)
     strict, lax = min(100.0, round(4 * threshold, 4)), max(0.01, round(threshold / 4, 4))
-    return (
-        Example("As diagnosed", "At the red line, the number of sequences, lags up to the step curve can be learned."),
-        Example(
-            "Too few sequences",
-            "With a twentieth of the sequences, noise hides the signal of long lags.",
-            {"sample_size": fewer},
-        ),
-        Example(
-            "A hundred times the data",
-            "The shaded range has more sequences than were diagnosed: the curve is a lower bound there.",
-            {"sample_size": more},
-        ),
-        Example("A strict threshold", "Each lag needs four times the evidence.", {"threshold": strict}),
-        Example(
-            "A lax threshold",
-            "A quarter of the evidence is enough, but noise then reaches far too.",
-            {"threshold": lax},
-        ),
-    )
+    return {}, {"sample_size": fewer}, {"sample_size": more}, {"threshold": strict}, {"threshold": lax}
 
 
 def _open_window(token: str) -> Panel:
