@@ -128,16 +128,12 @@ class JobQueue:
         finally:
             leaving.cancel()
             running.clients -= 1
-            if not running.clients and not running.task.done():
-                self._stop(key, running)
-
-    def _stop(self, key: tuple[str, ...], running: _Running) -> None:
-        """Stop a computation that no client waits for."""
-        self.running.pop(key, None)
-        if running.worker is not None:
-            running.worker.kill()
-        else:
-            running.task.cancel()
+            if not running.clients and not running.task.done():  # nobody waits for it any more
+                self.running.pop(key, None)
+                if running.worker is not None:
+                    running.worker.kill()
+                else:
+                    running.task.cancel()
 
     async def _compute(self, computation: Computation) -> str | bytes:
         key = computation.key

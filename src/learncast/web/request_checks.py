@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import secrets
 import time
 from collections import OrderedDict
@@ -163,13 +164,8 @@ def _single_header(scope: Scope, name: str) -> str | None:
 
 def _host_name(host: str) -> str:
     """Return a Host header without its port; empty if it is malformed."""
-    end = host.find("]")
-    if host.startswith("[") and end > 0:
-        name, port = host[: end + 1], host[end + 1 :]
-    else:
-        name, _, number = host.partition(":")
-        port = f":{number}" if number else ""
-    return name.lower() if not port or (port[0] == ":" and port[1:].isdecimal()) else ""
+    match = re.fullmatch(r"(\[[^\]]+\]|[^:\[\]]*)(:\d*)?", host)
+    return match[1].lower() if match else ""
 
 
 def _same_origin(origin: str, host: str) -> bool:

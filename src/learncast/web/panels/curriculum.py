@@ -192,7 +192,7 @@ class CurriculumState(State):
         """Describe the first task with this value."""
         if value == self.own:
             return "the target itself"
-        return f"{_FIRSTS[self.varied][value > self.own]} ({value:.3g} instead of {self.own:.3g})"
+        return f"a task with {_FIRSTS[self.varied][value > self.own]} ({value:.3g} instead of {self.own:.3g})"
 
     def network(self, target: Task) -> LinearRNN | Activated:
         """Return the network before training."""
@@ -218,9 +218,7 @@ class CurriculumState(State):
 
 
 @lru_cache(maxsize=256)
-def _measured_response(
-    family: str, keywords: tuple[tuple[str, float | int], ...], name: str, recurrence: float
-) -> Response:
+def _measured_response(family: str, keywords: tuple[tuple[str, float], ...], name: str, recurrence: float) -> Response:
     """Measure the response to a task, which depends only on the recurrence besides the task."""
     task = FAMILIES[family].build(**dict(keywords), name=name)
     weights = LinearRNN.aligned(recurrence=recurrence, hidden_size=1, task=task)
@@ -338,7 +336,7 @@ def _best_answer(state: CurriculumState, numbers: PortraitTimes) -> str:
     if best is None or best[2] <= 0:
         return f"Train the target directly: no first task in this chart is faster than {whole(direct)} steps in total."
     stop = float(numbers.stops[best[1]])
-    first = f"Train {state.describe(float(numbers.values[best[0]]))} first, until {stop:.0%} accuracy"
+    first = f"Train on {state.describe(float(numbers.values[best[0]]))} until {stop:.0%} accuracy first"
     if best[2] == math.inf:
         return f"{first}: without it the target is never learned."
     return f"{first}: {whole(direct - best[2])} steps in total. Direct training takes {whole(direct)}."

@@ -28,25 +28,19 @@ def answer(curriculum: Curriculum, first_task: str, stop: float) -> str:
         slow = math.isfinite(curriculum.direct.flow_steps)
         why = ": at this learning rate descent does not converge" if slow else ""
         return f"The target is never learned, neither directly nor after {first_task}{why}."
+    directly = f"Direct training {f'takes {whole(direct)} steps' if math.isfinite(direct) else 'never learns it'}."
     if not math.isfinite(total):
-        return (
-            f"Do not pretrain on {first_task}: the target is never learned after it. Direct training takes "
-            f"{whole(direct)} steps."
-        )
-    directly = (
-        f"Direct training takes {whole(direct)}." if math.isfinite(direct) else "Direct training never learns it."
-    )
+        return f"Do not pretrain on {first_task}: the target is never learned after it. {directly}"
     flow = f"(Flow: {shown(curriculum.flow_steps, 0)} instead of {shown(curriculum.direct.flow_steps, 0)}.)"
     compared = f"{whole(total)} steps in total. {directly} {flow}"
     if total >= direct:
         return f"Do not pretrain on {first_task} until {stop:.0%} accuracy: training takes {compared}"
     if hardly_pays(direct, total):
         return f"Train the target directly. Pretraining on {first_task} hardly pays: it takes {compared}"
+    first_stage = f"Train on {first_task} for {whole(first)} steps, then"
     if last == 0:
-        return (
-            f"Train {first_task} for {whole(first)} steps, then stop: the target is already learned. {directly} {flow}"
-        )
-    return f"Train {first_task} for {whole(first)} steps, then the target for {whole(last)}: {compared}"
+        return f"{first_stage} stop: the target is already learned. {directly} {flow}"
+    return f"{first_stage} on the target for {whole(last)}: {compared}"
 
 
 def last_step(curriculum: Curriculum, direct: Curriculum) -> float:
@@ -69,10 +63,8 @@ def charts(curriculum: Curriculum, direct: Curriculum, last: float) -> tuple[Cha
     times = np.linspace(0.0, last, _POINTS)
     target = curriculum.modes[-1]
     strengths, losses = [], []
-    for series, way, name in (
-        (Series.FIRST, curriculum, "both stages"),
-        (Series.TARGET, direct, "direct training"),
-    ):
+    ways = (Series.FIRST, curriculum, "both stages"), (Series.TARGET, direct, "direct training")
+    for series, way, name in ways:
         if last <= MOST_STEPS and len(target) == 1:
             steps, strength = descent_strength(way, last)
             loss = target.loss(strength[:, None])

@@ -46,6 +46,7 @@ _tasks = partial(control, group="The two tasks")
 _strength = partial(_tasks, span=(0.1, 5.0), step=0.05, unit="target/input")
 _angle = partial(_tasks, span=(0.0, 180.0), step=1, unit="degrees")
 _training = partial(control, group="Training")
+_partial_training = partial(_training, when={"knowledge": ("steps",)})
 _network = partial(control, group="Initial network", folded=True)
 _KNOWLEDGE = {"none": "none", "steps": "some steps of training", "converged": "completely learned"}
 _STARTS = {"balanced": "balanced layers", "random": "independent layers (outside the theory)"}
@@ -63,15 +64,7 @@ class PriorKnowledgeState(State):
     knowledge: Literal["none", "steps", "converged"] = _training(
         "converged", "Prior knowledge of task A", choices=_KNOWLEDGE
     )
-    first_steps: float = _training(
-        100.0,
-        "Steps of task A",
-        (1.0, 10_000.0),
-        0.01,
-        unit="gradient steps",
-        scale="log",
-        when={"knowledge": ("steps",)},
-    )
+    first_steps: float = _partial_training(100.0, "Steps of task A", (1.0, 10_000.0), 0.01, scale="log", unit=STEPS)
     start: Literal["balanced", "random"] = _network("balanced", "Initial weights", choices=_STARTS)
     start_scale: float = _network(0.1, "Scale of the initial weights", (1e-3, 2.0), 0.01, scale="log")
     imbalance: float = _network(0.0, "Balance of the layers, lambda", (-4.0, 4.0), 0.05, when={"start": ("balanced",)})
@@ -231,7 +224,11 @@ def study_of(state: PriorKnowledgeState) -> str:
     return f"# learncast forget this-file.toml\n# prior-knowledge {settings}\n{to_toml(tables)}"
 
 
-def _complete(show: Callable[[PriorKnowledgeState, SequentialLearning], View], state: PriorKnowledgeState) -> View:
+#: A function that shows one part, without its validity, notes and clock.
+Part = Callable[[PriorKnowledgeState, SequentialLearning], View]
+
+
+def _complete(show: Part, state: PriorKnowledgeState) -> View:
     """Return the view of a part with its validity, notes and clock."""
     try:
         learning = learning_of(state)

@@ -222,8 +222,8 @@ def _answer(state: RecurrenceState, best: Optimum) -> str:
     steps = half_loss_descent(state.series, state)
     if math.isfinite(steps):
         flow = learned_modes(state)[0].half / state.learning_rate
-        return f"{text} Half of the loss is learned after {steps:.0f} steps (flow: {flow:.0f})."
-    return f"{text} Half of the loss is not learned within {state.steps:.0f} steps."
+        return f"{text} The loss is halved after {steps:.0f} steps (flow: {flow:.0f})."
+    return f"{text} The loss is not halved within {state.steps:.0f} steps."
 
 
 def half_loss_descent(series: tuple[float, ...], state: RecurrenceState) -> float:
@@ -233,15 +233,13 @@ def half_loss_descent(series: tuple[float, ...], state: RecurrenceState) -> floa
 
 
 @lru_cache(maxsize=256)
-def _half_loss_descent(
-    series: tuple[float, ...], recurrence: float, initial: float, learning_rate: float, most: int
-) -> float:
-    mode = _learned(series, recurrence, initial, most * learning_rate)
-    if not mode.half <= most * learning_rate:  # descent does not get there either
+def _half_loss_descent(series: tuple[float, ...], recurrence: float, initial: float, rate: float, most: int) -> float:
+    mode = _learned(series, recurrence, initial, most * rate)
+    if not mode.half <= most * rate:  # descent does not get there either
         return math.nan
     found = descend(
         *_single_mode(series, recurrence, initial),
-        learning_rate=learning_rate,
+        learning_rate=rate,
         excess_loss=0.5 * float(mode.path.loss[0]),
         learn=("input", "recurrent", "output"),
         most_steps=most,

@@ -219,34 +219,25 @@ def _curve(layer: xr.Dataset, state: WindowState) -> Chart:
     grid = np.unique(np.concatenate([np.geomspace(*ends, _POINTS), sizes]))
     per_lag, total = (windows_at(layer, grid, state.threshold, noise=noise) for noise in _NOISES)
     null = layer["null_window"].max("noise").values
-    return Chart(
-        "window",
-        "Window against sequences",
-        ChartAxis("sequences", "sequences", "log", span=(float(grid[0]), float(grid[-1]))),
-        ChartAxis("longest learnable lag", "steps", span=(0.0, 1.05 * longest)),
-        (
-            Trace("band", "null", "data without signal (95%)", sizes, np.zeros(len(sizes)), null),
-            Trace("steps", "data", _NOISES["per_lag"], grid, per_lag.any_lag),
-            Trace("steps", "data", _NOISES["total"], grid, total.any_lag, series=Series.MODE),
-            Trace("steps", "data", "per-lag noise, without gaps", grid, per_lag.contiguous, series=Series.MODE + 1),
-            Trace("line", "threshold", "chosen", np.full(2, chosen), np.array([0.0, 1.05 * longest])),
-        ),
-        shades=((diagnosed, float(grid[-1]), "more than diagnosed", Series.OTHER),) if grid[-1] > diagnosed else (),
-        main=True,
+    traces = (
+        Trace("band", "null", "data without signal (95%)", sizes, np.zeros(len(sizes)), null),
+        Trace("steps", "data", _NOISES["per_lag"], grid, per_lag.any_lag),
+        Trace("steps", "data", _NOISES["total"], grid, total.any_lag, series=Series.MODE),
+        Trace("steps", "data", "per-lag noise, without gaps", grid, per_lag.contiguous, series=Series.MODE + 1),
+        Trace("line", "threshold", "chosen", np.full(2, chosen), np.array([0.0, 1.05 * longest])),
     )
+    x = ChartAxis("sequences", "sequences", "log", span=(float(grid[0]), float(grid[-1])))
+    y = ChartAxis("longest learnable lag", "steps", span=(0.0, 1.05 * longest))
+    shades = ((diagnosed, float(grid[-1]), "more than diagnosed", Series.OTHER),) if grid[-1] > diagnosed else ()
+    return Chart("window", "Window against sequences", x, y, traces, shades=shades, main=True)
 
 
 def _time_scales(layer: xr.Dataset) -> Chart:
     known = np.sort(layer["time_scale"].values[~np.isnan(layer["time_scale"].values)])
     finite = known[np.isfinite(known)]
     share = 1 - np.arange(len(finite)) / max(1, len(known))
-    return Chart(
-        "time_scales",
-        "Time scales of the units",
-        ChartAxis("time scale", "steps", "log"),
-        ChartAxis("fraction of units at least as slow", "1", span=(0.0, 1.03)),
-        (Trace("steps", "data", "units", finite, share),),
-    )
+    x, y = ChartAxis("time scale", "steps", "log"), ChartAxis("fraction of units at least as slow", span=(0.0, 1.03))
+    return Chart("time_scales", "Time scales of the units", x, y, (Trace("steps", "data", "units", finite, share),))
 
 
 def _readings(layer: xr.Dataset, state: WindowState) -> tuple[Reading, ...]:
