@@ -490,15 +490,15 @@ def explore(
     if missing:
         raise InvalidSpec(f"the explorer's packages must be installed, got no {' and no '.join(missing)}.")
     if export is not None:
-        from learncast.web.export import exported
+        from learncast.web.export import export_site
 
         with shown("answering the guided examples") as progress:
-            exported(export, progress)
+            export_site(export, progress)
         print(f"Wrote {export}; show it with any web server: python -m http.server --directory {export}")
         return
-    from learncast.web.app import explored
+    from learncast.web.app import serve
 
-    explored(host, port, window, browse=not no_browser, most_bytes=most_bytes)
+    serve(host, port, window, browse=not no_browser, most_bytes=most_bytes)
 
 
 @command(app, example="new recordings mine.toml")

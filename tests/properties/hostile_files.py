@@ -36,8 +36,9 @@ from learncast._core.errors import LearncastError
 from learncast.cli import app
 from learncast.study import Study
 from learncast.sweep.studies import sweep_of
-from learncast.web.app import explored
-from learncast.windows.example_model import build_model, build_optimizer, train_on_batches
+from learncast.web.app import serve
+from learncast.windows.learnability_window import LearnabilityWindow
+from learncast.windows.rehearsal import build_model, build_optimizer, rehearsed
 from learncast.windows.stored_model import optimizer_tensors
 
 #: Seconds that one command may take; `--seconds` ends what is merely long.
@@ -327,11 +328,11 @@ def look(path: Path) -> None:
     """Open a window as the explorer does, without serving it."""
     import learncast.web.app as web
 
-    serve, web._serve = web._serve, lambda *_: None
+    run, web._run = web._run, lambda *_: None
     try:
-        explored("127.0.0.1", 0, path, browse=False)
+        serve("127.0.0.1", 0, path, browse=False)
     finally:
-        web._serve = serve
+        web._run = run
 
 
 PLAIN, MODEL = (("window", "--model", f"net.py:{name}") for name in ("build", "pair"))

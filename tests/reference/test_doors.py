@@ -117,7 +117,7 @@ def test_the_command_line_prints_that_number(kind, tmp_path):
 @pytest.mark.parametrize("seed", [3, *(pytest.param(k, marks=pytest.mark.slow) for k in range(4, 8))])
 def test_the_explorer_shows_that_number(seed):
     pytest.importorskip("starlette")
-    from learncast.web.panels.forecast import ROOM, CurriculumState
+    from learncast.web import CurriculumState, all_panels
 
     rng = np.random.default_rng(seed)
     for _ in range(2):
@@ -128,7 +128,7 @@ def test_the_explorer_shows_that_number(seed):
             learning_rate=float(10 ** rng.uniform(-4, -2.5)),
             grid=20,
         )
-        view = ROOM.parts["counted"](state)
+        view = all_panels()[0].parts["descent"](state)
         shown = next(r.value for r in view.readings if r.label == "direct training")
         target = state.task()
         alone = lc.follow(
