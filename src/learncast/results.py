@@ -125,54 +125,6 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Steps:
-    """A number of training steps: gradient descent, gradient flow, interval and status.
-
-    Attributes
-    ----------
-    descent : float
-        Steps of gradient descent; infinite if never, nan if not counted.
-    flow : float
-        Time of the gradient flow, in steps of the learning rate.
-    low, high : float
-        95% interval of the reported number if statistics were estimated from trials, else nan.
-    status : Status
-
-    Examples
-    --------
-    >>> from learncast.results import Steps
-    >>> steps = Steps(331.0, 329.985)
-    >>> float(steps), steps.interval
-    (331.0, None)
-    """
-
-    descent: float
-    flow: float
-    low: float = math.nan
-    high: float = math.nan
-    status: Status = Status.ok
-
-    @property
-    def value(self) -> float:
-        """The reported number: descent steps if they were counted, else flow steps."""
-        return self.flow if math.isnan(self.descent) else self.descent
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """95% interval of the reported number; None if nothing was estimated from trials."""
-        return None if math.isnan(self.low) and math.isnan(self.high) else (self.low, self.high)
-
-    def __float__(self) -> float:
-        return self.value
-
-    def __str__(self) -> str:
-        if self.status is Status.diverged and math.isinf(self.value):
-            return "diverges"
-        text = "unknown" if math.isnan(self.value) else "never" if math.isinf(self.value) else f"{self.value:,.0f} steps"
-        return text if self.interval is None else f"{text} ({self.low:,.1f} to {self.high:,.1f})"
-
-
-@dataclass(frozen=True)
 class Provenance:
     """Origin of numbers: kind of computation, cited papers, hash of the input, seed and package versions.
 
