@@ -20,9 +20,9 @@ _HOME = {
     "forgetting_front": "schedules.pareto",
     "ground_for": "methods.choice",
     "in_sequence": "forgetting",
+    "loop_of": "plans.recommendation",
     "rehearse": "agreement",
     "stop_portrait": "plans.stop_portrait",
-    "training_loop_of": "plans.recommendation",
 }
 
 __all__ = sorted(_HOME)

@@ -17,9 +17,10 @@ from learncast._core.validation import FloatArray, between, one_of, real_array
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.curriculum import Curriculum
 from learncast.procedure.stage import Stage
+from learncast.procedure.training import MOST_STEPS
 from learncast.results import STEPS, Status, Trajectory, described
 from learncast.tasks.geometry import Frame
-from learncast.theory.dynamics.descent import MOST_STEPS, Descent, descend
+from learncast.theory.dynamics.descent import Descent, descend
 from learncast.theory.dynamics.gradient_flow import gradient_flow
 from learncast.theory.dynamics.mode_equation import band_scale
 from learncast.theory.dynamics.modes import modes_of
@@ -69,7 +70,7 @@ def agreement(
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> theory = lc.solve(task, network, learning_rate=1e-3)
-    >>> run = lc.descend(task, network, learning_rate=1e-3, steps=400, learn=("input", "output"))
+    >>> run = lc.descend(task, network, learning_rate=1e-3, steps=400)
     >>> found = lc.agreement(theory, run.at(range(401)))
     >>> float(found["loss_largest"]) < 0.03
     True
@@ -353,7 +354,7 @@ def _descended(
         if gap(network) <= tolerance:
             return 0.0, network
         while True:
-            run = descend(stage.task, network, learning_rate=learning_rate, steps=block, learn=LEARN)
+            run = descend(stage.task, network, learning_rate=learning_rate, steps=block)
             if run.status is Status.diverged:
                 return math.nan, None
             here = next((n for n in range(1, block + 1) if gap(_network(run, n)) <= tolerance), None)
@@ -362,7 +363,7 @@ def _descended(
             network, steps = _network(run, block), steps + block
             if steps > most_steps:
                 return math.inf, None
-    run = descend(stage.task, network, learning_rate=learning_rate, steps=steps, learn=LEARN)
+    run = descend(stage.task, network, learning_rate=learning_rate, steps=steps)
     return (math.nan, None) if run.status is Status.diverged else (float(steps), _network(run, steps))
 
 

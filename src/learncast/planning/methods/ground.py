@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from learncast._core.errors import InvalidSpec, NotLearned
 from learncast._core.validation import FloatArray
-from learncast.procedure.measured_accuracy import LossRange, answers_of
 from learncast.results import Provenance, Status, spec_hash
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust, worst
@@ -22,6 +21,8 @@ from learncast.theory.dynamics.solution import LearningTime, Solution, status_of
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from learncast.training.measured_accuracy import LossRange
 
 #: What accuracy may be asked of: every mode, or the loss as a whole.
 GOALS = ("modes", "loss")
@@ -292,6 +293,8 @@ class Ground(ABC):
 
     def loss_range(self, task: int, end: State) -> LossRange:
         """What the loss of real training on a task is judged by, where the forecast of it ends in a state."""
+        from learncast.training.measured_accuracy import LossRange, answers_of
+
         return LossRange(self.whole(task), answers_of(end), self.excess(task, end))
 
     def provenance(self, *parts: Any) -> Provenance:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.methods.ground import Ground, Learned, ReplicaSteps, State
-from learncast.procedure.measured_accuracy import LossRange
+from learncast.procedure.goals import Loss
+from learncast.procedure.training import Training
 from learncast.results import Status
 from learncast.tasks.covariance import Dense
 from learncast.tasks.recorded.resampling import pooled_recording, resampled
@@ -28,6 +29,9 @@ from learncast.theory.dynamics.modes import can_be_resampled
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import Solution
 from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
+
+if TYPE_CHECKING:
+    from learncast.training.measured_accuracy import LossRange
 
 #: Error per step of flows that are searched, and of the plans that are reported.
 SEARCHED, REPORTED = 1e-6, 1e-8
@@ -120,10 +124,9 @@ class LinearGround(Ground):
         return np.array([steps for steps, _ in found]), [state for _, state in found]
 
     def _one_counted(self, task: int, state: State, goal: float) -> tuple[float, State]:
-        run = descend(
-            self.problems[task].task, state, learning_rate=self.learning_rate, learn=self.learn,
-            excess_loss=goal, most_steps=2 * MOST_COUNTED,
-        )  # fmt: skip
+        training = Training(self.learning_rate, learn=self.learn, most_steps=2 * MOST_COUNTED)
+        problem = self.problems[task]
+        run = descend(problem.task, state, training, goal=Loss(problem.least_loss + goal))
         if run.status is Status.diverged:
             return math.inf, state
         return (float(run.steps), run.network_at(run.steps)) if run.status is Status.ok else (math.nan, state)
@@ -131,10 +134,8 @@ class LinearGround(Ground):
     def descended(self, task: int, states: Sequence[State], stops: Sequence[int]) -> list[list[State]]:
         each = []
         for state in states:
-            run = descend(
-                self.problems[task].task, state, learning_rate=self.learning_rate, steps=max(stops, default=0),
-                learn=self.learn,
-            )  # fmt: skip
+            training = Training(self.learning_rate, learn=self.learn)
+            run = descend(self.problems[task].task, state, training, steps=max(stops, default=0))
             each.append([run.network_at(min(stop, run.steps)) for stop in stops])
         return [[row[k] for row in each] for k in range(len(stops))]
 
@@ -269,6 +270,8 @@ class PooledGround(LinearGround):
         return 2.0 / self.descents[task].curvature if self.descents[task].curvature > 0 else math.nan
 
     def loss_range(self, task: int, end: State) -> LossRange:
+        from learncast.training.measured_accuracy import LossRange
+
         pooled, own = self.pooled[task], self.tasks[task]
         if pooled.scalar_recurrence.holds and self.network.hidden_size >= min(own.inputs, own.outputs):
             return LossRange.pooled(own, pooled.recurrence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,14 @@ from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.methods.ground import Ground, Learned, ReplicaSteps, State
 from learncast.planning.schedules.course import Course
-from learncast.procedure.measured_accuracy import LossRange
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
 from learncast.theory.dynamics.mode_equation import Problem
 from learncast.theory.dynamics.modes import Modes, ModeSolution, can_be_resampled, modes_of, with_replicas
 from learncast.theory.dynamics.solution import LearningTime, Solution
+
+if TYPE_CHECKING:
+    from learncast.training.measured_accuracy import LossRange
 
 
 class ModeGround(Ground):
@@ -222,6 +224,8 @@ class ModeGround(Ground):
         return self.modes[task] if self.promise == "exact" else None
 
     def loss_range(self, task: int, end: State) -> LossRange:
+        from learncast.training.measured_accuracy import LossRange
+
         return LossRange.of_modes(self.modes[task])
 
     def mode_rows(self, task: int, accuracy: float) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import isnan
@@ -22,7 +23,6 @@ from learncast.planning.schedules.certified import Searched
 from learncast.planning.schedules.pareto import Front, forgetting_front
 from learncast.planning.terms import PoolTerms
 from learncast.procedure.stage import Stage
-from learncast.procedure.training_loop import PlannedStage, TrainingLoop
 from learncast.results import STEPS, Provenance, described, load_dataset, save_dataset
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, Trust
@@ -30,6 +30,8 @@ from learncast.theory.dynamics.solution import LearningTime
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from learncast.training.loop import Loop
 
 #: What stops are multiplied by to see how much their moment matters.
 FACTORS = (0.5, 0.75, 0.9, 1.1, 1.25, 1.5)
@@ -322,9 +324,9 @@ class Plan(Shown):
         """The answer in one paragraph of plain words."""
         return wording.paragraph(self)
 
-    def training_loop(self, **options: Any) -> TrainingLoop:
-        """A schedule for a training loop of your own; options are those of `training_loop_of`."""
-        return training_loop_of(self.best, **options)
+    def loop(self, loaders: Mapping[str, Any], **options: Any) -> Loop:
+        """Return a loop that leads your own training through the plan; options are those of `loop_of`."""
+        return loop_of(self.best, loaders, **options)
 
     def front(self, task: Task | str, **options: Any) -> Front:
         """What it costs not to forget a candidate, point by point; options are those of `forgetting_front`."""
@@ -471,33 +473,51 @@ class Plan(Shown):
         )
 
 
-def training_loop_of(curriculum: Curriculum, *, criterion: str | None = None, **options: Any) -> TrainingLoop:
-    """Turn a curriculum into a loop that says what to train on, and for how long.
+def loop_of(
+    curriculum: Curriculum, loaders: Mapping[str, Any], *, criterion: str | None = None, **options: Any
+) -> Loop:
+    """Turn a curriculum into a loop that leads your own training through it.
 
     Parameters
     ----------
     curriculum : Curriculum
         From `follow`.
+    loaders : mapping of task name to batches
+        For each task a DataLoader, a Dataset, an iterable of (inputs, targets), or a function that returns one.
     criterion : {"strength", "loss", "steps"}, optional
-        What ends a stage given by an accuracy, as of `TrainingLoop`. By default strength for a linear network on which
-        the theory is exact, and loss for any other.
+        What ends a stage with an accuracy as goal. By default strength for a linear network on which the theory is
+        exact, and loss for any other.
     **options
-        ``most``, ``window`` and ``every`` of `TrainingLoop`.
+        ``most``, ``window`` and ``every`` of `learncast.training.plan_loop`.
 
     Returns
     -------
-    TrainingLoop
-        What leads a loop of one's own through the stages.
+    Loop
 
     Examples
     --------
     >>> import learncast as lc
-    >>> task = lc.tasks.integration(steps=50)
-    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> way = lc.follow([lc.Stage(task, goal=0.99)], network, learning_rate=1e-3)
-    >>> lc.planning.training_loop_of(way)
-    <TrainingLoop by strength: integration (0 of 331)>
+    >>> import numpy as np
+    >>> import torch
+    >>> task = lc.tasks.integration(steps=10)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> way = lc.follow([lc.Stage(task, goal=0.9)], network, learning_rate=0.002)
+    >>> batch = tuple(map(torch.tensor, task.sample(1000, np.random.default_rng(0))))
+    >>> loop = lc.planning.loop_of(way, {task.name: [batch]})
+    >>> model = lc.training.as_module(network)
+    >>> optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.002)
+    >>> for inputs, targets in loop:
+    ...     output = model(inputs)
+    ...     loss = (output - targets).pow(2).sum() / (2 * len(inputs))
+    ...     optimizer.zero_grad()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     loop.update(loss, output)
+    >>> loop.stages[0].status.name, round(loop.stages[0].reached, 2)
+    ('ok', 0.9)
     """
+    from learncast.training.plan_loop import PlannedStage, plan_loop
+
     ground = curriculum.ground
     planned = []
     for k, (place, outcome) in enumerate(zip(curriculum.places, curriculum.outcomes, strict=True)):
@@ -508,4 +528,4 @@ def training_loop_of(curriculum: Curriculum, *, criterion: str | None = None, **
     if criterion is None:
         told = ground.readable_modes(ground.target) is not None
         criterion = "strength" if told and curriculum.trust.holds else "loss"
-    return TrainingLoop(planned, criterion=criterion, spec=curriculum.provenance.spec_hash, **options)
+    return plan_loop(planned, loaders, spec=curriculum.provenance.spec_hash, criterion=criterion, **options)

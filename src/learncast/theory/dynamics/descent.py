@@ -12,15 +12,17 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, check_time, noticed, silent
-from learncast._core.validation import FloatArray, between, count, positive
+from learncast._core.validation import FloatArray, between, count
 from learncast.card import Picture, so_many
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.procedure.goals import Goal, goal_of
+from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.covariance import check_room
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
-from learncast.theory.dynamics.learning_problem import LearningProblem, Weights
+from learncast.theory.dynamics.learning_problem import LearningProblem, Weights, learned_weights
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
 from learncast.theory.dynamics.statistics import LagStatistics
@@ -28,8 +30,6 @@ from learncast.theory.dynamics.steps.optimizer import Optimizer
 
 __all__ = ["Descent", "descend"]
 
-#: Steps after which a descent that should end by itself is given up.
-MOST_STEPS = 1_000_000
 #: Flow steps up to which the steps of descent are counted one by one.
 MOST_COUNTED = 50_000
 #: Snapshots of weights kept along a descent; any step is found again from the one before it.
@@ -81,7 +81,7 @@ class Descent(Solution):
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> run = lc.descend(task, network, learning_rate=1e-3, steps=400, learn=("input", "output"))
+    >>> run = lc.descend(task, network, learning_rate=1e-3, steps=400)
     >>> run.steps, run.status.name
     (400, 'ok')
     >>> run.loss[[0, 200, 400]].round(2)
@@ -196,20 +196,12 @@ class Descent(Solution):
 def descend(
     task: Task,
     network: LinearRNN | TwoLayer,
+    training: Training | None = None,
     *,
-    learning_rate: float,
+    learning_rate: float | None = None,
+    goal: Goal | float | None = None,
     steps: int | None = None,
-    until: float | None = None,
-    excess_loss: float | None = None,
-    learn: tuple[str, ...] | None = None,
-    optimizer: str = "gd",
-    momentum: float = 0.9,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float | None = None,
-    batch: int | None = None,
     rng: np.random.Generator | None = None,
-    most_steps: int = MOST_STEPS,
     progress: Progress = silent,
 ) -> Descent:
     """Train a linear network by descent on the task's exact statistics.
@@ -220,49 +212,41 @@ def descend(
     ----------
     task : Task
     network : LinearRNN or TwoLayer
-    learning_rate : float
+    training : Training
+        Optimiser, batch and weights that learn. With a batch, each step draws the statistics of that many Gaussian
+        trials instead of using the task's own; this needs `rng`.
+    learning_rate : float, optional
+        Short for ``training=Training(learning_rate)``.
+    goal : Goal or float, optional
+        Stop at the first step at which the task is learned. A number means `Accuracy` for task families and
+        `Explained` for recordings.
     steps : int, optional
-        Number of steps.
-    until : float, optional
-        Or an accuracy: stop at the first step whose map is within 1 - until of the best linear one.
-    excess_loss : float, optional
-        Or a loss above the best linear map's: stop at the first step that has come so near.
-    learn : tuple of str, optional
-        Weights that learn; all by default.
-    optimizer : {"gd", "momentum", "adam", "adamw"}
-        Update rule, as in `torch.optim`.
-    momentum, betas, eps, weight_decay
-        Its settings.
-    batch : int, optional
-        Draw the statistics of this many fresh Gaussian trials at each step instead of the task's own; needs `rng`.
+        Or stop after this number of steps.
     rng : numpy Generator, optional
         Source of the batches.
-    most_steps : int
-        Where a descent that should stop `until` an accuracy is given up.
     progress : callable
         Called with the share of steps done.
 
     Returns
     -------
     Descent
-        Every step's strengths and loss, the weights at any step, and how it ended: a `Solution`.
+        Strengths and loss at every step, the weights at any step, and the status: a `Solution`.
 
     Examples
     --------
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> lc.descend(task, network, learning_rate=1e-3, until=0.99, learn=("input", "output"))
+    >>> lc.descend(task, network, learning_rate=1e-3, goal=0.99)
     <Descent of 'integration' by gd, learning input, output: 331 steps, loss 24.9978 to 6.13453, ok>
     """
-    problem = LearningProblem.of(task, network, learn)
-    rule = Optimizer(optimizer, learning_rate, momentum, betas, eps, weight_decay)
-    limit = _limit(steps, until, excess_loss, most_steps)
-    goal = None if steps is not None else _goal(problem, until, excess_loss)
-    walk = _Walk(problem, _batches(problem, batch, rng), problem.start, rule, rng)
+    training = Training.of(training, learning_rate)
+    problem = LearningProblem.of(task, network, learned_weights(network, training.learn))
+    limit, target = _end(problem, goal, steps, training)
+    walk = _Walk(problem, _batches(problem, training.batch, rng), problem.start, Optimizer(training), rng)
     strengths, losses, snapshots = [], [], [walk.copy()]
     every = 1
-    status = Status.ok if goal is None else Status.not_learned
+    status = Status.ok if target is None else Status.not_learned
     for n in range(limit + 1):
         with np.errstate(over="ignore", invalid="ignore"):
             loss, slopes = problem.loss_and_slopes(walk.weights)
@@ -271,7 +255,7 @@ def descend(
         if not all(np.isfinite(slope).all() for slope in slopes.values()):
             status = Status.diverged
             break
-        if goal is not None and loss <= goal:
+        if target is not None and loss <= target:
             status = Status.ok
             break
         if n == limit:
@@ -279,13 +263,13 @@ def descend(
         walk.advance(slopes)
         if walk.step % every == 0:
             snapshots.append(walk.copy())
-            if len(snapshots) > SNAPSHOTS:  # thin out: every second one, from now on half as often
+            if len(snapshots) > SNAPSHOTS:  # thin out: keep every second one, and take half as many from now on
                 snapshots, every = snapshots[::2], 2 * every
         if n % 256 == 0:
             check_time()
             progress(n / limit)
     known = np.array(strengths), np.array(losses)
-    return Descent(problem, rule.learning_rate, *known, status, optimizer, tuple(snapshots))
+    return Descent(problem, training.learning_rate, *known, status, str(training.optimizer), tuple(snapshots))
 
 
 def counted_steps(problem: LearningProblem, learning_rate: float, excess_loss: float, expected: float) -> float:
@@ -312,32 +296,25 @@ def counted_steps(problem: LearningProblem, learning_rate: float, excess_loss: f
     return math.nan
 
 
-def _limit(steps: int | None, until: float | None, excess_loss: float | None, most_steps: int) -> int:
-    if sum(rule is not None for rule in (steps, until, excess_loss)) != 1:
+def _end(
+    problem: LearningProblem, goal: Goal | float | None, steps: int | None, training: Training
+) -> tuple[int, float | None]:
+    """Return the largest number of steps, and the loss at which to stop (None if there is none)."""
+    if training.loss != "half_mse" or training.clip is not None or training.schedule is not None:
+        raise InvalidSpec("descend needs loss='half_mse', without clip and schedule.", field="training")
+    if (steps is None) == (goal is None):
+        raise InvalidSpec(f"Give either goal or steps, got goal={goal} and steps={steps}.", field="goal")
+    if goal is None:
+        return count("steps", steps, least=0), None
+    least = problem.least_loss
+    meant = goal_of(goal, recorded=problem.task.recording is not None)
+    target = meant.target_loss(problem.statistics.constant - least, least)
+    if math.isnan(target):
         raise InvalidSpec(
-            f"either steps, until or excess_loss must be given, got steps={steps}, until={until}, "
-            f"excess_loss={excess_loss}. Give a number of steps, an accuracy to reach, or a loss to come down "
-            "to."
+            f"A goal needs the target covariance of task {problem.task.name!r}. Give target_covariance, or steps.",
+            field="goal",
         )
-    if steps is not None:
-        return count("steps", steps, least=0)
-    if until is not None:
-        between("until", until, 0.0, 1.0)
-    else:
-        positive("excess_loss", excess_loss)
-    return count("most_steps", most_steps)
-
-
-def _goal(problem: LearningProblem, until: float | None, excess_loss: float | None) -> float:
-    left = problem.target_excess(until) if until is not None else excess_loss
-    assert left is not None
-    goal = problem.least_loss + left
-    if math.isnan(goal):
-        raise InvalidSpec(
-            "the task must know its target covariance to descend until an accuracy or a loss, got task "
-            f"{problem.task.name!r} without one. Give target_covariance, or a number of steps."
-        )
-    return goal
+    return training.most_steps, target
 
 
 def _batches(problem: LearningProblem, batch: int | None, rng: np.random.Generator | None) -> BatchStatistics | None:

@@ -11,10 +11,12 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, between, count, one_of
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.procedure.goals import Accuracy
+from learncast.procedure.training import MOST_STEPS, Training
 from learncast.results import Status
 from learncast.tasks.covariance import Dense
 from learncast.tasks.task import Task
-from learncast.theory.dynamics.descent import MOST_STEPS, Descent, descend
+from learncast.theory.dynamics.descent import Descent, descend
 from learncast.theory.dynamics.learning_problem import lag_statistics
 from learncast.theory.dynamics.solution import worst_status
 from learncast.theory.dynamics.statistics import WEIGHTS
@@ -288,10 +290,10 @@ def feature_learning(
     {'recurrent': 0.23, 'feedforward': 0.21}
     """
     share = between("relative_loss", relative_loss, 0.0, 1.0)
-    until = 1 - math.sqrt(share)  # accuracy is a distance between maps, the loss its square
+    goal = Accuracy(1 - math.sqrt(share))  # accuracy is a distance between maps, the loss its square
     flat, start = at_once(task), feedforward_control(network, steps=lag_statistics(task).lags)
-    given = {"learning_rate": learning_rate, "until": until, "most_steps": most_steps}
-    runs = descend(task, network, learn=learn, **given), descend(flat, start, **given)  # type: ignore[arg-type]
+    control = Training(learning_rate, most_steps=most_steps)
+    runs = descend(task, network, control.with_(learn=learn), goal=goal), descend(flat, start, control, goal=goal)
     ends = [None if run.status is Status.diverged else run.network_at(math.inf) for run in runs]
     lags = start.inputs // network.inputs
     return FeatureLearning(

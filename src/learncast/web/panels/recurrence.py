@@ -15,11 +15,14 @@ from pydantic import AfterValidator, Field
 from learncast._core.validation import FloatArray
 from learncast.card import shown, whole
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.procedure.goals import Loss
+from learncast.procedure.training import Training
 from learncast.results import STEPS, Status
 from learncast.study.study_file import to_toml
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
 from learncast.theory.dynamics.descent import descend
+from learncast.theory.dynamics.learning_problem import LearningProblem
 from learncast.theory.dynamics.recurrent_mode import ModeTrajectory, mode_trajectory
 from learncast.theory.recurrence.long_run import ModeStart, weights_at
 from learncast.theory.recurrence.order import crossing_time, half_loss_time
@@ -272,14 +275,10 @@ def _halved(series: tuple[float, ...], recurrence: float, initial: float, learni
     # Where the flow is far from half, or never comes there, descent need not be tried.
     if not mode.half <= most * learning_rate:
         return math.nan
-    found = descend(
-        _alone(series),
-        _unit(series, recurrence, initial),
-        learning_rate=learning_rate,
-        excess_loss=0.5 * float(mode.path.loss[0]),
-        learn=("input", "recurrent", "output"),
-        most_steps=most,
-    )
+    task, unit = _alone(series), _unit(series, recurrence, initial)
+    training = Training(learning_rate, learn=("input", "recurrent", "output"), most_steps=most)
+    least = LearningProblem.of(task, unit, training.learn).least_loss
+    found = descend(task, unit, training, goal=Loss(least + 0.5 * float(mode.path.loss[0])))
     return float(found.steps) if found.status is Status.ok else math.nan
 
 
