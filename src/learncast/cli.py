@@ -543,8 +543,8 @@ def explain(study: StudyFile, method: MethodName = "auto", as_json: AsJson = Fal
     import json
 
     asked = _asked(study, Delivery())
-    from learncast.report.report import plain
     from learncast.report.explain import explain_study, explanation_text
+    from learncast.report.report import plain
 
     own = asked()
     found = explain_study(own, method=method)

@@ -333,7 +333,7 @@ class Trajectory(Result, Displayable):
     >>> flow = lc.solve(task, network, learning_rate=1e-3).at(range(0, 401, 100))
     >>> flow["strength"].values[:, 0].round(3)
     array([0.   , 0.008, 0.446, 1.672, 1.734])
-    >>> descent = lc.descend(task, network, learning_rate=1e-3, steps=400, learn=("input", "output"))
+    >>> descent = lc.descend(task, network, learning_rate=1e-3, steps=400)
     >>> float(abs(descent.at(range(0, 401, 100)) - flow)["strength"].max()) < 0.02
     False
     """

@@ -15,7 +15,7 @@ __all__, __getattr__, __dir__ = exported(
         "methods.choice": "method_for",
         "methods.method": "Method ResampledSteps",
         "phase": "PortraitTimes phase portrait_times",
-        "plan": "Candidate Plan SavedPlan training_loop_of",
+        "plan": "Candidate Plan SavedPlan loop_of",
         "planner": "plan plan_with",
         "schedules.path": "Path cheapest_path fastest_path",
         "search": "Route",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from learncast.theory.dynamics.solution import LearningTime, status_of
 if TYPE_CHECKING:
     import xarray as xr
 
-    from learncast.procedure.training_loop import TrainingLoop
+    from learncast.training.loop import Loop
 
 #: Multiples of a stage's length whose cost shows how much its stop matters.
 FACTORS = (0.5, 0.75, 0.9, 1.1, 1.25, 1.5)
@@ -438,9 +438,9 @@ class Plan(Displayable):
         """The recommendation in one paragraph."""
         return summary.paragraph(self)
 
-    def training_loop(self, **options: Any) -> TrainingLoop:
-        """A loop that leads your own training through the stages; options are those of `training_loop_of`."""
-        return training_loop_of(self.best, **options)
+    def loop(self, loaders: Mapping[str, Any], **options: Any) -> Loop:
+        """Return a loop that leads your own training through the plan; options are those of `loop_of`."""
+        return loop_of(self.best, loaders, **options)
 
     def front(self, task: Task | str, **options: Any) -> Front:
         """Trade the cost of a plan against forgetting of a candidate; options are those of `forgetting_front`."""
@@ -688,29 +688,45 @@ class SavedPlan(Displayable):
         return f"<SavedPlan for {target!r}: saves {self.saving:.6g} of {self.direct_total:.6g}; {self.proof}>"
 
 
-def training_loop_of(forecast: Forecast, *, criterion: str | None = None, **options: Any) -> TrainingLoop:
-    """Turn a forecast into a loop that says what to train on, and for how long.
+def loop_of(
+    forecast: Forecast, loaders: Mapping[str, Any], *, criterion: str | None = None, **options: Any
+) -> Loop:
+    """Turn a forecast into a loop that leads your own training through its stages.
 
     Parameters
     ----------
     forecast : Forecast
-        From `learncast.follow`.
+    loaders : mapping of task name to batches
+        For each task a DataLoader, a Dataset, an iterable of (inputs, targets), or a function that returns one.
     criterion : {"strength", "loss", "steps"}, optional
-        What ends a stage given by an accuracy, as of `TrainingLoop`. By default strength for a linear network on which
-        the theory is exact, and loss for any other.
+        What ends a stage with an accuracy as goal. By default strength for a linear network on which the theory is
+        exact, and loss for any other.
     **options
-        ``most``, ``window`` and ``every`` of `TrainingLoop`.
+        ``most``, ``window`` and ``every`` of `learncast.training.plan_loop`.
 
     Examples
     --------
     >>> import learncast as lc
-    >>> task = lc.tasks.integration(steps=50)
-    >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> forecast = lc.forecast(task, network, learning_rate=1e-3)
-    >>> lc.planning.training_loop_of(forecast)
-    <TrainingLoop by strength: integration (0 of 331)>
+    >>> import numpy as np
+    >>> import torch
+    >>> task = lc.tasks.integration(steps=10)
+    >>> network = lc.LinearRNN.aligned(recurrence=0.9, initial=0.1, hidden_size=4)
+    >>> forecast = lc.forecast(task, network, learning_rate=0.002, goal=0.9)
+    >>> batch = tuple(map(torch.tensor, task.sample(1000, np.random.default_rng(0))))
+    >>> loop = lc.planning.loop_of(forecast, {task.name: [batch]})
+    >>> model = lc.training.as_module(network)
+    >>> optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.002)
+    >>> for inputs, targets in loop:
+    ...     output = model(inputs)
+    ...     loss = (output - targets).pow(2).sum() / (2 * len(inputs))
+    ...     optimizer.zero_grad()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     loop.update(loss, output)
+    >>> loop.stages[0].status.name, round(loop.stages[0].reached, 2)
+    ('ok', 0.9)
     """
-    from learncast.procedure.training_loop import PlannedStage, TrainingLoop
+    from learncast.training.plan_loop import PlannedStage, plan_loop
 
     method = forecast.method.precise
     planned = []
@@ -720,4 +736,4 @@ def training_loop_of(forecast: Forecast, *, criterion: str | None = None, **opti
     if criterion is None:
         linear = method.readable_modes(method.target) is not None
         criterion = "strength" if linear and forecast.trust.holds else "loss"
-    return TrainingLoop(planned, criterion=criterion, spec=forecast.provenance.spec_hash, **options)
+    return plan_loop(planned, loaders, spec=forecast.provenance.spec_hash, criterion=criterion, **options)

@@ -1,9 +1,10 @@
-"""Carrying a plan out: in a training loop of one's own, or in Lightning."""
+"""The training procedure: settings, goals and stages, shared by forecasts and training."""
 
+from learncast.procedure.goals import R2, Accuracy, Explained, Goal, Loss, Plateau, Rule
 from learncast.procedure.stage import Stage
-from learncast.procedure.training_loop import CurriculumCallback, TrainingLoop
+from learncast.procedure.training import Training
 
-__all__ = ["CurriculumCallback", "Stage", "TrainingLoop"]
+__all__ = ["R2", "Accuracy", "Explained", "Goal", "Loss", "Plateau", "Rule", "Stage", "Training"]
 
 
 def __dir__() -> list[str]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import positive
-from learncast.procedure.goals import Goal, goal_of
-from learncast.tasks.task import Task
+from learncast.procedure.goals import Rule, goal_of
 
 
 @dataclass(frozen=True)
@@ -19,10 +18,10 @@ class Stage:
     Parameters
     ----------
     task : Task
-        What is trained. Trials of any kind if `goal` is a rule that needs a trained network.
-    goal : Goal or float, optional
+        What is trained on. `learncast.training` also takes other trials, e.g. a DataLoader or a pair of arrays.
+    goal : Goal, rule or float, optional
         Stop when the task is learned. A number means `Accuracy` for task families and `Explained` for recordings.
-        `learncast.training.train` also takes rules such as DecisionAccuracy(0.85), Learned, Stalled and Plateau.
+        Training also follows rules such as `DecisionAccuracy`, `Learned`, `Stalled` and `Plateau`.
     steps : float, optional
         Or stop after this many gradient steps; infinity trains until the flow rests.
 
@@ -30,13 +29,13 @@ class Stage:
     --------
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
-    >>> lc.Stage(task, 0.6).goal
-    Accuracy(value=0.6)
+    >>> lc.Stage(task, 0.6).goal.text
+    'accuracy 0.6'
     >>> lc.Stage(task, steps=200).steps
     200
     """
 
-    task: Task
+    task: Any
     goal: Any = None
     steps: float | None = None
 
@@ -46,7 +45,7 @@ class Stage:
                 f"A stage needs either a goal or a number of steps, got goal={self.goal}, steps={self.steps}.",
                 field="goal",
             )
-        if isinstance(self.goal, int | float):
+        if self.goal is not None and not isinstance(self.goal, Rule):
             recorded = getattr(self.task, "recording", None) is not None
             object.__setattr__(self, "goal", goal_of(self.goal, recorded=recorded))
         if self.steps is not None and self.steps not in (0, math.inf):
@@ -58,8 +57,10 @@ class Stage:
         return getattr(self.goal, "value", None)
 
     def check_forecast(self) -> None:
-        """Raise if the stage ends by a rule that only real training can follow."""
-        if self.goal is not None and not isinstance(self.goal, Goal):
+        """Raise if the stage ends by a rule that only training can follow."""
+        if self.goal is not None and self.goal.needs_training:
             raise InvalidSpec(
-                f"A forecast stage must end by a goal or a number of steps, got {self.goal!r:.60}.", field="goal"
+                f"A forecast stage must end by a goal or a number of steps, got {type(self.goal).__name__}. "
+                "Only learncast.training follows it.",
+                field="goal",
             )

@@ -19,11 +19,13 @@ from learncast.display import plural
 from learncast.networks.activated import Activated
 from learncast.networks.two_layer import TwoLayer
 from learncast.results import STEPS, Result, Status, described, spec_hash
-from learncast.training.borrowed import own_threads
 from learncast.training.run import training_provenance
-from learncast.training.sources import Pair, Source
+from learncast.training.sources import Source
+from learncast.training.torch_state import own_threads
 
 Layered = TwoLayer | Activated
+#: Inputs and targets.
+Pair = tuple[FloatArray, FloatArray]
 #: What can be recorded along a run.
 RECORDS = ("loss", "weights", "answers")
 #: Dimensions, name and unit of each record.

@@ -55,7 +55,7 @@ PAGE = Path(__file__).parent / "page"
 _MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
-def all_panels(window: LearnabilityWindow | None = None) -> tuple[Panel, ...]:
+def all_panels(window: Window | None = None) -> tuple[Panel, ...]:
     """Return every panel in the order of the page; the last one shows `window`, or a sample."""
     return (CURRICULUM, PRIOR_KNOWLEDGE, RECURRENCE, window_panel(window))
 
@@ -71,7 +71,7 @@ def application(
 
     Parameters
     ----------
-    window : LearnabilityWindow, optional
+    window : Window, optional
         Content of the window panel.
     hosts : sequence of str
         Host names of this server.

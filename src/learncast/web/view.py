@@ -12,7 +12,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learncast.card import shown, whole, within
+from learncast.display import bracketed_interval, format_count, format_number
 from learncast.results import FORECAST_CLASSES
 from learncast.theory.assumptions import Assumption, exact
 from learncast.web.chart import Chart, Overlay, Trace
@@ -53,12 +53,12 @@ class Reading:
     @classmethod
     def steps(cls, label: str, value: float, interval: tuple[float, float] | None = None) -> Self:
         """Make a reading of descent steps, with their interval if there is one."""
-        return cls(label, value, "steps", whole(value) + within(interval))
+        return cls(label, value, "steps", format_count(value) + bracketed_interval(interval))
 
     @classmethod
     def flow(cls, label: str, value: float, interval: tuple[float, float] | None = None, unit: str = "steps") -> Self:
         """Make a reading of flow steps, with their interval if there is one."""
-        return cls(f"{label} (flow)", value, unit, shown(value) + within(interval))
+        return cls(f"{label} (flow)", value, unit, format_number(value) + bracketed_interval(interval))
 
 
 @dataclass(frozen=True)

@@ -209,11 +209,12 @@ def test_a_goal_with_looks_and_a_schedule_is_taken_up_where_it_stopped(tmp_path,
             [(batches, stages[0][1]), stages[1]],
             model,
             base.with_(most_steps=300),
-            checkpoint=path,
-            checkpoint_every=cut,
+            execution=Execution(checkpoint=path, checkpoint_every=cut),
         )
     assert path.exists()
-    resumed = train(stages, model, base.with_(most_steps=300), checkpoint=path, checkpoint_every=cut)
+    resumed = train(
+        stages, model, base.with_(most_steps=300), execution=Execution(checkpoint=path, checkpoint_every=cut)
+    )
     assert resumed.dataset.identical(whole.dataset)
     for name, w in whole.module.state_dict().items():
         assert torch.equal(w, resumed.module.state_dict()[name])
@@ -225,7 +226,7 @@ def test_a_schedule_is_that_of_torch():
     x, labels = delayed_choice(16, np.random.default_rng(1))
     schedule = partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=6)
     run = train(
-        (x, labels), model, Training(0.1, batch=None, steps=6, loss="cross_entropy", schedule=schedule, clip=0.5)
+        (x, labels), model, Training(0.1, batch=None, loss="cross_entropy", schedule=schedule, clip=0.5), steps=6
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=6)

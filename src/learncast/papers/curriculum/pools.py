@@ -600,7 +600,7 @@ def _descended(curriculum: Curriculum, net: LinearRNN, horizon: int) -> FloatArr
     parts = []
     for stage in _schedule(curriculum, horizon):
         assert stage.steps is not None
-        run = descend(stage.task, net, learning_rate=LEARNING_RATE, steps=int(stage.steps), learn=("input", "output"))
+        run = descend(stage.task, net, learning_rate=LEARNING_RATE, steps=int(stage.steps))
         parts.append(run.strength[:, 0])
         net = cast(LinearRNN, run.network_at(stage.steps))
     return np.concatenate([*(part[:-1] for part in parts[:-1]), parts[-1]])

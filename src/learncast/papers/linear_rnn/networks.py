@@ -12,6 +12,7 @@ import xarray as xr
 
 from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.procedure.training import Training
 from learncast.results import described
 from learncast.tasks import sensory
 from learncast.tasks.task import Task
@@ -25,8 +26,8 @@ from learncast.theory.recurrence.order import descent_half_loss_time, half_loss_
 HIDDEN = 64
 STEPS = 10
 TIME = "steps x learning rate"
-#: Weights that learn if the recurrence is frozen.
-FROZEN = ("input", "output")
+#: What learns with and without the recurrence.
+ALL, FROZEN = ("input", "recurrent", "output"), ("input", "output")
 
 
 def random_network(rng: np.random.Generator, *, gain: float, recurrent_gain: float) -> LinearRNN:
@@ -69,12 +70,12 @@ def fitted(name: str, seed: int, accuracy: float, *, recurrent_gain: float = 0.3
     best = stability.best_mode(task)
     ends = start, mode_network(best.recurrence, best.strength)
     rate = 0.5 * min(stability.largest_stable_rate(n, task).learning_rate for n in ends)
-    return trained(descend(task, start, learning_rate=rate, until=accuracy, most_steps=60_000))
+    return trained(descend(task, start, Training(rate, learn=ALL, most_steps=60_000), goal=accuracy))
 
 
 def ending(task: Task, recurrence: float, *, learning_rate: float, steps: int) -> float:
-    """Return the final recurrence of a network that starts with one weak mode."""
-    run = descend(task, mode_network(recurrence, 0.01), learning_rate=learning_rate, steps=steps)
+    """Recurrence with which the network of one weak mode ends."""
+    run = descend(task, mode_network(recurrence, 0.01), Training(learning_rate, learn=ALL), steps=steps)
     return float(trained(run).recurrent_weights[0, 0])
 
 
@@ -244,8 +245,9 @@ def terms(points: int) -> xr.Dataset:
     lags = np.arange(1, 4)
     past = fading.input * fading.output * fading.recurrence ** lags[:, None]
     rate, at = 4e-3, np.linspace(0, 3000, 31, dtype=int)
+    learning = Training(rate, learn=ALL)
     runs = [
-        descend(t, scalar_network(np.random.default_rng(0), recurrence=b, initial=a), learning_rate=rate, steps=3000)
+        descend(t, scalar_network(np.random.default_rng(0), recurrence=b, initial=a), learning, steps=3000)
         for t, b, a in ((task, 0.5, 0.1), (last, 0.9, 0.03))
     ]
     paths = [cast(list[LinearRNN], run.networks_at(at)) for run in runs]
@@ -394,7 +396,7 @@ def turned_kernels(gains: Sequence[float], seeds: int, *, recurrent_gain: float 
         both = feature_learning(task, network, learning_rate=rate)
         # With frozen recurrence the loss may be unreachable; four times the steps of the others show this.
         most = 4 * max(both.steps)
-        run = descend(task, network, learning_rate=rate, until=0.99, learn=FROZEN, most_steps=most)
+        run = descend(task, network, Training(rate, learn=FROZEN, most_steps=most), goal=0.99)
         frozen = kernel_change(network, trained(run), steps=STEPS, learn=FROZEN)
         for k, change in enumerate((both.recurrent, both.feedforward, frozen)):
             assert change is not None

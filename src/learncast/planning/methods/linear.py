@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from learncast._core.validation import FloatArray
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.methods.method import Learned, Method, ResampledSteps, Rule
-from learncast.procedure.goals import Goal
-from learncast.procedure.measured_accuracy import LossRange
+from learncast.procedure.goals import Goal, Loss
 from learncast.procedure.training import Training
 from learncast.results import Status
 from learncast.tasks.covariance import Dense
@@ -30,6 +29,9 @@ from learncast.theory.dynamics.modes import can_be_resampled
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import Solution
 from learncast.theory.dynamics.steps.pooled_descent import PooledDescent, hidden_basis
+
+if TYPE_CHECKING:
+    from learncast.training.measured_accuracy import LossRange
 
 #: Integration tolerance of flows in a search and in a report.
 SEARCH_TOLERANCE, REPORT_TOLERANCE = 1e-6, 1e-8
@@ -132,10 +134,8 @@ class LinearMethod(Method):
         return np.array([steps for steps, _ in rows]), np.stack([state for _, state in rows])
 
     def _count(self, task: int, state: FloatArray, limit: float) -> tuple[float, FloatArray]:
-        run = descend(
-            self.problems[task].task, self.network_of(state), learning_rate=self.learning_rate, learn=self.learn,
-            excess_loss=limit, most_steps=2 * MOST_COUNTED,
-        )  # fmt: skip
+        problem, training = self.problems[task], self.training.with_(learn=self.learn, most_steps=2 * MOST_COUNTED)
+        run = descend(problem.task, self.network_of(state), training, goal=Loss(problem.least_loss + limit))
         if run.status is Status.diverged:
             return math.inf, state
         return (
@@ -147,10 +147,8 @@ class LinearMethod(Method):
     def advance(self, task: int, states: FloatArray, stops: Sequence[int]) -> FloatArray:
         rows = []
         for state in states:
-            run = descend(
-                self.problems[task].task, self.network_of(state), learning_rate=self.learning_rate, learn=self.learn,
-                steps=max(stops, default=0),
-            )  # fmt: skip
+            training = self.training.with_(learn=self.learn)
+            run = descend(self.problems[task].task, self.network_of(state), training, steps=max(stops, default=0))
             rows.append([self._state_of(run.network_at(min(stop, run.steps))) for stop in stops])
         return np.stack(rows, axis=1)
 
@@ -286,6 +284,8 @@ class PooledMethod(LinearMethod):
         return 2.0 / self.descents[task].curvature if self.descents[task].curvature > 0 else math.nan
 
     def loss_range(self, task: int, end: FloatArray) -> LossRange:
+        from learncast.training.measured_accuracy import LossRange
+
         pooled, own = self.pooled[task], self.tasks[task]
         if pooled.scalar_recurrence.holds and self.network.hidden_size >= min(own.inputs, own.outputs):
             return LossRange.pooled(own, pooled.recurrence)

@@ -17,7 +17,6 @@ from learncast._core.validation import FloatArray
 from learncast.networks import Network
 from learncast.networks.activated import Activated
 from learncast.procedure.goals import Goal
-from learncast.procedure.measured_accuracy import LossRange, answers_of
 from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, spec_hash
 from learncast.tasks.task import Task
@@ -27,6 +26,8 @@ from learncast.theory.dynamics.solution import LearningTime, Solution, status_of
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from learncast.training.measured_accuracy import LossRange
 
 #: Whether each of some maps of the pooled input, (rows, outputs, inputs), has learned a task.
 Learned = Callable[[FloatArray], NDArray[np.bool_]]
@@ -308,6 +309,8 @@ class Method(ABC):
 
     def loss_range(self, task: int, end: FloatArray) -> LossRange:
         """Losses between which real training on a task is judged, given its forecast end state."""
+        from learncast.training.measured_accuracy import LossRange, answers_of
+
         excess = float(self.excess_loss(task, end[None])[0])
         return LossRange(self.baseline_loss(task), answers_of(self.network_of(end)), excess)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,17 @@ from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.methods.method import Learned, Method, ResampledSteps, Rule
 from learncast.procedure.goals import Accuracy, Goal
-from learncast.procedure.measured_accuracy import LossRange
 from learncast.procedure.training import Training
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
-from learncast.theory.dynamics.steps.mode_descent import Goal as Reached
-from learncast.theory.dynamics.steps.mode_descent import Problem
 from learncast.theory.dynamics.modes import Modes, ModeSolution, can_be_resampled, modes_of, with_resamples
 from learncast.theory.dynamics.solution import LearningTime, Solution
+from learncast.theory.dynamics.steps.mode_descent import Goal as Reached
+from learncast.theory.dynamics.steps.mode_descent import Problem
+
+if TYPE_CHECKING:
+    from learncast.training.measured_accuracy import LossRange
+
 
 
 class ModeMethod(Method):
@@ -200,6 +203,8 @@ class ModeMethod(Method):
         return self.modes[task] if self.promise == "exact" else None
 
     def loss_range(self, task: int, end: FloatArray) -> LossRange:
+        from learncast.training.measured_accuracy import LossRange
+
         return LossRange.of_modes(self.modes[task])
 
     def mode_rows(self, task: int, goal: Goal) -> list[dict[str, Any]]:

@@ -12,15 +12,17 @@ from numpy.typing import ArrayLike
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.progress import Progress, check_time, noticed, silent
-from learncast._core.validation import FloatArray, between, count, positive
+from learncast._core.validation import FloatArray, between, count
 from learncast.display import Plot, plural
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
+from learncast.procedure.goals import Goal, goal_of
+from learncast.procedure.training import Training
 from learncast.results import Provenance, Status, Trajectory, spec_hash
 from learncast.tasks.covariance import check_memory
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption
-from learncast.theory.dynamics.learning_problem import LearningProblem, Weights
+from learncast.theory.dynamics.learning_problem import LearningProblem, Weights, learned_weights
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.solution import POINTS, LearningTime, Solution, checked_time, checked_times
 from learncast.theory.dynamics.statistics import LagStatistics
@@ -28,9 +30,7 @@ from learncast.theory.dynamics.steps.optimizer import Optimizer
 
 __all__ = ["Descent", "descend"]
 
-#: Default limit on the steps of a descent to a goal.
-MOST_STEPS = 1_000_000
-#: Largest flow time, in steps, for which descent steps are counted one by one.
+#: Flow steps up to which the steps of descent are counted one by one.
 MOST_COUNTED = 50_000
 #: Number of snapshots of the weights along a descent; steps between them are recomputed.
 SNAPSHOTS = 64
@@ -81,7 +81,7 @@ class Descent(Solution):
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> run = lc.descend(task, network, learning_rate=1e-3, steps=400, learn=("input", "output"))
+    >>> run = lc.descend(task, network, learning_rate=1e-3, steps=400)
     >>> run.steps, run.status.name
     (400, 'ok')
     >>> run.loss[[0, 200, 400]].round(2)
@@ -189,20 +189,12 @@ class Descent(Solution):
 def descend(
     task: Task,
     network: LinearRNN | TwoLayer,
+    training: Training | None = None,
     *,
-    learning_rate: float,
+    learning_rate: float | None = None,
+    goal: Goal | float | None = None,
     steps: int | None = None,
-    until: float | None = None,
-    excess_loss: float | None = None,
-    learn: tuple[str, ...] | None = None,
-    optimizer: str = "gd",
-    momentum: float = 0.9,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float | None = None,
-    batch: int | None = None,
     rng: np.random.Generator | None = None,
-    most_steps: int = MOST_STEPS,
     progress: Progress = silent,
 ) -> Descent:
     """Train a linear network by gradient descent on the exact statistics of a task.
@@ -213,49 +205,41 @@ def descend(
     ----------
     task : Task
     network : LinearRNN or TwoLayer
-    learning_rate : float
+    training : Training
+        Optimiser, batch and weights that learn. With a batch, each step draws the statistics of that many Gaussian
+        trials instead of using the task's own; this needs `rng`.
+    learning_rate : float, optional
+        Short for ``training=Training(learning_rate)``.
+    goal : Goal or float, optional
+        Stop at the first step at which the task is learned. A number means `Accuracy` for task families and
+        `Explained` for recordings.
     steps : int, optional
-        Number of steps.
-    until : float, optional
-        Accuracy at which to stop instead: the excess loss is at most (1 - until)^2 of the baseline loss.
-    excess_loss : float, optional
-        Loss above that of the best linear map at which to stop instead.
-    learn : tuple of str, optional
-        Weights that learn; all by default.
-    optimizer : {"gd", "momentum", "adam", "adamw"}
-        Update rule, as in `torch.optim`.
-    momentum, betas, eps, weight_decay
-        Settings of the optimizer.
-    batch : int, optional
-        At each step, use the statistics of this many new Gaussian trials instead of the exact ones; needs `rng`.
+        Or stop after this number of steps.
     rng : numpy Generator, optional
         Source of the batches.
-    most_steps : int
-        Largest number of steps with `until` or `excess_loss`.
     progress : callable
         Called with the fraction of steps done.
 
     Returns
     -------
     Descent
+        Strengths and loss at every step, the weights at any step, and the status: a `Solution`.
 
     Examples
     --------
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> lc.descend(task, network, learning_rate=1e-3, until=0.99, learn=("input", "output"))
+    >>> lc.descend(task, network, learning_rate=1e-3, goal=0.99)
     <Descent of 'integration' by gd, learning input, output: 331 steps, loss 24.9978 to 6.13453, ok>
     """
-    problem = LearningProblem.of(task, network, learn)
-    rule = Optimizer(optimizer, learning_rate, momentum, betas, eps, weight_decay)
-    limit, goal = _stop(problem, steps, until, excess_loss, most_steps)
-    if batch is not None and rng is None:
-        raise InvalidSpec("rng is required with batch, got none. Pass np.random.default_rng(seed).", field="rng")
-    batches = None if batch is None else BatchStatistics.of(problem, batch)
-    state = _Snapshot(problem, batches, problem.start, rule, rng)
-    strengths, losses, snapshots, every = [], [], [state.copy()], 1
-    status = Status.ok if goal is None else Status.not_learned
+    training = Training.of(training, learning_rate)
+    problem = LearningProblem.of(task, network, learned_weights(network, training.learn))
+    limit, target = _end(problem, goal, steps, training)
+    state = _Snapshot(problem, _batches(problem, training.batch, rng), problem.start, Optimizer(training), rng)
+    strengths, losses, snapshots = [], [], [state.copy()]
+    every = 1
+    status = Status.ok if target is None else Status.not_learned
     for n in range(limit + 1):
         with np.errstate(over="ignore", invalid="ignore"):
             loss, slopes = problem.loss_and_slopes(state.weights)
@@ -264,7 +248,7 @@ def descend(
         if not all(np.isfinite(slope).all() for slope in slopes.values()):
             status = Status.diverged
             break
-        if goal is not None and loss <= goal:
+        if target is not None and loss <= target:
             status = Status.ok
             break
         if n == limit:
@@ -272,13 +256,13 @@ def descend(
         state.advance(slopes)
         if state.step % every == 0:
             snapshots.append(state.copy())
-            if len(snapshots) > SNAPSHOTS:  # keep every second one, and take them half as often
+            if len(snapshots) > SNAPSHOTS:  # thin out: keep every second one, and take half as many from now on
                 snapshots, every = snapshots[::2], 2 * every
         if n % 256 == 0:
             check_time()
             progress(n / limit)
-    course = np.array(strengths), np.array(losses)
-    return Descent(problem, rule.learning_rate, *course, status, optimizer, tuple(snapshots))
+    known = np.array(strengths), np.array(losses)
+    return Descent(problem, training.learning_rate, *known, status, str(training.optimizer), tuple(snapshots))
 
 
 def count_steps(problem: LearningProblem, learning_rate: float, excess_loss: float, expected: float) -> float:
@@ -305,22 +289,30 @@ def count_steps(problem: LearningProblem, learning_rate: float, excess_loss: flo
     return math.nan
 
 
-def _stop(
-    problem: LearningProblem, steps: int | None, until: float | None, excess_loss: float | None, most_steps: int
+def _end(
+    problem: LearningProblem, goal: Goal | float | None, steps: int | None, training: Training
 ) -> tuple[int, float | None]:
-    """Return the largest number of steps, and the loss at which to stop."""
-    if sum(value is not None for value in (steps, until, excess_loss)) != 1:
-        given = f"steps={steps}, until={until}, excess_loss={excess_loss}"
-        raise InvalidSpec(f"Give exactly one of steps, until and excess_loss, got {given}.", field="steps")
-    if steps is not None:
+    """Return the largest number of steps, and the loss at which to stop (None if there is none)."""
+    if training.loss != "half_mse" or training.clip is not None or training.schedule is not None:
+        raise InvalidSpec("descend needs loss='half_mse', without clip and schedule.", field="training")
+    if (steps is None) == (goal is None):
+        raise InvalidSpec(f"Give either goal or steps, got goal={goal} and steps={steps}.", field="goal")
+    if goal is None:
         return count("steps", steps, least=0), None
-    limit = count("most_steps", most_steps)
-    if until is not None:
-        excess = problem.target_excess(between("until", until, 0.0, 1.0))
-    else:
-        excess = positive("excess_loss", excess_loss)
-    _require_target_covariance(problem.task)
-    return limit, problem.least_loss + excess
+    least = problem.least_loss
+    meant = goal_of(goal, recorded=problem.task.recording is not None)
+    target = meant.target_loss(problem.statistics.constant - least, least)
+    if math.isnan(target):
+        _require_target_covariance(problem.task)
+    return training.most_steps, target
+
+
+def _batches(problem: LearningProblem, batch: int | None, rng: np.random.Generator | None) -> BatchStatistics | None:
+    if batch is None:
+        return None
+    if rng is None:
+        raise InvalidSpec("batches need an rng, got none. Pass rng=np.random.default_rng(seed).")
+    return BatchStatistics.of(problem, batch)
 
 
 def _require_target_covariance(task: Task) -> None:

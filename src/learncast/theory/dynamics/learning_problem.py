@@ -159,6 +159,12 @@ def checked_learn(network: LinearRNN | TwoLayer, learn: Sequence[str] | None) ->
     return tuple(name for name in names if name in chosen)
 
 
+def learned_weights(network: LinearRNN | TwoLayer, learn: Sequence[str] | None) -> tuple[str, ...]:
+    """Names of the weights that a training lets learn; by default all but the recurrent weights."""
+    names = KINDS[type(network)]
+    return checked_learn(network, (names[0], names[-1]) if learn is None else learn)
+
+
 def lag_statistics(task: Task) -> LagStatistics:
     """Return the statistics of a task by lag behind the readout.
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray, count, one_of, positive, real_array
 from learncast.networks.linear_rnn import LinearRNN, check_fit
+from learncast.procedure.training import Training
 from learncast.results import Status
 from learncast.tasks.task import Task
 from learncast.theory.dynamics.descent import descend
@@ -519,7 +520,7 @@ def largest_kept_rate(network: LinearRNN, task: Task, rng: np.random.Generator, 
     low, high = 0.5 * middle, 2.2 * middle  # not centred on the prediction, so that agreement is not by chance
     for _ in range(halvings):
         rate = math.sqrt(low * high)
-        losses = descend(task, perturbed, learning_rate=rate, steps=300).loss
+        losses = descend(task, perturbed, Training(rate, learn=WEIGHTS), steps=300).loss
         unstable = not np.isfinite(losses).all() or losses.max() > 10 * losses[0]
         low, high = (low, rate) if unstable else (rate, high)
     return math.sqrt(low * high)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.card import whole
+from learncast.display import format_count
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.planning.curriculum import Curriculum
@@ -334,12 +334,12 @@ def _best_answer(state: CurriculumState, numbers: PortraitTimes) -> str:
     if not math.isfinite(direct) and (best is None or best[2] != math.inf):
         return "The target is never learned: at this learning rate descent does not converge."
     if best is None or best[2] <= 0:
-        return f"Train the target directly: no first task in this chart is faster than {whole(direct)} steps in total."
+        return f"Train the target directly: no first task in this chart is faster than {format_count(direct)} steps in total."
     stop = float(numbers.stops[best[1]])
     first = f"Train on {state.describe(float(numbers.values[best[0]]))} until {stop:.0%} accuracy first"
     if best[2] == math.inf:
         return f"{first}: without it the target is never learned."
-    return f"{first}: {whole(direct - best[2])} steps in total. Direct training takes {whole(direct)}."
+    return f"{first}: {format_count(direct - best[2])} steps in total. Direct training takes {format_count(direct)}."
 
 
 def _best_readings(state: CurriculumState, numbers: PortraitTimes) -> tuple[Reading, ...]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from learncast._core.validation import FloatArray
-from learncast.card import shown, whole
+from learncast.display import format_count, format_number
 from learncast.planning.curriculum import Curriculum, difference, hardly_pays
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
 from learncast.web.view import FRAMES, Note, Reading
@@ -28,19 +28,19 @@ def answer(curriculum: Curriculum, first_task: str, stop: float) -> str:
         slow = math.isfinite(curriculum.direct.flow_steps)
         why = ": at this learning rate descent does not converge" if slow else ""
         return f"The target is never learned, neither directly nor after {first_task}{why}."
-    directly = f"Direct training {f'takes {whole(direct)} steps' if math.isfinite(direct) else 'never learns it'}."
+    directly = f"Direct training {f'takes {format_count(direct)} steps' if math.isfinite(direct) else 'never learns it'}."
     if not math.isfinite(total):
         return f"Do not pretrain on {first_task}: the target is never learned after it. {directly}"
-    flow = f"(Flow: {shown(curriculum.flow_steps, 0)} instead of {shown(curriculum.direct.flow_steps, 0)}.)"
-    compared = f"{whole(total)} steps in total. {directly} {flow}"
+    flow = f"(Flow: {format_number(curriculum.flow_steps, 0)} instead of {format_number(curriculum.direct.flow_steps, 0)}.)"
+    compared = f"{format_count(total)} steps in total. {directly} {flow}"
     if total >= direct:
         return f"Do not pretrain on {first_task} until {stop:.0%} accuracy: training takes {compared}"
     if hardly_pays(direct, total):
         return f"Train the target directly. Pretraining on {first_task} hardly pays: it takes {compared}"
-    first_stage = f"Train on {first_task} for {whole(first)} steps, then"
+    first_stage = f"Train on {first_task} for {format_count(first)} steps, then"
     if last == 0:
         return f"{first_stage} stop: the target is already learned. {directly} {flow}"
-    return f"{first_stage} on the target for {whole(last)}: {compared}"
+    return f"{first_stage} on the target for {format_count(last)}: {compared}"
 
 
 def last_step(curriculum: Curriculum, direct: Curriculum) -> float:
@@ -157,11 +157,11 @@ def notes(curriculum: Curriculum) -> tuple[Note, ...]:
     descent, flow = curriculum.descent_steps, curriculum.flow_steps
     if math.isfinite(descent - flow) and abs(descent - flow) > 0.1 * flow:
         text = (
-            f"Descent takes {whole(descent)} steps at this learning rate, the flow {shown(flow)}. Small differences at "
+            f"Descent takes {format_count(descent)} steps at this learning rate, the flow {format_number(flow)}. Small differences at "
             "the switch matter here, so discrete steps and the continuous flow differ."
         )
         found.append(Note(text, "warning"))
     saved = difference(direct.descent_steps, descent)
     if saved < 0:
-        found.append(Note(f"With this stop the first task costs {whole(-saved)} steps more than it saves.", "warning"))
+        found.append(Note(f"With this stop the first task costs {format_count(-saved)} steps more than it saves.", "warning"))
     return tuple(found)

@@ -13,7 +13,6 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
-from learncast.display import format_count, format_number
 from learncast.networks.two_layer import TwoLayer
 from learncast.planning.curriculum import Curriculum, settling
 from learncast.planning.forgetting import in_sequence

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from pydantic import AfterValidator, Field
 
 from learncast._core.validation import FloatArray
-from learncast.display import format_count, format_number
+from learncast.card import shown, whole
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.results import STEPS, Status
 from learncast.study.study_file import to_toml

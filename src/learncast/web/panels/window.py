@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from learncast.windows import Window
-    from learncast.windows.detection import LongestLags
 
 #: Points of the curve over numbers of sequences.
 _POINTS = 240
@@ -57,12 +56,12 @@ class WindowState(State):
         return round(self.sample_size)
 
 
-def window_panel(window: LearnabilityWindow | None) -> Panel:
+def window_panel(window: Window | None) -> Panel:
     """Return the panel of a saved window.
 
     Parameters
     ----------
-    window : LearnabilityWindow, optional
+    window : Window, optional
         The window named on the command line; the sample by default.
     """
     state = WindowState if window is None else _state_for(window)
@@ -100,11 +99,10 @@ def _open_window(token: str) -> Panel:
 
 
 def _dropped(token: str) -> Window:
-    from learncast.windows import Window
 
     def load(path: Path) -> Window:
         with readable(path, "save the window again", kind="a window that can be drawn", error=SchemaMismatch):
-            window = LearnabilityWindow.load(path)
+            window = Window.load(path)
             _view(window, WindowState())
             return window
 
@@ -112,10 +110,8 @@ def _dropped(token: str) -> Window:
 
 
 @lru_cache(maxsize=1)
-def sample() -> LearnabilityWindow:
+def sample() -> Window:
     """Return the window of a small gated network on a task with two lags, see ``sample/study.toml``."""
-    from learncast.windows.learnability_window import LearnabilityWindow
-
     return Window.load(SAMPLE)
 
 
@@ -150,7 +146,7 @@ def _ratio(layer: xr.Dataset, sequences: ArrayLike, noise: str) -> FloatArray:
     return signal_to_noise(layer["signal"].values, scale=scale, index=index, sequences=sizes)
 
 
-def _state_for(window: LearnabilityWindow) -> type[WindowState]:
+def _state_for(window: Window) -> type[WindowState]:
     """Return a state whose defaults are those of the diagnosis."""
     threshold = float(np.clip(window.dataset["threshold"].isel(layer=0), 0.01, 100.0))
     return create_model(
@@ -162,8 +158,8 @@ def _state_for(window: LearnabilityWindow) -> type[WindowState]:
     )
 
 
-def _view(window: LearnabilityWindow | None, state: WindowState) -> View:
-    from learncast.windows.learnability_window import summary
+def _view(window: Window | None, state: WindowState) -> View:
+    from learncast.windows.result import summary
 
     window = _dropped(state.data) if state.data is not None else window or sample()
     if state.layer >= window.layers:
@@ -269,7 +265,7 @@ def _notes(layer: xr.Dataset, state: WindowState) -> tuple[Note, ...]:
     return tuple(notes)
 
 
-def _study(window: LearnabilityWindow | None, state: WindowState) -> str:
+def _study(window: Window | None, state: WindowState) -> str:
     """Return what the file records about its origin; it does not hold the study."""
     window = _dropped(state.data) if state.data is not None else window or sample()
     origin, attributes = window.provenance, window.dataset.attrs
@@ -284,7 +280,7 @@ def _study(window: LearnabilityWindow | None, state: WindowState) -> str:
         f"# sample_sizes: {window.dataset['sample_size'].values.tolist()}",
         f"# input {origin.spec_hash}, seed {origin.seed}; {versions}",
         "# The numbers of this view in Python:",
-        "# LearnabilityWindow.load(FILE) and learncast.web.panels.window.windows_at(",
+        "# Window.load(FILE) and learncast.web.panels.window.windows_at(",
         f"#     window.dataset.sel(layer={state.layer}), {state.sequences}, {state.threshold!r})",
     ]
     return "\n".join(line.replace("\n", " ") for line in lines) + "\n"

@@ -318,8 +318,8 @@ def test_a_loader_is_repeated_and_its_first_batches_are_held_out():
 def test_a_run_on_a_loader_has_no_checkpoint(network, tmp_path):
     loader = DataLoader(as_dataset(tasks.integration(6), 40, np.random.default_rng(0)), batch_size=8)
     settings = lc.training.Training(1e-2, steps=3)
-    with pytest.raises(InvalidSpec):
-        lc.training.train(loader, network, settings, checkpoint=tmp_path / "run.safetensors")
+    words = refused(lambda: lc.training.train(loader, network, settings, execution=Execution(checkpoint=tmp_path / "run.safetensors")))
+    assert "a run with a checkpoint must draw its batches from" in words
     assert not list(tmp_path.iterdir())
     assert lc.training.train(loader, network, settings).steps == 3
 

@@ -1,4 +1,4 @@
-"""What is borrowed from torch and given back as it was: its threads, its random stream, the mode of a module."""
+"""Temporary changes of torch's state: its threads, its random numbers, the mode of a module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 @contextmanager
 def own_threads(number: int) -> Iterator[None]:
-    """So many threads inside, as many as before outside; torch's own random stream is left as it was."""
+    """Use this many threads; restore the number of threads and the random state afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -23,15 +23,15 @@ def own_threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def own_randomness(seed: int) -> Iterator[None]:
-    """Torch's random numbers from a seed, and the global ones as they were afterwards."""
+    """Seed torch's random numbers; restore the random state afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 @contextmanager
-def at_rest(module: nn.Module) -> Iterator[None]:
-    """A look at the module that leaves no trace: no dropout, no running averages, no gradients."""
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluate a module without gradients, dropout or running averages; restore its mode afterwards."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
