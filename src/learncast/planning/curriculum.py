@@ -15,6 +15,7 @@ import numpy as np
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
 from learncast.display import Displayable, HtmlRepr, Plot, Table, format_number
+from learncast.networks import Network
 from learncast.planning.batches import BatchSteps, in_batches
 from learncast.planning.methods.choice import ground_for
 from learncast.planning.methods.ground import Ground, ReplicaSteps, State
@@ -443,7 +444,7 @@ class Curriculum(Displayable):
 
 def follow(
     stages: Sequence[Stage],
-    network: Any,
+    network: Network,
     *,
     learning_rate: float,
     learn: tuple[str, ...] | None = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from learncast._core.errors import InvalidSpec
+from learncast.networks import Network
 from learncast.planning.curriculum import Curriculum, follow
 from learncast.practice.stage import Stage
 from learncast.tasks.task import Task
@@ -43,7 +44,7 @@ class IrregularSwitch(UserWarning):
 
 def in_sequence(
     tasks: Sequence[Task],
-    network: Any,
+    network: Network,
     *,
     learning_rate: float,
     steps: Any = math.inf,
@@ -94,7 +95,7 @@ def in_sequence(
 
 def forgetting(
     tasks: Sequence[Task],
-    network: Any,
+    network: Network,
     *,
     learning_rate: float,
     steps: Any = math.inf,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from learncast._core.errors import InvalidSpec, OutOfTime
 from learncast._core.progress import Progress, noticed, silent, time_limit
 from learncast._core.validation import FloatArray, between, real_array
+from learncast.networks import Network
 from learncast.planning.methods.choice import ground_for, mode_ground
 from learncast.planning.methods.ground import Ground
 from learncast.planning.methods.modal import ModeGround
@@ -48,7 +49,7 @@ MOST_FOLLOWED = 2_000
 @noticed("timing curricula")
 def phase_portrait(
     target: Task,
-    network: Any,
+    network: Network,
     *,
     vary: str,
     values: Sequence[Any] | FloatArray,

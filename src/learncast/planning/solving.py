@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from learncast._core.errors import NotLearned
+from learncast.networks import Network
 from learncast.planning.methods.choice import ground_for
 from learncast.results import Status
 from learncast.tasks.task import Task
@@ -13,7 +12,7 @@ from learncast.theory.dynamics.solution import LearningTime, Solution
 
 def solve(
     task: Task,
-    network: Any,
+    network: Network,
     *,
     learning_rate: float,
     learn: tuple[str, ...] | None = None,

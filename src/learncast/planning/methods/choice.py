@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import one_of, positive
+from learncast.networks import Network
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
 from learncast.networks.two_layer import TwoLayer
@@ -37,14 +38,14 @@ USUAL = {LinearRNN: ("input", "output"), TwoLayer: ("first", "second"), Activate
 MODAL: dict[type, type[ModeGround]] = {LinearRNN: ModeGround, Activated: ResponseModeGround}
 
 
-def mode_ground(modes: Sequence[Modes], network: LinearRNN | Activated, learning_rate: float) -> ModeGround:
+def mode_ground(modes: Sequence[Modes], network: Network, learning_rate: float) -> ModeGround:
     """The ground of tasks that have been taken apart already."""
     return MODAL[type(network)](modes, network, learning_rate)
 
 
 def ground_for(
     tasks: Sequence[Task],
-    network: Any,
+    network: Network,
     *,
     learning_rate: float,
     learn: Sequence[str] | None = None,
@@ -109,7 +110,7 @@ def ground_for(
         )
     chosen = USUAL[type(network)] if learn is None else tuple(learn)
     fixed = set(chosen) == set(USUAL[type(network)])
-    if type(network) is Activated:
+    if isinstance(network, Activated):
         found = _responding(tuple(tasks), network, rate, chosen, fixed, by, goal, seed, trials)
     else:
         found = _linear(tuple(tasks), network, rate, chosen, fixed, by, goal, seed)

@@ -14,6 +14,7 @@ import scipy
 from learncast._core.errors import InvalidSpec, OutOfTime
 from learncast._core.progress import Progress, deadline, noticed, now, silent, time_is_up, time_limit, until
 from learncast._core.validation import FloatArray
+from learncast.networks import Network
 from learncast.planning.curriculum import Curriculum, followed
 from learncast.planning.methods.choice import ground_for
 from learncast.planning.methods.ground import Ground, State
@@ -38,7 +39,7 @@ FINE = (-0.06, -0.03, -0.015, 0.015, 0.03, 0.06)
 def plan(
     target: Task,
     candidates: Sequence[Task],
-    network: Any,
+    network: Network,
     *,
     learning_rate: float,
     terms: Terms = Terms(),  # noqa: B008  frozen
