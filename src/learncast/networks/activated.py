@@ -43,8 +43,9 @@ class Activated(Displayable):
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, LinearRNN | TwoLayer):
-            given = type(self.network).__name__
-            raise UnsupportedModel(f"network must be a LinearRNN or a TwoLayer, got {given}.", field="network")
+            raise UnsupportedModel(
+                f"network must be a LinearRNN or a TwoLayer, got {type(self.network).__name__}.", field="network"
+            )
         one_of("activation", self.activation, ACTIVATIONS)
 
     @property

@@ -103,7 +103,7 @@ class Covariance(ABC):
         check_memory(math.prod(self.shape), f"a dense covariance of shape {self.shape}", limit=limit)
         return self._dense()
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> FloatArray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
         return np.array(self.dense(), dtype=dtype)
 
 

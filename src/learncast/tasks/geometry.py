@@ -282,8 +282,9 @@ def similarity(first: Task, second: Task) -> TaskSimilarity:
         present = one[0] > ABSENT * one[0].max(initial=0.0)
         cross_ratio = np.where(present, signs * other[0] / one[0], np.nan)
         input_ratio = np.where(one[1] > 0, other[1] / one[1], np.nan)
+    input_angles, output_angles = map(_angles, *directions)
     mismatch = share(rotated.off_diagonal_norm(), rotated.norm())
-    return TaskSimilarity(*map(_angles, *directions), mismatch, cross_ratio, input_ratio)
+    return TaskSimilarity(input_angles, output_angles, mismatch, cross_ratio, input_ratio)
 
 
 def mode_strengths(task: Task, frame: Frame) -> tuple[FloatArray, FloatArray]:

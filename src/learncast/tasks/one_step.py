@@ -290,8 +290,9 @@ class Hierarchy(Task):
         """Leaves of the tree below a node, or the leaf of an item."""
         if isinstance(node, int | np.integer) and 0 <= node < len(self.order):
             return [self.order[int(node)]]
-        pair = isinstance(node, tuple | list) and len(node) == 2 and all(isinstance(n, int | np.integer) for n in node)
-        level, position = (int(n) for n in node) if pair else (-1, -1)
+        level, position = -1, -1
+        if isinstance(node, tuple | list) and len(node) == 2 and all(isinstance(n, int | np.integer) for n in node):
+            level, position = node
         if not (0 <= level <= self.depth and 0 <= position < 2**level):
             items = len(self.order) - 1
             raise InvalidSpec(

@@ -32,7 +32,7 @@ def from_file(
     centre: bool = False,
     scale: str = "none",
     most_bytes: int | None = None,
-    **layout: str,
+    **layout: Any,
 ) -> Task:
     """Make a task from a file of recorded trials or of statistics.
 

@@ -57,8 +57,8 @@ class MaskedTrials:
 
         The means are returned whether or not they were subtracted.
         """
-        parts = (self.inputs, self.targets, self.present, self.counted)
-        x, y, present, counted = parts if chosen is None else (part[chosen] for part in parts)
+        rows = slice(None) if chosen is None else chosen
+        x, y, present, counted = self.inputs[rows], self.targets[rows], self.present[rows], self.counted[rows]
         x_mean, y_mean = _means(x, present), _means(y, counted)
         if self.centred:
             x = np.where(present[:, :, None], x - x_mean, 0.0)

@@ -266,7 +266,7 @@ class _TrialRows:
         return len(self.names), int(self.lengths.max())
 
     def numbers(self, columns: list[str], live: Mask) -> FloatArray:
-        """Columns of numbers, (trials, steps, columns), with zeros after a trial's end and at cells that are not live."""
+        """Columns of numbers, (trials, steps, columns), with zeros after a trial's end and in unused cells."""
         values = np.zeros((*self.size, len(columns)))
         for k, column in enumerate(columns):
             numbers = _floats(self.frame[column])

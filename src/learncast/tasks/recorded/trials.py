@@ -160,7 +160,7 @@ def _padded(inputs: Any, targets: Any, lengths: Any) -> tuple[Any, Any, Any]:
     return _stacked("inputs", inputs, max(steps)), targets, np.array(steps)
 
 
-def _differ_in_length(targets: Sequence[Any]) -> bool:
+def _differ_in_length(targets: Any) -> bool:
     """Whether a list has numbers at steps, not channels: the number of channels would be the same in every trial."""
     return len({len(trial) for trial in targets}) > 1
 
