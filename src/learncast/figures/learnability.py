@@ -1,4 +1,4 @@
-"""Pictures of learnability windows: of one model, and of several cells side by side."""
+"""Figures of learnability windows, of one model and of several cells."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from learncast._core.validation import FloatArray
-from learncast.figures.page import COLOURS, GREY, THEORY, axis_label, key, label, logarithmic, name_line
+from learncast.figures.page import COLOURS, GREY, THEORY, Look, axis_label, key, label, logarithmic, name_line
 
 _FIT = {**THEORY, "linewidth": 1.0}
-#: What an envelope is, with its unit.
+#: Axis labels.
 _ENVELOPE = "envelope $f(\\ell)$ (change per gradient)"
 _LAG = r"lag $\ell$ (steps)"
-#: Cells keep their colours whichever of them are shown.
+#: Cells in the order of their colours.
 CELLS = ("ConstGate", "SharedGate", "DiagGate", "GRU", "LSTM")
 
 
 def envelope(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Envelope and its gates' part against the lag, with the fitted law dotted; lags with a signal are filled.
+    """Draw the envelope and its gate part over the lag, with the fitted law; points mark lags with a signal.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def envelope(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -56,21 +56,22 @@ def envelope(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> figure, ax = plt.subplots()
     >>> _ = lc.figures.envelope(layer, ax)
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['gates at the learning rate', 'with the optimiser', 'signal told from 0', 'fit: exponential']
+    ['gates at the learning rate', 'with the optimizer', 'significant signal', 'fit: exponential']
     >>> plt.close(figure)
     """
     lag = layer["lag"].values
     ax.plot(lag, layer["envelope_gate"], color=COLOURS[1], linewidth=1.3, label="gates at the learning rate")
-    ax.plot(lag, layer["envelope"], color=COLOURS[0], linewidth=1.3, label="with the optimiser")
-    told = (layer["score"] > layer["critical_score"]).values
-    ax.plot(lag[told], layer["envelope"].values[told], "o", color=COLOURS[0], markersize=3, label="signal told from 0")
+    ax.plot(lag, layer["envelope"], color=COLOURS[0], linewidth=1.3, label="with the optimizer")
+    significant = (layer["score"] > layer["critical_score"]).values
+    points = lag[significant], layer["envelope"].values[significant]
+    ax.plot(*points, "o", color=COLOURS[0], markersize=3, label="significant signal")
     ax.plot(lag, layer["envelope_fit"], **THEORY, label=f"fit: {layer['decay_kind'].values}")
     ax.set_yscale("log")
     return _labelled(ax, _LAG, _ENVELOPE, title)
 
 
 def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Window against the number of sequences, with the band that data without signal stay in.
+    """Draw the window over the number of sequences, with the band of data without signal.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -105,26 +106,26 @@ def window_curve(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> plt.close(figure)
     """
     sizes = layer["sample_size"].values
-    names = {"per_lag": "against the noise of its lag", "total": "against all gradient noise"}
+    names = {"per_lag": "noise of its lag", "total": "all gradient noise"}
     for k, noise in enumerate(layer["noise"].values):
         values = layer["window"].sel(noise=noise)
         ax.plot(sizes, values, "o-", color=COLOURS[k], markersize=4, linewidth=1.3, label=names.get(noise, noise))
     gapless = layer["contiguous_window"].sel(noise="per_lag")
-    ax.plot(sizes, gapless, "--", color=COLOURS[0], linewidth=1.2, label="the first, without gaps")
+    ax.plot(sizes, gapless, "--", color=COLOURS[0], linewidth=1.2, label="noise of its lag, without gaps")
     null = layer["null_window"].max("noise").values
     ax.fill_between(sizes, np.zeros(len(sizes)), null, color="0.75", linewidth=0, zorder=0)
     ax.plot(sizes, null, color="0.55", linewidth=4, alpha=0.6, zorder=0, label="data without signal (95%)")
     ax.axvline(float(layer["sequences"]), color="0.5", linewidth=0.8, linestyle="--")
-    ax.annotate("diagnosed", (float(layer["sequences"]), 0.45), xycoords=("data", "axes fraction"), fontsize=6.5,
-                xytext=(-3, 0), textcoords="offset points", rotation=90, ha="right", va="top", color=GREY)  # fmt: skip
+    beside: Look = {"xytext": (-3, 0), "textcoords": "offset points", "xycoords": ("data", "axes fraction")}
+    beside |= {"fontsize": 6.5, "rotation": 90, "ha": "right", "va": "top", "color": GREY}
+    ax.annotate("diagnosed", (float(layer["sequences"]), 0.45), **beside)
     ax.set_xscale("log")
     ax.set_ylim(bottom=-0.02 * max(1.0, float(layer["lag"][-1])))
-    below: dict[str, Any] = {"below": True, "ncols": 2}
-    return _labelled(ax, "sequences $N$", "longest learnable lag (steps)", title, **below)
+    return _labelled(ax, "sequences $N$", "longest learnable lag (steps)", title, below=True, ncols=2)
 
 
 def time_scale_survival(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Share of units whose time scale is at least as long; units that do not decay stand at the right end.
+    """Draw the share of units with at least a time scale; a remark counts units that do not decay.
 
     Parameters
     ----------
@@ -136,7 +137,7 @@ def time_scale_survival(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -164,12 +165,12 @@ def time_scale_survival(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes
 def envelopes_by_cell(
     dataset: xr.Dataset, ax: Axes, *, law: str | None = None, axis: str = "linear", title: str = ""
 ) -> Axes:
-    """Mean envelope of every cell against the lag, with one fitted law dotted.
+    """Draw the mean envelope of every cell over the lag, with one fitted law dotted.
 
     Parameters
     ----------
     dataset : Dataset
-        ``envelope`` and ``envelope_auxiliary`` (dashed, nan for none) over (cell, seed, lag), ``{law}_fit`` over (cell,
+        ``envelope`` and ``envelope_auxiliary`` (dashed, may be nan) over (cell, seed, lag), ``{law}_fit`` over (cell,
         lag) and ``{law}_r_squared`` over cell.
     ax : Axes
     law : {"exponential", "power"}, optional
@@ -179,7 +180,7 @@ def envelopes_by_cell(
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -215,7 +216,7 @@ def envelopes_by_cell(
         ax.plot([], [], **_FIT, label=f"{law} fit")
     if axis != "linear":
         ax.set_yscale("log")
-        # A power law bends away from a steep envelope by many decades: the data set the range.
+        # The data set the range, since a fitted power law can leave it by many decades.
         values = dataset["envelope"].mean("seed").values
         ax.set_ylim(0.5 * values[values > 0].min(), 3 * values.max())
     if axis == "log-log":
@@ -233,25 +234,26 @@ def windows_by_cell(
     legend: bool = True,
     title: str = "",
 ) -> Axes:
-    """Window of every cell against the number of sequences, median over seeds; dashed, without any signal.
+    """Draw the median window of every cell over the number of sequences; windows without signal are dashed.
 
     Parameters
     ----------
     dataset : Dataset
-        The variables over (cell, seed, noise, sample_size).
+        Variables over (cell, seed, noise, sample_size).
     ax : Axes
     variable : str
+        Variable of the windows.
     noise : {"per_lag", "total"}
     null : str, optional
         Variable of the windows without signal.
     legend : bool
-        Draw one, below the axes.
+        Draw a legend below the axes.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -270,8 +272,8 @@ def windows_by_cell(
     """
     sizes = dataset["sample_size"].values
     for k, (cell, colour, one) in enumerate(_cells(dataset.sel(noise=noise))):
-        width = 2.6 - 0.45 * k  # windows often coincide: a thinner line shows the one below
-        line: dict[str, Any] = {"color": colour, "linewidth": width}
+        width = 2.6 - 0.45 * k  # windows often coincide, so later lines are thinner
+        line: Look = {"color": colour, "linewidth": width}
         ax.plot(sizes, one[variable].median("seed"), "o-", **line, markersize=1.0 + width, label=cell)
         if null is not None:
             ax.plot(sizes, one[null].median("seed"), "--", **line)
@@ -289,7 +291,7 @@ def windows_by_cell(
 
 
 def survivals_by_cell(dataset: xr.Dataset, ax: Axes, *, scale: str = "semilog", title: str = "") -> Axes:
-    """Share of units at least as slow, every cell; units that do not decay keep a curve above 0.
+    """Draw the share of units with at least a time scale for every cell.
 
     Parameters
     ----------
@@ -297,13 +299,13 @@ def survivals_by_cell(dataset: xr.Dataset, ax: Axes, *, scale: str = "semilog", 
         ``time_scale`` over (cell, seed, unit).
     ax : Axes
     scale : {"semilog", "log-log"}
-        Of the axes: the time scale's is logarithmic in both.
+        Scale of the axes; the time scale is logarithmic in both.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -334,7 +336,7 @@ def survivals_by_cell(dataset: xr.Dataset, ax: Axes, *, scale: str = "semilog", 
 
 
 def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Tail index of every lag as a point, quartiles beside them: to use (filled), and of single sequences (hollow).
+    """Draw the tail index of every lag with quartiles: the one used (filled) and that of single sequences (hollow).
 
     Parameters
     ----------
@@ -346,7 +348,7 @@ def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -364,33 +366,31 @@ def tail_indices_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     ['GRU']
     >>> plt.close(figure)
     """
-    names = {
-        "tail_index": "used: 2 if the variance is finite",
-        "published_tail_index": "single sequences, published rule",
-    }
+    names = {"tail_index": "used: 2 if the variance is finite"}
+    names["published_tail_index"] = "single sequences, published rule"
+    quartiles: Look = {"color": "black", "capsize": 1.8, "marker": "_", "linewidth": 0.9}
     cells = dataset["cell"].values
     for j, (variable, text) in enumerate(names.items()):
         for k, (_, colour, one) in enumerate(_cells(dataset)):
             values = np.sort(one[variable].values[np.isfinite(one[variable].values)])
             left = k + 0.42 * j - 0.38
-            ax.plot(left + np.linspace(0.0, 0.22, len(values)), values, "o", color=colour, markersize=2,
-                    alpha=0.7, markerfacecolor="none" if j else colour, markeredgewidth=0.6)  # fmt: skip
+            point: Look = {"color": colour, "markersize": 2, "alpha": 0.7, "markeredgewidth": 0.6}
+            point["markerfacecolor"] = "none" if j else colour
+            ax.plot(left + np.linspace(0.0, 0.22, len(values)), values, "o", **point)
             if len(values):
                 low, median, high = np.quantile(values, (0.25, 0.5, 0.75))
-                ax.errorbar(left + 0.29, median, [[median - low], [high - median]], color="black", capsize=1.8,
-                            marker="_", markersize=5, linewidth=0.9)  # fmt: skip
+                ax.errorbar(left + 0.29, median, [[median - low], [high - median]], markersize=5, **quartiles)
         ax.plot([], [], "o", color="0.4", markerfacecolor="none" if j else "0.4", markersize=3, label=text)
-    ax.errorbar([], [], [], color="black", capsize=1.8, marker="_", linewidth=0.9, label="median and quartiles")
+    ax.errorbar([], [], [], **quartiles, label="median and quartiles")
     ax.axhline(2.0, **_FIT)
     name_line(ax, 2.0, "finite variance", x=0.0)
     ax.set_xticks(range(len(cells)), [str(cell) for cell in cells])
     ax.set_xlim(-0.5, len(cells) - 0.5)
-    below: dict[str, Any] = {"below": True, "ncols": 2, "columnspacing": 0.9}
-    return _labelled(ax, "", r"tail index $\hat\alpha$ (one point per lag)", title, **below)
+    return _labelled(ax, "", r"tail index $\hat\alpha$ (one point per lag)", title, below=True, ncols=2)
 
 
 def noise_scales_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Noise scale of every cell against the lag; dotted, its envelope scaled to meet it at the first lag.
+    """Draw the noise scale of every cell over the lag; its envelope, scaled to the first lag, is dotted.
 
     Parameters
     ----------
@@ -402,7 +402,7 @@ def noise_scales_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -417,20 +417,20 @@ def noise_scales_by_cell(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     >>> figure, ax = plt.subplots()
     >>> _ = lc.figures.noise_scales_by_cell(dataset, ax)
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['GRU', 'envelope, to scale']
+    ['GRU', 'envelope, rescaled']
     >>> plt.close(figure)
     """
     for cell, colour, one in _cells(dataset[["scale", "envelope"]].mean("seed")):
         scale, envelope = one["scale"], one["envelope"]
         ax.plot(one["lag"], scale, color=colour, linewidth=1.3, label=cell)
         ax.plot(one["lag"], envelope * float(scale[0] / envelope[0]), **{**_FIT, "color": colour})
-    ax.plot([], [], **{**_FIT, "color": "0.4"}, label="envelope, to scale")
+    ax.plot([], [], **{**_FIT, "color": "0.4"}, label="envelope, rescaled")
     ax.set_yscale("log")
     return _labelled(ax, _LAG, r"noise scale $\hat\sigma_\alpha$ (change per gradient)", title)
 
 
 def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title: str = "") -> Axes:
-    """Histogram of finite time scales.
+    """Draw a histogram of the finite time scales.
 
     Parameters
     ----------
@@ -438,12 +438,13 @@ def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title:
         ``time_scale`` over unit, and seed if any.
     ax : Axes
     colour : int
+        Index of the colour.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -463,7 +464,7 @@ def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title:
     finite = values[np.isfinite(values)]
     if len(finite):
         low, high = np.log(finite.min() / 1.05), np.log(finite.max() * 1.05)
-        # As many bins as the units can fill.
+        # The number of bins grows with the number of units.
         bins = int(np.clip(np.sqrt(2 * len(finite)), 4, 24))
         ax.hist(finite, bins=np.exp(np.linspace(low, high, bins + 1)).tolist(), color=COLOURS[colour], alpha=0.8)
         if len(finite) < 30:
@@ -477,7 +478,7 @@ def time_scale_histogram(layer: xr.Dataset, ax: Axes, *, colour: int = 0, title:
 
 
 def envelope_agreement(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, title: str = "") -> Axes:
-    """First-order against exact envelopes, one point per lag, over the line of equality.
+    """Draw first-order over exact envelopes, one point per lag, with the line of equality.
 
     Parameters
     ----------
@@ -485,13 +486,13 @@ def envelope_agreement(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, ti
         ``envelope`` and ``exact_envelope`` over (cell, seed, lag).
     ax : Axes
     legend : bool
-        Draw one.
+        Draw a legend.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -526,22 +527,22 @@ def envelope_agreement(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, ti
 
 
 def statistic_by_cell(dataset: xr.Dataset, ax: Axes, *, variable: str, legend: bool = True, title: str = "") -> Axes:
-    """One statistic of the table, every run a point, optimisers by shape.
+    """Draw one statistic of every run as a point, with one marker per optimizer.
 
     Parameters
     ----------
     dataset : Dataset
-        The variable over (cell, optimizer, seed); 1 would be perfect.
+        The variable over (cell, optimizer, seed); 1 is perfect.
     ax : Axes
     variable : str
     legend : bool
-        Draw one.
+        Draw a legend.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -563,7 +564,7 @@ def statistic_by_cell(dataset: xr.Dataset, ax: Axes, *, variable: str, legend: b
     for j, optimizer in enumerate(dataset["optimizer"].values):
         values = dataset[variable].sel(optimizer=optimizer).values
         spots = np.repeat(np.arange(len(cells)) + 0.2 * (j - 1), values.shape[1])
-        look: dict[str, Any] = {"color": COLOURS[(0, 1, 2)[j % 3]], "markersize": 3.2, "linestyle": "none"}
+        look: Look = {"color": COLOURS[(0, 1, 2)[j % 3]], "markersize": 3.2, "linestyle": "none"}
         ax.plot(spots, values.ravel(), "osD"[j % 3], **look, label=str(optimizer))
     ax.axhline(1.0, **_FIT)
     ax.set_xticks(range(len(cells)), [str(cell) for cell in cells], rotation=35, ha="right", rotation_mode="anchor")
@@ -573,23 +574,23 @@ def statistic_by_cell(dataset: xr.Dataset, ax: Axes, *, variable: str, legend: b
 
 
 def requirements_by_cell(
-    dataset: xr.Dataset, ax: Axes, *, told: Callable[[xr.Dataset], tuple[Any, Any]], title: str = ""
+    dataset: xr.Dataset, ax: Axes, *, measure: Callable[[xr.Dataset], tuple[FloatArray, FloatArray]], title: str = ""
 ) -> Axes:
-    """Sequences that lags need against their envelope, every lag a point, over lines of slope -2.
+    """Draw the sequences that lags need over their envelope, one point per lag, with lines of slope -2.
 
     Parameters
     ----------
     dataset : Dataset
-        Of several cells.
+        Data of several cells.
     ax : Axes
-    told : callable
-        From one cell's dataset to the sequences and the envelope of its lags.
+    measure : callable
+        Function from one cell's dataset to the sequences and the envelope of its lags.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -600,16 +601,16 @@ def requirements_by_cell(
     ...     {"sequences": (("cell", "lag"), [[10.0, 40.0, 160.0]]), "envelope": (("cell", "lag"), [[1.0, 0.5, 0.25]])},
     ...     coords={"cell": ["GRU"]},
     ... )
-    >>> def told(one):
+    >>> def measure(one):
     ...     return one["sequences"].values, one["envelope"].values
     >>> figure, ax = plt.subplots()
-    >>> _ = lc.figures.requirements_by_cell(dataset, ax, told=told)
+    >>> _ = lc.figures.requirements_by_cell(dataset, ax, measure=measure)
     >>> ax.get_legend().get_texts()[0].get_text()
     'GRU (3 lags)'
     >>> plt.close(figure)
     """
     for cell, colour, one in _cells(dataset):
-        needed, envelope = told(one)
+        needed, envelope = measure(one)
         ax.plot(envelope, needed, "o", color=colour, markersize=2.5, alpha=0.8, label=f"{cell} ({len(needed)} lags)")
         if len(needed):
             ends = np.array([envelope.min(), envelope.max()])
@@ -621,8 +622,8 @@ def requirements_by_cell(
     return _labelled(ax, _ENVELOPE, r"sequences needed $N(\ell)$", title)
 
 
-def time_scale_courses(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Median time scale of every cell's units over training, and the band from 10% to 90%.
+def time_scales_over_training(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
+    """Draw the median time scale of every cell's units over training, with the band from 10% to 90%.
 
     Parameters
     ----------
@@ -634,7 +635,7 @@ def time_scale_courses(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axe
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -647,7 +648,7 @@ def time_scale_courses(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axe
     ...     coords={"cell": ["GRU"], "update": [10, 100]},
     ... )
     >>> figure, ax = plt.subplots()
-    >>> lc.figures.time_scale_courses(dataset, ax).get_xlabel()
+    >>> lc.figures.time_scales_over_training(dataset, ax).get_xlabel()
     'training (gradient steps)'
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['GRU']
@@ -664,21 +665,21 @@ def time_scale_courses(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axe
     return _labelled(ax, "training (gradient steps)", r"time scale $\tau$ (steps)", title)
 
 
-def courses_by_cell(values: xr.DataArray, ax: Axes, *, y: str, title: str = "") -> Axes:
-    """One number of every cell over training.
+def curves_by_cell(values: xr.DataArray, ax: Axes, *, y: str, title: str = "") -> Axes:
+    """Draw a quantity of every cell over training.
 
     Parameters
     ----------
     values : DataArray over (cell, update)
     ax : Axes
     y : str
-        What it is.
+        Label of the quantity.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -689,7 +690,7 @@ def courses_by_cell(values: xr.DataArray, ax: Axes, *, y: str, title: str = "") 
     ...     [[0.5, 0.9], [0.5, 0.7]], dims=("cell", "update"), coords={"cell": ["GRU", "LSTM"], "update": [10, 100]}
     ... )
     >>> figure, ax = plt.subplots()
-    >>> lc.figures.courses_by_cell(values, ax, y="accuracy").get_ylabel()
+    >>> lc.figures.curves_by_cell(values, ax, y="accuracy").get_ylabel()
     'accuracy'
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['GRU', 'LSTM']
@@ -703,7 +704,7 @@ def courses_by_cell(values: xr.DataArray, ax: Axes, *, y: str, title: str = "") 
 
 
 def time_scale_spectra(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Share of units whose time scale is at least as long, a line for every state, darker later in training.
+    """Draw the share of units with at least a time scale for every state, darker later in training.
 
     Parameters
     ----------
@@ -715,7 +716,7 @@ def time_scale_spectra(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -738,24 +739,24 @@ def time_scale_spectra(layer: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     for k, colour in enumerate(lines):
         finite, share, endless = _survival(layer["time_scale"].isel(step=k).values)
         more = f" ({endless} of {layer.sizes['unit']} units do not decay)" if endless else ""
-        shown = {0, len(steps) // 2, len(steps) - 1}
-        text = f"{layer['step'].attrs['long_name']} {steps[k]:,}{more}" if k in shown else None
+        named = k in {0, len(steps) // 2, len(steps) - 1}
+        text = f"{layer['step'].attrs['long_name']} {steps[k]:,}{more}" if named else None
         ax.step(finite, share, where="pre", color=colour, linewidth=1.2, label=text)
     logarithmic(ax)
     ax.set_ylim(0, 1.03)
     return _labelled(ax, r"time scale $\tau$ (steps)", "share of units at least as slow", title)
 
 
-#: What is written at the axis of a number that is followed over training, and above it.
-_COURSES = {
+#: Axis label and title of each quantity over training.
+_QUANTITIES = {
     "envelope_exponent": ("exponent of the envelope", "envelope as a power of the lag"),
     "tail_index": ("tail index", "noise between sequences"),
     "reach": ("longest learnable lag (steps)", "window"),
 }
 
 
-def window_course(layer: xr.Dataset, name: str, ax: Axes, *, title: str = "") -> Axes:
-    """One number of a window over the states of a model.
+def window_over_training(layer: xr.Dataset, name: str, ax: Axes, *, title: str = "") -> Axes:
+    """Draw a quantity of a window over the states of a model.
 
     Parameters
     ----------
@@ -765,12 +766,12 @@ def window_course(layer: xr.Dataset, name: str, ax: Axes, *, title: str = "") ->
     name : {"envelope_exponent", "tail_index", "reach"}
     ax : Axes
     title : str
-        The panel's letter.
+        Letter of the panel.
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -781,14 +782,14 @@ def window_course(layer: xr.Dataset, name: str, ax: Axes, *, title: str = "") ->
     ...     {"reach": ("step", [2, 5, 9]), "contiguous_reach": ("step", [2, 4, 9])}, coords={"step": [0, 50, 100]}
     ... )
     >>> figure, ax = plt.subplots()
-    >>> lc.figures.window_course(layer, "reach", ax, title="A").get_ylabel()
+    >>> lc.figures.window_over_training(layer, "reach", ax, title="A").get_ylabel()
     'longest learnable lag (steps)'
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['any lag', 'without gaps']
     >>> plt.close(figure)
     """
-    look: dict[str, Any] = {"color": COLOURS[0], "markersize": 3}
-    steps, (y, text) = layer["step"].values, _COURSES[name]
+    look: Look = {"color": COLOURS[0], "markersize": 3}
+    steps, (y, text) = layer["step"].values, _QUANTITIES[name]
     if name == "tail_index":
         values = layer[name].transpose("step", "lag").values
         ax.plot(np.repeat(steps, values.shape[1]), values.ravel(), ".", color="0.7", markersize=3, label="one lag")
@@ -810,7 +811,7 @@ def window_course(layer: xr.Dataset, name: str, ax: Axes, *, title: str = "") ->
 
 
 def envelopes_by_gate(dataset: xr.Dataset, ax: Axes, *, colour: int = 0, title: str = "") -> Axes:
-    """Envelope of one cell from each initial value of its gates.
+    """Draw the envelope of one cell for each initial value of its gates.
 
     Parameters
     ----------
@@ -818,12 +819,13 @@ def envelopes_by_gate(dataset: xr.Dataset, ax: Axes, *, colour: int = 0, title: 
         ``envelope`` over (gate, seed, lag).
     ax : Axes
     colour : int
+        Index of the colour.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -848,18 +850,18 @@ def envelopes_by_gate(dataset: xr.Dataset, ax: Axes, *, colour: int = 0, title: 
 
 
 def _cells(dataset: xr.Dataset) -> Iterator[tuple[str, str, xr.Dataset]]:
-    """Name, colour and numbers of every cell."""
+    """Yield name, colour and data of every cell."""
     for cell in dataset["cell"].values:
         yield str(cell), _colour(str(cell)), dataset.sel(cell=cell)
 
 
 def _colour(cell: str) -> str:
-    """Of a cell, the same in every picture."""
+    """Return the colour of a cell, the same in every figure."""
     return COLOURS[CELLS.index(cell)] if cell in CELLS else "#8C5A00"
 
 
 def _survival(time_scales: FloatArray) -> tuple[FloatArray, FloatArray, int]:
-    """Finite time scales in growing order, the share of units at least as slow, and how many do not decay."""
+    """Return ascending finite time scales, the share of units at least as slow, and the number without decay."""
     known = np.sort(time_scales[~np.isnan(time_scales)])
     finite = known[np.isfinite(known)]
     return finite, 1 - np.arange(len(finite)) / max(1, len(known)), len(known) - len(finite)

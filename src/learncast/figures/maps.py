@@ -1,8 +1,6 @@
-"""Pictures of maps: what happens over two quantities at once."""
+"""Maps: figures of a quantity over two others."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -11,10 +9,10 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.lines import Line2D
 
 from learncast._core.validation import FloatArray
-from learncast.figures.page import COLOURS, axis_label, colour_bar, key, label, name_moment
+from learncast.figures.page import COLOURS, Look, axis_label, colour_bar, key, label, name_time
 
-#: The star that marks a plan.
-STAR: dict[str, Any] = {
+#: Marker of a plan.
+STAR: Look = {
     "marker": "*", "markersize": 10, "color": "#F0E442", "markeredgecolor": "black", "clip_on": False
 }  # fmt: skip
 
@@ -28,20 +26,20 @@ def portrait(
     y: str | None = None,
     title: str = "",
 ) -> Axes:
-    """Steps saved over a task parameter and the first task's stopping accuracy.
+    """Draw the steps saved over a task parameter and the stopping accuracy of the first task.
 
-    Blue saves, red costs, each on a scale of its own, white breaks even (with its contour in black). The dotted red
-    line is the target's own value; the cyan line is where the first task ends on the target's optimum.
+    Blue saves and red costs, each on its own scale; white breaks even (black contour). The dotted red line is the
+    parameter of the target. On the cyan line the first task ends at the optimum of the target.
 
     Parameters
     ----------
     dataset : Dataset
-        What `learncast.phase_portrait` returned.
+        Result of `learncast.phase_portrait`.
     ax : Axes
     target_value : float, optional
-        The target's value of the varied parameter.
+        Value of the varied parameter for the target.
     clip : float
-        Percentile of |speedup| at which the colours saturate; an arrow at the scale's end says so.
+        Percentile of |speedup| at which the colours saturate, as an arrow at the end of the scale shows.
     y : str, optional
         Name of the varied parameter with its unit.
     title : str
@@ -49,7 +47,7 @@ def portrait(
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -75,10 +73,10 @@ def portrait(
     norm = TwoSlopeNorm(0.0, -bottom, top)
     mesh = ax.pcolormesh(_edges(stops), _edges(values), speedup, cmap="RdBu", norm=norm, rasterized=True)
     known = speedup[np.isfinite(speedup)]
-    lines: list[Any] = []
+    lines: list[Line2D] = []
     if min(speedup.shape) > 1 and known.size and known.min() < 0 < known.max():
-        shown = np.where(np.isfinite(speedup), speedup, np.nan)
-        ax.contour(stops, values, shown, levels=[0.0], colors="black", linewidths=0.8)
+        without_infinite = np.where(np.isfinite(speedup), speedup, np.nan)
+        ax.contour(stops, values, without_infinite, levels=[0.0], colors="black", linewidths=0.8)
         lines.append(Line2D([], [], color="black", linewidth=0.8, label="breaks even"))
     singular = dataset["singular_accuracy"].values
     inside = np.isfinite(singular) & (singular <= stops.max()) & (singular >= stops.min())
@@ -88,21 +86,19 @@ def portrait(
     if target_value is not None:
         lines.append(ax.axhline(target_value, color="red", linewidth=1.2, linestyle=":", label="target's own value"))
     if lines:
-        # The sheet is grey so that cyan on white can be seen.
-        box: dict[str, Any] = {"frameon": True, "facecolor": "#DDDDDD", "framealpha": 1.0, "edgecolor": "none"}
+        # A grey background, on which cyan is visible.
+        box: Look = {"frameon": True, "facecolor": "#DDDDDD", "framealpha": 1.0, "edgecolor": "none"}
         key(ax, handles=lines, below=True, ncols=2, **box)
-    beyond = [bool(known.size and known.min() < -bottom), bool(known.size and known.max() > top)]
-    ends = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}
-    words = "steps saved (two scales)" if bottom > 1.01 * top else "steps saved"
-    bar = colour_bar(ax, mesh, words, extend=ends[beyond[0], beyond[1]])
+    below, above = bool(known.size and known.min() < -bottom), bool(known.size and known.max() > top)
+    extend = "both" if below and above else "min" if below else "max" if above else "neither"
+    bar = colour_bar(ax, mesh, f"steps saved{' (two scales)' if bottom > 1.01 * top else ''}", extend=extend)
     bar.set_ticks([_round(v) for v in (-bottom, -bottom / 2, 0.0, top / 2, top)])
-    return label(
-        ax, x="accuracy at which the first task stops", y=y or f"first task's {vary.replace('_', ' ')}", title=title
-    )
+    y = y or f"first task's {vary.replace('_', ' ')}"
+    return label(ax, x="accuracy at which the first task stops", y=y, title=title)
 
 
 def _edges(values: FloatArray) -> FloatArray:
-    """Edges of cells around values, half way between neighbours; a single value gets a tenth of itself."""
+    """Return the edges of cells around values; the cell of a single value has a tenth of its size."""
     if len(values) == 1:
         half = 0.05 * float(abs(values[0])) or 0.05
         return np.array([values[0] - half, values[0] + half])
@@ -111,7 +107,7 @@ def _edges(values: FloatArray) -> FloatArray:
 
 
 def _round(value: float) -> float:
-    """Nearest number of two digits towards zero, so that it stays inside the scale."""
+    """Round to two digits towards zero, which stays inside the scale."""
     if value == 0:
         return 0.0
     unit = 10 ** (np.floor(np.log10(abs(value))) - 1)
@@ -119,19 +115,19 @@ def _round(value: float) -> float:
 
 
 def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Steps saved over the first task's stop and the accuracy asked of the target; a star marks the plan.
+    """Draw the steps saved over the stop of the first task and the accuracy of the target; a star marks the plan.
 
     Parameters
     ----------
     dataset : Dataset
-        What `learncast.planning.plans.stop_portrait.stop_portrait` returned.
+        Result of `learncast.planning.stop_portrait`.
     ax : Axes
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -140,8 +136,7 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> pool = [task.varied(target_strength=1.5).renamed("stronger")]
-    >>> found = lc.plan(task, pool, network, learning_rate=1e-3)
-    >>> portrait = lc.planning.stop_portrait(found)
+    >>> portrait = lc.planning.stop_portrait(lc.plan(task, pool, network, learning_rate=1e-3))
     >>> figure, ax = plt.subplots()
     >>> lc.figures.stop_map(portrait, ax).get_xlabel()
     'steps on stronger'
@@ -158,27 +153,28 @@ def stop_map(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     ax.set_yscale("log")
     clipped = finite.size and float(finite.max()) > top
     colour_bar(ax, mesh, "steps saved (blue) or lost (red)", extend="both" if clipped else "neither")
-    y_label = "tolerance asked of the target (1 - accuracy)"
-    return label(ax, x=f"steps on {dataset.attrs['candidate']}", y=y_label, title=title)
+    return label(
+        ax, x=f"steps on {dataset.attrs['candidate']}", y="tolerance of the target (1 - accuracy)", title=title
+    )
 
 
 def basin_map(dataset: xr.Dataset, ax: Axes, *, better_beyond: float | None = None, title: str = "") -> Axes:
-    """Where training ends over its start and the task: shaded where history is used, networks as dots.
+    """Draw where training ends over its start and the task: shaded if it ends recurrent, networks as dots.
 
     Parameters
     ----------
     dataset : Dataset
-        ``boundary`` over ``strength``, above which a start ends recurrent (`nan`: none does); and ``network_end`` over
-        (network_start, network_strength), the recurrence networks ended with.
+        ``boundary`` over ``strength``, above which a start ends recurrent (nan for none), and ``network_end`` over
+        (network_start, network_strength), the final recurrence of networks.
     ax : Axes
     better_beyond : float, optional
-        The strength beyond which the recurrent end has the lower loss, a dashed line.
+        Strength beyond which the recurrent end has the lower loss, drawn as a dashed line.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -204,13 +200,13 @@ def basin_map(dataset: xr.Dataset, ax: Axes, *, better_beyond: float | None = No
     ax.plot(r, boundary, color="black", linestyle=(0, (1, 1.2)), label="separatrix, theory")
     ends = dataset["network_end"]
     starts, strengths = np.meshgrid(ends["network_start"], ends["network_strength"], indexing="ij")
-    used = np.abs(ends.values) > 0.1
-    style: dict[str, Any] = {"s": 16, "edgecolors": COLOURS[0], "linewidths": 0.9, "zorder": 3}
-    for chosen, face, name in ((used, COLOURS[0], "recurrent"), (~used, "white", "feedforward")):
+    recurrent = np.abs(ends.values) > 0.1
+    style: Look = {"s": 16, "edgecolors": COLOURS[0], "linewidths": 0.9, "zorder": 3}
+    for chosen, face, name in ((recurrent, COLOURS[0], "recurrent"), (~recurrent, "white", "feedforward")):
         ax.scatter(strengths[chosen], starts[chosen], color=face, label=f"network ended {name}", **style)
     if better_beyond is not None:
         ax.axvline(better_beyond, color="grey", linestyle="--", linewidth=0.8)
-        name_moment(ax, better_beyond, "recurrent is\nbetter beyond")
+        name_time(ax, better_beyond, "recurrent is\nbetter beyond")
     ax.set(xlim=(float(r.min()), float(r.max())), ylim=(0.0, 1.0))
     key(ax, below=True, ncols=2)
     return label(ax, x=axis_label(dataset["strength"]), y=axis_label(ends["network_start"]), title=title)

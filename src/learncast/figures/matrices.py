@@ -1,4 +1,4 @@
-"""Pictures of matrices."""
+"""Figures of matrices and of networks compared with predictions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import Normalize
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from numpy.typing import NDArray
 
 from learncast.figures.page import (
     COLOURS,
     GREY,
     STAGED,
     THEORY,
+    Look,
     axis_label,
     colour_bar,
     key,
@@ -26,7 +28,7 @@ from learncast.figures.page import (
     shortened,
 )
 
-#: White at 0, told apart by every kind of colour vision.
+#: White at 0; the two ends are distinct in every kind of colour vision.
 DIVERGING = "RdBu_r"
 
 
@@ -42,29 +44,29 @@ def matrix(
     bar: bool = True,
     title: str = "",
 ) -> Axes:
-    """One matrix as a heat map, red above 0 and blue below.
+    """Draw a matrix as a heat map, red above 0 and blue below.
 
     Parameters
     ----------
     values : DataArray, two-dimensional
-        Rows are drawn from the top; its unit is written beside the colour scale.
+        Rows are drawn from the top; the unit is written beside the colour bar.
     ax : Axes
     limit : float, optional
-        Size at which the colours saturate, with an arrow at the scale's ends; the largest entry's by default.
+        Size at which the colours saturate, with arrows at the ends of the scale; the largest entry by default.
     rows, columns : sequence of str, optional
-        Names instead of no ticks.
+        Names of rows and columns; no ticks by default.
     borders : sequence of int
-        Lines before these rows and columns, to mark blocks.
+        Rows and columns before which lines mark a block.
     blocks : bool
-        Give each block between the borders a scale of its own, written into it, and draw shares of that.
+        Scale each block between the borders by its largest entry, which is written into it.
     bar : bool
-        Draw the colour scale.
+        Draw the colour bar.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -79,80 +81,32 @@ def matrix(
     >>> plt.close(figure)
     """
     top = float(np.abs(values).max()) if limit is None else limit
-    shown, edges = np.asarray(values, dtype=float), [0, *borders, len(values)]
+    entries, edges = np.array(values, dtype=float), [0, *borders, len(values)]
     if blocks:
-        top, shown = 1.0, shown.copy()
+        top = 1.0
         for i, j in np.ndindex(len(edges) - 1, len(edges) - 1):
             part = (slice(edges[i], edges[i + 1]), slice(edges[j], edges[j + 1]))
-            own = float(np.abs(shown[part]).max()) or 1.0
-            shown[part] /= own
-            box: dict[str, Any] = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.6}
-            ax.text(edges[j] - 0.2, edges[i + 1] - 0.8, f"±{own:.2g}", fontsize=5.5, va="bottom", bbox=box, zorder=5)
-    image = ax.imshow(shown, cmap=DIVERGING, vmin=-(top or 1.0), vmax=top or 1.0, interpolation="nearest")
+            scale = float(np.abs(entries[part]).max()) or 1.0
+            entries[part] /= scale
+            box: Look = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.6}
+            ax.text(edges[j] - 0.2, edges[i + 1] - 0.8, f"±{scale:.2g}", fontsize=5.5, va="bottom", bbox=box, zorder=5)
+    image = ax.imshow(entries, cmap=DIVERGING, vmin=-(top or 1.0), vmax=top or 1.0, interpolation="nearest")
     for place in borders:
         ax.axhline(place - 0.5, color="black", linewidth=0.7)
         ax.axvline(place - 0.5, color="black", linewidth=0.7)
     _frame(ax, rows, columns)
     if bar:
-        clipped = float(np.abs(shown).max()) > 1.000001 * (top or 1.0)
+        clipped = float(np.abs(entries).max()) > 1.000001 * (top or 1.0)
         unit = str(values.attrs.get("units", "1")).replace(" ", " · ")
         words = "share of ±" if blocks else "" if unit == "1" else unit
-        # Beside the square that the matrix is, not beside the space that it was given.
+        # Beside the square matrix, not beside the space of the axes.
         beside = ax.inset_axes((1.06, 0.08, 0.07, 0.84))
         colour_bar(ax, image, words, cax=beside, extend="both" if clipped else "neither")
     return label(ax, x="", y="", title=title)
 
 
-def split_matrix(
-    upper: xr.DataArray,
-    lower: xr.DataArray,
-    ax: Axes,
-    *,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    scale: str = "",
-    title: str = "",
-) -> Axes:
-    """Two matrices in one: each square holds an entry of the first above its diagonal and of the second below.
-
-    Parameters
-    ----------
-    upper, lower : DataArray, two-dimensional
-        Predicted and measured, say. Equal entries make squares of one colour. The number is that of `upper`.
-    ax : Axes
-    rows, columns : sequence of str
-    scale : str
-        What the colours mean.
-    title : str
-
-    Returns
-    -------
-    Axes
-        Those it was given.
-
-    Examples
-    --------
-    >>> import matplotlib.pyplot as plt
-    >>> import xarray as xr
-    >>> import learncast as lc
-    >>> predicted = xr.DataArray([[1.0, 0.2], [0.2, 1.0]], dims=("row", "column"))
-    >>> figure, ax = plt.subplots()
-    >>> _ = lc.figures.split_matrix(predicted, 0.9 * predicted, ax, rows=["a", "b"], columns=["a", "b"])
-    >>> [text.get_text() for text in ax.texts]
-    ['1.00', '0.20', '0.20', '1.00']
-    >>> plt.close(figure)
-    """
-    top = max(float(np.abs(upper).max()), float(np.abs(lower).max())) or 1.0
-    _, half = _halves(upper, lower, ax, top)
-    for (i, j), value in np.ndenumerate(upper.values):
-        _write(ax, j, i, f"{value:.2f}", 6, dark=abs(value) > 0.6 * top)
-    _frame(ax, rows, columns)
-    colour_bar(ax, half, scale, shrink=0.75)
-    return label(ax, x="", y="", title=title)
-
-
-def told_and_trained(
-    told: xr.DataArray,
+def predicted_and_trained(
+    predicted: xr.DataArray,
     trained: xr.DataArray,
     ax: Axes,
     *,
@@ -161,60 +115,52 @@ def told_and_trained(
     bar: bool = True,
     title: str = "",
 ) -> Axes:
-    """Two tables in one: each square holds what was told above its diagonal and what was trained below, as numbers too.
+    """Draw two tables in one: each square has the prediction above its diagonal and the training below.
 
     Parameters
     ----------
-    told, trained : DataArray, two-dimensional, the second dimension ``task``
+    predicted, trained : DataArray, two-dimensional, the second dimension ``task``
     ax : Axes
     rows : sequence of str
         Names of the rows.
     limit : float
-        Size at which the colours saturate, so that tables side by side can be compared.
+        Size at which the colours saturate, so that several tables can be compared.
     bar : bool
-        Draw the colour scale.
+        Draw the colour bar.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
     >>> import matplotlib.pyplot as plt
     >>> import xarray as xr
     >>> import learncast as lc
-    >>> told = xr.DataArray([[1.0, 0.0], [3.0, 0.1]], dims=("stage", "task"), coords={"task": ["A", "B"]}, name="loss")
+    >>> loss = xr.DataArray([[1.0, 0.0], [3.0, 0.1]], dims=("stage", "task"), coords={"task": ["A", "B"]}, name="loss")
     >>> figure, ax = plt.subplots()
-    >>> _ = lc.figures.told_and_trained(told, told + 0.1, ax, rows=["after A", "after B"], limit=3.0)
+    >>> _ = lc.figures.predicted_and_trained(loss, loss + 0.1, ax, rows=["after A", "after B"], limit=3.0)
     >>> [text.get_text() for text in ax.texts[:4]]
     ['1.0', '0.0', '3.0', '0.1']
     >>> plt.close(figure)
     """
-    corners, half = _halves(told, trained, ax, limit)
-    for values, squares in zip((told, trained), corners, strict=True):
-        for value, corner in zip(values.values.ravel(), squares, strict=True):
-            x, y = 0.85 * corner.mean(axis=0) + 0.15 * corner[0]
+    signed = min(float(predicted.min()), float(trained.min())) < -1e-9 * limit
+    norm, colours = (Normalize(-limit, limit), DIVERGING) if signed else (Normalize(0.0, limit), "Reds")
+    for values, corners in ((predicted, ((0, 0), (1, 0), (0, 1))), (trained, ((1, 1), (1, 0), (0, 1)))):
+        halves = [np.array(corners) - 0.5 + np.array([j, i]) for i, j in np.ndindex(values.shape)]
+        squares = PolyCollection(halves, cmap=colours, norm=norm, linewidths=0.3, edgecolors="face")
+        squares.set_array(values.values.ravel())
+        ax.add_collection(squares)
+        for value, half in zip(values.values.ravel(), halves, strict=True):
+            x, y = 0.85 * half.mean(axis=0) + 0.15 * half[0]
             _write(ax, x, y, f"{value:.1f}", 6.5, dark=abs(value) > 0.6 * limit)
-    _frame(ax, rows, [str(task) for task in told["task"].values])
+    ax.set(xlim=(-0.5, predicted.shape[1] - 0.5), ylim=(predicted.shape[0] - 0.5, -0.5), aspect="equal")
+    _frame(ax, rows, [str(task) for task in predicted["task"].values])
     if bar:
-        colour_bar(ax, half, axis_label(told), shrink=0.75)
+        colour_bar(ax, squares, axis_label(predicted), shrink=0.75)
     return label(ax, x="", y="", title=title)
-
-
-def _halves(upper: xr.DataArray, lower: xr.DataArray, ax: Axes, top: float) -> tuple[list[list[Any]], PolyCollection]:
-    """Draw both halves of every square; their corners, and what carries the colours."""
-    signed = min(float(upper.min()), float(lower.min())) < -1e-9 * top
-    norm, colours = (Normalize(-top, top), DIVERGING) if signed else (Normalize(0.0, top), "Reds")
-    squares = []
-    for values, corners in ((upper, ((0, 0), (1, 0), (0, 1))), (lower, ((1, 1), (1, 0), (0, 1)))):
-        squares.append([np.array(corners) - 0.5 + np.array([j, i]) for i, j in np.ndindex(values.shape)])
-        half = PolyCollection(squares[-1], cmap=colours, norm=norm, linewidths=0.3, edgecolors="face")
-        half.set_array(values.values.ravel())
-        ax.add_collection(half)
-    ax.set(xlim=(-0.5, upper.shape[1] - 0.5), ylim=(upper.shape[0] - 0.5, -0.5), aspect="equal")
-    return squares, half
 
 
 def _write(ax: Axes, x: float, y: float, text: str, size: float, *, dark: bool) -> None:
@@ -222,7 +168,7 @@ def _write(ax: Axes, x: float, y: float, text: str, size: float, *, dark: bool) 
 
 
 def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
-    """Loss of every task after every stage, as a heat map with its numbers.
+    """Draw the loss of every task after every stage as a heat map with numbers.
 
     Parameters
     ----------
@@ -233,7 +179,7 @@ def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -262,8 +208,8 @@ def loss_matrix(loss: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
     return label(ax, x="task", y="", title=title)
 
 
-def spectrum(values: Any, ax: Axes, *, title: str = "") -> Axes:
-    """Eigenvalues of a recurrence in the complex plane, with the circle on which activity neither fades nor grows.
+def spectrum(values: NDArray[np.complexfloating], ax: Axes, *, title: str = "") -> Axes:
+    """Draw the eigenvalues of a recurrence in the complex plane, with the unit circle.
 
     Parameters
     ----------
@@ -274,7 +220,7 @@ def spectrum(values: Any, ax: Axes, *, title: str = "") -> Axes:
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -287,27 +233,27 @@ def spectrum(values: Any, ax: Axes, *, title: str = "") -> Axes:
     'real part'
     >>> plt.close(figure)
     """
-    turn = np.linspace(0.0, 2 * np.pi, 200)
-    ax.plot(np.cos(turn), np.sin(turn), color="grey", linewidth=0.7)
+    angle = np.linspace(0.0, 2 * np.pi, 200)
+    ax.plot(np.cos(angle), np.sin(angle), color="grey", linewidth=0.7)
     ax.plot(np.real(values), np.imag(values), "o", color=COLOURS[0], alpha=0.6, markeredgewidth=0)
     ax.set_aspect("equal")
     return label(ax, x="real part", y="imaginary part", title=title)
 
 
 def network_scheme(ax: Axes, *, sizes: Sequence[int], title: str = "") -> Axes:
-    """Inputs, state and output of a recurrent network as boxes, and which weights between them learn.
+    """Draw the inputs, state and output of a recurrent network as boxes, and the weights that learn.
 
     Parameters
     ----------
     ax : Axes
     sizes : three of int
-        Inputs, hidden units and outputs.
+        Numbers of inputs, hidden units and outputs.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -343,20 +289,20 @@ def _frame(ax: Axes, rows: Sequence[str] | None, columns: Sequence[str] | None) 
     ax.spines[:].set_visible(True)
     ax.tick_params(length=0)
     ax.set_yticks(range(len(rows or ())), rows or ())
-    turned: dict[str, Any] = {"rotation": 60, "ha": "right"} if columns else {}
-    ax.set_xticks(range(len(columns or ())), columns or (), **turned, rotation_mode="anchor")
+    rotated: Look = {"rotation": 60, "ha": "right"} if columns else {}
+    ax.set_xticks(range(len(columns or ())), columns or (), **rotated, rotation_mode="anchor")
 
 
-#: Colour and marker by kind of hidden units, the colours as near to the paper's red, blue and green as is safe.
+#: Colour and marker by kind of hidden units; the colours are close to those of the paper.
 KINDS = {"linear": (COLOURS[1], "o"), "tanh": (COLOURS[0], "s"), "relu": (COLOURS[2], "^")}
-#: How the kinds are written.
+#: Displayed names of the kinds.
 NAMES = {"relu": "ReLU"}
 
 
 def agreement_by_kind(
     predicted: xr.DataArray, measured: xr.DataArray, ax: Axes, *, legend: bool = True, title: str = ""
 ) -> Axes:
-    """Measured against predicted for each kind of network, with the line on which they are equal.
+    """Draw measured over predicted values for each kind of network, with the line of equality.
 
     Parameters
     ----------
@@ -364,13 +310,13 @@ def agreement_by_kind(
     measured : DataArray over (kind, network)
     ax : Axes
     legend : bool
-        Draw one, beside the axes.
+        Draw a legend beside the axes.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -388,20 +334,20 @@ def agreement_by_kind(
     >>> lc.figures.agreement_by_kind(predicted, measured, ax).get_ylabel()
     'measured richness'
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['as told', 'linear', 'tanh']
+    ['equal', 'linear', 'tanh']
     >>> plt.close(figure)
     """
-    # Linear networks lie on the line; drawn last they stay visible.
+    # Linear networks lie on the line and are drawn last to stay visible.
     for kind in reversed(measured["kind"].values.tolist()):
         colour, marker = KINDS[kind]
-        spots: dict[str, Any] = {"color": colour, "markersize": 3, "alpha": 0.7, "label": NAMES.get(kind, kind)}
+        spots: Look = {"color": colour, "markersize": 3, "alpha": 0.7, "label": NAMES.get(kind, kind)}
         ax.plot(predicted, measured.sel(kind=kind), marker, **spots)
     ends = [0.0, 1.05 * float(predicted.max())]
-    ax.plot(ends, ends, **THEORY, label="as told")
+    ax.plot(ends, ends, **THEORY, label="equal")
     ax.set_ylim(bottom=0.0)
     if legend:
         handles, names = ax.get_legend_handles_labels()
-        places: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+        places: Look = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
         key(ax, handles[::-1], names[::-1], **places)
     return label(ax, x=axis_label(predicted), y=axis_label(measured), title=title)
 
@@ -409,22 +355,22 @@ def agreement_by_kind(
 def spread_by_kind(
     values: xr.DataArray, ax: Axes, *, ceiling: float | None = None, legend: bool = True, title: str = ""
 ) -> Axes:
-    """Every network's value at a few moments on a logarithmic axis, kinds side by side, medians as bars.
+    """Draw the value of every network at a few times on a logarithmic axis, by kind, with medians as bars.
 
     Parameters
     ----------
     values : DataArray over (when, kind, network)
     ax : Axes
     ceiling : float, optional
-        The largest value there can be, a thin line.
+        Largest possible value, drawn as a thin line.
     legend : bool
-        Draw one, beside the axes.
+        Draw a legend beside the axes.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -448,11 +394,11 @@ def spread_by_kind(
     for k, kind in enumerate(kinds):
         colour, marker = KINDS[kind]
         aside = places + 0.26 * (k - (len(kinds) - 1) / 2)
-        shown = values.sel(kind=kind).transpose("when", "network").values
-        for i, row in enumerate(shown):
+        by_time = values.sel(kind=kind).transpose("when", "network").values
+        for i, row in enumerate(by_time):
             named = None if i else NAMES.get(kind, kind)
             ax.semilogy(np.full(len(row), aside[i]), row, marker, color=colour, markersize=2.5, alpha=0.4, label=named)
-        ax.semilogy(aside, np.median(shown, axis=1), "_", color="black", markersize=11, markeredgewidth=1.3)
+        ax.semilogy(aside, np.median(by_time, axis=1), "_", color="black", markersize=11, markeredgewidth=1.3)
     ax.set_xticks(places, [str(name) for name in values["when"].values])
     ax.set_xlim(-0.5, len(places) - 0.5)
     if ceiling is not None:
@@ -464,19 +410,19 @@ def spread_by_kind(
 
 
 def agreement(predicted: xr.DataArray, measured: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
-    """Measured against predicted, with the line on which they are equal.
+    """Draw measured over predicted values, with the line of equality.
 
     Parameters
     ----------
     predicted, measured : DataArray
-        Of one shape.
+        Arrays of the same shape.
     ax : Axes
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -502,20 +448,20 @@ def agreement(predicted: xr.DataArray, measured: xr.DataArray, ax: Axes, *, titl
 
 
 def spread(values: xr.DataArray, ax: Axes, *, ceiling: float | None = None, title: str = "") -> Axes:
-    """Every network's value at a few moments, on a logarithmic axis, joined by lines.
+    """Draw the value of every network at a few times on a logarithmic axis, joined by lines.
 
     Parameters
     ----------
     values : DataArray over (when, network)
     ax : Axes
     ceiling : float, optional
-        The largest value there can be, a thin line.
+        Largest possible value, drawn as a thin line.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -556,17 +502,17 @@ def networks_on_lines(
     named: bool = True,
     title: str = "",
 ) -> Axes:
-    """Each series of the theory as a line over one quantity, with trained networks as dots of its colour.
+    """Draw each series of the theory as a line, and trained networks as dots of the same colour.
 
     Parameters
     ----------
     lines : DataArray over (series, x), optional
-        The theory; `nan` breaks a line.
+        The theory; nan interrupts a line.
     ax : Axes
     networks : DataArray over (series, x, ...), optional
-        The same series, or some of them, at fewer values; all further dimensions are dots.
+        Some of the series at fewer values; all further dimensions are dots.
     colours, styles : sequence of str
-        Of the series, in turn.
+        Colours and line styles of the series in turn.
     named : bool
         Name the series in a legend.
     title : str
@@ -574,7 +520,7 @@ def networks_on_lines(
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -594,13 +540,13 @@ def networks_on_lines(
     ['long trials', 'short trials']
     >>> plt.close(figure)
     """
-    some = lines if lines is not None else networks
-    assert some is not None
-    names = [str(name) for name in some["series"].values]
-    x = str(some.dims[1])
+    either = lines if lines is not None else networks
+    assert either is not None
+    names = [str(name) for name in either["series"].values]
+    x = str(either.dims[1])
     if lines is not None:
         for k, name in enumerate(names):
-            look: dict[str, Any] = {"color": colours[k % len(colours)], "linestyle": styles[k % len(styles)]}
+            look: Look = {"color": colours[k % len(colours)], "linestyle": styles[k % len(styles)]}
             ax.plot(lines[x], lines.isel(series=k), **look, label=lettered(str(name)))
     if networks is not None:
         across = str(networks.dims[1])
@@ -608,17 +554,17 @@ def networks_on_lines(
             k, one = names.index(str(name)), networks.sel(series=name)
             heights = one.values.reshape(one.sizes[across], -1)
             places = np.repeat(one[across].values, heights.shape[1])
-            colour, named_dots = colours[k % len(colours)], name if lines is None else None
+            colour = colours[k % len(colours)]
             face = colour if styles[k % len(styles)] == "-" else "white"
-            dots: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markersize": 3.5, "alpha": 0.8}
-            ax.plot(places, heights.ravel(), "o", **dots, linestyle="none", label=named_dots)
+            dots: Look = {"color": colour, "markerfacecolor": face, "markersize": 3.5, "alpha": 0.8}
+            ax.plot(places, heights.ravel(), "o", **dots, linestyle="none", label=name if lines is None else None)
     if named:
         key(ax)
-    return label(ax, x=axis_label(some[x]), y=axis_label(some), title=title)
+    return label(ax, x=axis_label(either[x]), y=axis_label(either), title=title)
 
 
 def networks_per_case(predicted: xr.DataArray, networks: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
-    """A predicted value of each case as a black bar, and every network's as a dot.
+    """Draw the predicted value of each case as a black bar and the value of every network as a dot.
 
     Parameters
     ----------
@@ -630,7 +576,7 @@ def networks_per_case(predicted: xr.DataArray, networks: xr.DataArray, ax: Axes,
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -651,7 +597,7 @@ def networks_per_case(predicted: xr.DataArray, networks: xr.DataArray, ax: Axes,
     count = networks.sizes["seed"]
     for k in range(count):
         shift = 0.4 * ((k + 0.5) / count - 0.5)
-        look: dict[str, Any] = {"color": COLOURS[0], "markersize": 3.5, "alpha": 0.8}
+        look: Look = {"color": COLOURS[0], "markersize": 3.5, "alpha": 0.8}
         ax.plot(places + shift, networks.isel(seed=k), "o", **look, label=None if k else "64-unit networks")
     ax.set_xticks(places, [str(name) for name in predicted["case"].values], rotation=30, ha="right")
     key(ax)
@@ -659,7 +605,7 @@ def networks_per_case(predicted: xr.DataArray, networks: xr.DataArray, ax: Axes,
 
 
 def escapes(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Time that training and theory spend on a saddle against the noise that pushes them off.
+    """Draw the time that training and theory spend at a saddle over the noise.
 
     Parameters
     ----------
@@ -671,7 +617,7 @@ def escapes(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -699,14 +645,14 @@ def escapes(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         ax.semilogx(noise, spots, "o", color=COLOURS[0], markersize=3.5, alpha=0.7, label=None if k else "training")
         ax.semilogx(noise, line, **THEORY | {"linewidth": 1.0}, label=None if k else "flow")
     for name, text, colour in (
-        ("unkicked_escape", "training without noise: round-off alone", COLOURS[3]),
+        ("unkicked_escape", "training without noise: only round-off", COLOURS[3]),
         ("one_layer_step", "one layer", COLOURS[2]),
     ):
         height = float(dataset[name])
         if np.isfinite(height):
-            place: dict[str, Any] = {"xytext": (0, 2), "textcoords": "offset points", "fontsize": 6.5}
+            place: Look = {"xytext": (0, 2), "textcoords": "offset points", "fontsize": 6.5}
             ax.axhline(height, color=colour, linewidth=1.0, linestyle="--")
             ax.annotate(text, (float(noise.min()), height), color=colour, **place)
     ax.set_ylim(bottom=0.0)
     key(ax, loc="lower left", bbox_to_anchor=(0.0, 0.12))
-    return label(ax, x=axis_label(noise), y="gradient steps until half\nthe saddle's loss is left", title=title)
+    return label(ax, x=axis_label(noise), y="gradient steps to half\nthe loss of the saddle", title=title)

@@ -1,4 +1,4 @@
-"""The sheet that figures are drawn on, and its look."""
+"""Pages, axes, labels and the style that all figures share."""
 
 from __future__ import annotations
 
@@ -9,30 +9,38 @@ from contextvars import ContextVar
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import matplotlib as mpl
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.legend import Legend
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-#: Okabe and Ito's colours, told apart by every kind of colour vision.
+#: Okabe and Ito's colours, which remain distinct in every kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-#: The same colour for the same thing everywhere: a curriculum and direct training, a smaller and a larger value.
+#: Colours of a curriculum and of direct training, and of a smaller and a larger value.
 STAGED, DIRECT, SMALLER, LARGER = COLOURS[0], COLOURS[1], COLOURS[5], COLOURS[0]
-#: Remarks, and lines that only help the eye.
+#: Colour of remarks and guide lines.
 GREY = "#666666"
 
-#: Theory is dotted black over coloured simulation, everywhere.
-THEORY: dict[str, Any] = {"color": "black", "linestyle": (0, (1, 1.2)), "linewidth": 1.3}
-#: Under it, what was trained or descended.
-TRAINED: dict[str, Any] = {"linewidth": 2.4, "alpha": 0.7}
+#: Keyword arguments of a matplotlib artist.
+Look = dict[str, Any]
+#: Theory is dotted black over coloured training.
+THEORY: Look = {"color": "black", "linestyle": (0, (1, 1.2)), "linewidth": 1.3}
+#: Training, drawn under the theory.
+TRAINED: Look = {"linewidth": 2.4, "alpha": 0.7}
 
-#: Inches across a page of print, and down; pictures are written with so many dots to the inch.
+#: Width and height of a printed page in inches, and its resolution in dots per inch.
 PAGE, LONG, DPI = 7.1, 9.4, 300
 SHEET = Path(__file__).with_name("learncast.mplstyle")
+
+T = TypeVar("T")
 
 _CANVAS: ContextVar[SubFigure | None] = ContextVar("canvas", default=None)
 _STYLED: ContextVar[bool] = ContextVar("styled", default=False)
@@ -40,19 +48,18 @@ _STYLED: ContextVar[bool] = ContextVar("styled", default=False)
 
 @cache
 def _settings() -> Any:
-    """What the style sheet says."""
-    told: Any = mpl.rc_params_from_file(SHEET, use_default_template=False)
-    return dict(told)
+    """Read the style sheet."""
+    settings: Any = mpl.rc_params_from_file(SHEET, use_default_template=False)
+    return dict(settings)
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw with our style sheet, and leave matplotlib's own settings as they were.
+    """Draw with learncast's style sheet, without changing matplotlib's global settings.
 
     Returns
     -------
     context manager
-        Inside it, figures have our look.
 
     Examples
     --------
@@ -75,20 +82,20 @@ def style() -> Iterator[None]:
 
 
 def page(rows: int = 1, columns: int = 1, *, width: float = 3.4, height: float = 2.5) -> tuple[Figure, list[Axes]]:
-    """A figure with a grid of axes, made without matplotlib's global state; in a `composite`, a part of its page.
+    """Make a figure with a grid of axes, without matplotlib's global state; inside `composite`, a part of its page.
 
     Parameters
     ----------
     rows, columns : int
-        Of the grid.
+        Shape of the grid.
     width, height : float
-        Of each axes, in inches.
+        Size of each axes in inches.
 
     Returns
     -------
     figure : Figure
     axes : list of Axes
-        Row by row.
+        Axes row by row.
 
     Examples
     --------
@@ -104,17 +111,17 @@ def page(rows: int = 1, columns: int = 1, *, width: float = 3.4, height: float =
     return canvas, list(axes.ravel())
 
 
-def sheet(*draws: Callable[[Axes], Any], columns: int = 0, width: float = 3.4, height: float = 2.5) -> Figure:
-    """A page with one axes for each of the draws, `columns` in a row; all in one row by default.
+def sheet(*draws: Callable[[Axes], object], columns: int = 0, width: float = 3.4, height: float = 2.5) -> Figure:
+    """Make a page with one axes for each function.
 
     Parameters
     ----------
     *draws : callable
-        Each draws on the axes that it is given.
+        Functions that draw on the axes that they are given.
     columns : int
         Axes in a row; 0 for all of them.
     width, height : float
-        Of each axes, in inches.
+        Size of each axes in inches.
 
     Returns
     -------
@@ -125,10 +132,10 @@ def sheet(*draws: Callable[[Axes], Any], columns: int = 0, width: float = 3.4, h
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> course = lc.solve(task, network, learning_rate=1e-3).at([0, 200, 400]).dataset
+    >>> trajectory = lc.solve(task, network, learning_rate=1e-3).at([0, 200, 400]).dataset
     >>> figure = lc.figures.sheet(
-    ...     lambda ax: lc.figures.mode_strengths(course, ax, title="A  strength"),
-    ...     lambda ax: lc.figures.loss_curve(course, ax, title="B  loss"),
+    ...     lambda ax: lc.figures.mode_strengths(trajectory, ax, title="A  strength"),
+    ...     lambda ax: lc.figures.loss_curve(trajectory, ax, title="B  loss"),
     ... )
     >>> [ax.get_ylabel() for ax in figure.axes]
     ['strength $u$', 'half mean squared error (target$^{2}$)']
@@ -143,18 +150,18 @@ def sheet(*draws: Callable[[Axes], Any], columns: int = 0, width: float = 3.4, h
     return figure
 
 
-def composite(draws: Sequence[tuple[Callable[[Any], Figure], Any]]) -> list[Figure]:
-    """Pages of print with several pictures, side by side where they fit, each about as large as it wants to be.
+def composite(draws: Sequence[tuple[Callable[[T], Figure], T]]) -> list[Figure]:
+    """Combine several figures on printed pages, side by side if they fit, at about their natural size.
 
     Parameters
     ----------
     draws : sequence of (draw, data)
-        What draws a picture from data with `page` or `sheet`.
+        Functions that draw data with `page` or `sheet`.
 
     Returns
     -------
     list of Figure
-        One page, or more where the pictures do not fit on one.
+        As few pages as possible.
 
     Examples
     --------
@@ -172,7 +179,7 @@ def composite(draws: Sequence[tuple[Callable[[Any], Figure], Any]]) -> list[Figu
             rows.append([])
         rows[-1].append(k)
     heights = [max(sizes[k][1] * min(1.0, PAGE / sum(sizes[j][0] for j in row)) for k in row) for row in rows]
-    # As few pages as hold everything at no less than four fifths of its size, about equally full.
+    # As few pages as hold everything at 80% of its size or more, about equally full.
     number = -(-sum(heights) // (1.25 * LONG))
     pages: list[list[int]] = [[]]
     for row in range(len(rows)):
@@ -182,13 +189,17 @@ def composite(draws: Sequence[tuple[Callable[[Any], Figure], Any]]) -> list[Figu
     return [_one_page([(rows[k], heights[k]) for k in page], sizes, draws) for page in pages]
 
 
-def _one_page(rows: Sequence[tuple[list[int], float]], sizes: Sequence[tuple[float, float]], draws: Any) -> Figure:
-    whole = sum(height for _, height in rows)
-    figure = Figure(figsize=(PAGE, min(1.0, LONG / whole) * whole), layout="constrained")
+def _one_page(
+    rows: Sequence[tuple[list[int], float]],
+    sizes: Sequence[tuple[float, float]],
+    draws: Sequence[tuple[Callable[[T], Figure], T]],
+) -> Figure:
+    total = sum(height for _, height in rows)
+    figure = Figure(figsize=(PAGE, min(1.0, LONG / total) * total), layout="constrained")
     bands = figure.subfigures(len(rows), 1, squeeze=False, height_ratios=[height for _, height in rows])
     for (row, _), band in zip(rows, np.ravel(np.array(bands)), strict=True):
         wide = [sizes[k][0] for k in row]
-        # A row that is not full keeps its pictures' own size.
+        # Figures in a row that is not full keep their natural size.
         rest = [PAGE - sum(wide)] if PAGE - sum(wide) > 0.4 else []
         parts = band.subfigures(1, len(row) + len(rest), squeeze=False, width_ratios=wide + rest)[0]
         for k, part in zip(row, parts, strict=False):
@@ -201,33 +212,34 @@ def _one_page(rows: Sequence[tuple[list[int], float]], sizes: Sequence[tuple[flo
 
 
 def stamped(figure: Figure, words: str) -> Figure:
-    """Write into the upper right corner what a picture must not be taken for."""
-    look: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 6, "color": "#B00000", "alpha": 0.8}
+    """Write a warning into the upper right corner of a figure."""
+    look: Look = {"ha": "right", "va": "top", "fontsize": 6, "color": "#B00000", "alpha": 0.8}
     engine: Any = figure.get_layout_engine()
-    if engine is not None:  # a line of its own: headings reach up to the edge
+    if engine is not None:  # reserve a line, since titles reach the edge
         engine.set(rect=(0, 0, 1, 1 - 0.11 / figure.get_figheight()))
     figure.text(0.998, 0.998, words, **look)
     return figure
 
 
-#: Points from the lower end of axes to below their numbers and words.
+#: Points from the lower end of axes to below their tick labels and axis label.
 BELOW = 25
 
 
 def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
-    """Name the axes; what stands before two spaces in a title is the panel's letter, and bold.
+    """Label the axes.
 
     Parameters
     ----------
     ax : Axes
     x, y : str
-        Names of its axes, with units.
+        Axis labels with units.
     title : str
+        Title; a word before two spaces is the letter of the panel and is set in bold.
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -240,21 +252,21 @@ def label(ax: Axes, *, x: str, y: str, title: str = "") -> Axes:
         ax.set_xlabel(x)
         ax.set_ylabel(y)
         if title:
-            found = re.match(r"(\w+)  (.*)", title, re.DOTALL)
-            ax.set_title(rf"$\mathbf{{{found[1]}}}$  {found[2]}" if found else title, loc="left")
+            letter = re.match(r"(\w+)  (.*)", title, re.DOTALL)
+            ax.set_title(rf"$\mathbf{{{letter[1]}}}$  {letter[2]}" if letter else title, loc="left")
     return ax
 
 
-def key(ax: Axes, *args: Any, below: bool = False, **options: Any) -> Any:
-    """Name the lines, in the sheet's own letters; `below` the axes and what is written there, where no line can be.
+def key(ax: Axes, *args: Any, below: bool = False, **options: Any) -> Legend:
+    """Draw a legend in learncast's style, inside or below the axes.
 
     Parameters
     ----------
     ax : Axes
     *args, **options
-        As for matplotlib's ``Axes.legend``.
+        Arguments of matplotlib's ``Axes.legend``.
     below : bool
-        Put it below the axes.
+        Draw the legend below the axes and their labels.
 
     Returns
     -------
@@ -270,28 +282,44 @@ def key(ax: Axes, *args: Any, below: bool = False, **options: Any) -> Any:
     """
     with style():
         if below:
-            # In points, not in shares of the axes: numbers and words are as high in a small panel as in a large one.
+            # An offset in points, since labels have the same height in small and large panels.
             down = ScaledTranslation(0, -BELOW / 72, ax.figure.dpi_scale_trans)
-            place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "columnspacing": 0.9}
+            place: Look = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "columnspacing": 0.9}
             options = place | {"bbox_transform": ax.transAxes + down} | options
         return ax.legend(*args, **options)
 
 
-def axis_label(variable: Any) -> str:
-    """Write "long name (units)" of a labelled array."""
+def axis_label(variable: xr.DataArray) -> str:
+    """Return "long name (units)" of a labelled array.
+
+    Parameters
+    ----------
+    variable : DataArray
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> import learncast as lc
+    >>> lc.figures.axis_label(xr.DataArray(0.0, name="loss", attrs={"units": "target^2"}))
+    'loss (target$^{2}$)'
+    """
     name = lettered(str(variable.attrs.get("long_name", variable.name)).replace("_", " "))
     units = variable.attrs.get("units", "1")
     return name if units == "1" else f"{name} ({_raised(str(units))})"
 
 
 def lettered(text: str) -> str:
-    """Letters of a text as they are printed."""
+    """Return a text with its symbols in TeX."""
     for plain, letter in _LETTERS.items():
         text = letter.join(re.split(plain, text))
     return text
 
 
-#: Letters that data are named by, as they are printed.
+#: Symbols in the names of data, and their TeX.
 _LETTERS = {
     r"\bb0\b": "$b_0$",
     r"\bT2\b": "$T_2$",
@@ -311,38 +339,38 @@ _LETTERS = {
 
 
 def _raised(units: str) -> str:
-    """Powers as powers."""
+    """Return units with superscripts."""
     return re.sub(r"\^(-?\d+)", r"$^{\1}$", units)
 
 
 def name_line(ax: Axes, height: float, text: str, *, x: float = 0.01, up: float = 2, size: float = 6.5) -> None:
-    """Write beside a horizontal line what it is."""
-    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    """Label a horizontal line."""
+    place: Look = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
     ax.annotate(text, (x, height), xytext=(0, up), fontsize=size, color=GREY, **place)
 
 
-def name_moment(ax: Axes, moment: float, text: str, *, colour: str = GREY, high: float = 0.98) -> None:
-    """Write beside a vertical line what it is."""
-    place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+def name_time(ax: Axes, time: float, text: str, *, colour: str = GREY, high: float = 0.98) -> None:
+    """Label a vertical line."""
+    place: Look = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
     place["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
-    ax.annotate(text, (moment, high), xytext=(2, 0), fontsize=6.5, color=colour, va="top", **place)
+    ax.annotate(text, (time, high), xytext=(2, 0), fontsize=6.5, color=colour, va="top", **place)
 
 
-def colour_bar(ax: Axes, drawn: Any, text: str, **options: Any) -> Any:
-    """Draw the scale of the colours and write what it is."""
+def colour_bar(ax: Axes, artist: ScalarMappable, text: str, **options: Any) -> Colorbar:
+    """Draw a colour bar with a label."""
     with style():
-        bar = ax.figure.colorbar(drawn, ax=None if "cax" in options else ax, **options)
+        bar = ax.figure.colorbar(artist, ax=None if "cax" in options else ax, **options)
         bar.set_label(text)
         bar.ax.tick_params(labelsize=6.5)
     return bar
 
 
-#: Leading digits of labelled ticks, the fewest first.
+#: Leading digits of labelled ticks, from few to many.
 _DIGITS = ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10)))
 
 
 def logarithmic(ax: Axes, along: str = "x") -> None:
-    """A logarithmic axis with a few plain numbers; the horizontal one, or along "y"."""
+    """Make the "x" or "y" axis logarithmic, with a few plain tick labels."""
     getattr(ax, f"set_{along}scale")("log")
     axis = ax.xaxis if along == "x" else ax.yaxis
     low, high = sorted(axis.get_view_interval())
@@ -351,7 +379,7 @@ def logarithmic(ax: Axes, along: str = "x") -> None:
         ticks = np.outer(powers, digits).ravel()
         ticks = ticks[(ticks >= low) & (ticks <= high)]
         if len(ticks) >= 3:
-            ticks = ticks[:: -(-len(ticks) // 6)]  # no more than fit beside each other
+            ticks = ticks[:: -(-len(ticks) // 6)]  # at most 6 fit
             break
     else:
         ticks = np.array([float(f"{tick:.2g}") for tick in np.linspace(low, high, 5)[1:-1]])
@@ -361,13 +389,13 @@ def logarithmic(ax: Axes, along: str = "x") -> None:
 
 
 def shortened(name: object, most: int) -> str:
-    """A name with at most so many letters."""
+    """Return a name cut to at most `most` characters."""
     text = str(name)
     return text if len(text) <= most else text[: most - 2] + "…"
 
 
 def new_axes() -> Axes:
-    """Axes of a new figure of pyplot's, which notebooks and windows show.
+    """Return the axes of a new pyplot figure, which notebooks and windows display.
 
     Returns
     -------
@@ -389,13 +417,13 @@ def new_axes() -> Axes:
 
 
 def png(figure: Figure, *, dpi: int = 150) -> bytes:
-    """A figure as the bytes of a PNG file.
+    """Return a figure as the bytes of a PNG file.
 
     Parameters
     ----------
     figure : Figure
     dpi : int
-        Dots to the inch.
+        Dots per inch.
 
     Returns
     -------
@@ -420,14 +448,14 @@ def save(figure: Figure, path: str | Path, *, dpi: int = DPI) -> Path:
     ----------
     figure : Figure
     path : path
-        Its suffix says the kind of file; folders are made where they are missing.
+        The suffix gives the format; missing folders are created.
     dpi : int
-        Dots to the inch.
+        Dots per inch.
 
     Returns
     -------
     Path
-        The file.
+        The path written.
 
     Examples
     --------

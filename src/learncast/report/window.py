@@ -201,7 +201,7 @@ def _course_table(layer: Mapping[str, Any], index: int, counted: str, layers: in
 
 def draw_evolution(dataset: xr.Dataset) -> Figure:
     """For each layer: time scales of the units, exponent of the envelope, tail index and window over training."""
-    from learncast.figures import page, time_scale_spectra, window_course
+    from learncast.figures import page, time_scale_spectra, window_over_training
 
     layers = dataset.sizes["layer"]
     figure, axes = page(2 * layers, 2, width=3.5, height=2.6)
@@ -210,7 +210,7 @@ def draw_evolution(dataset: xr.Dataset) -> Figure:
         row = axes[4 * index : 4 * index + 4]
         time_scale_spectra(here, row[0], title=f"A  time scales of the units{of}")
         for ax, name, title in zip(row[1:], ("envelope_exponent", "tail_index", "reach"), "BCD", strict=True):
-            window_course(here, name, ax, title=title)
+            window_over_training(here, name, ax, title=title)
     return figure
 
 

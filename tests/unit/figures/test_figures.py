@@ -1,4 +1,4 @@
-"""Figures: labelled data in, labelled axes out, nothing computed and nothing changed on the way."""
+"""Figures draw the data that they are given, label their axes and do not change the data."""
 
 import io
 
@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 
 import learncast as lc
 from learncast import figures, tasks
-from learncast.figures.page import COLOURS, THEORY, axis_label
+from learncast.figures import COLOURS, THEORY, axis_label
 
 RATE = 1e-3
 
@@ -19,7 +19,7 @@ RATE = 1e-3
 def ax():
     figure, (axes,) = figures.page()
     yield axes
-    figure.savefig(io.BytesIO(), format="png", dpi=50)  # what cannot be rendered must fail here, not at the user's
+    figure.savefig(io.BytesIO(), format="png", dpi=50)  # a figure that cannot be rendered fails here
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def lines_with_many_points(ax):
 
 
 def legend(ax):
-    found = ax.get_legend()
-    return [] if found is None else [text.get_text() for text in found.get_texts()]
+    drawn = ax.get_legend()
+    return [] if drawn is None else [text.get_text() for text in drawn.get_texts()]
 
 
 def assert_labelled(ax, *, y=True):
@@ -72,14 +72,14 @@ def test_mode_strengths_of_one_mode(trajectory, ax):
     np.testing.assert_array_equal(curve.get_ydata(), trajectory["strength"].isel(mode=0))
     np.testing.assert_array_equal(curve.get_xdata(), trajectory["time"])
     assert any(line.get_ydata()[0] == 1.5 for line in ax.get_lines() if len(line.get_xdata()) == 2)
-    assert ax.get_legend() is None  # one line needs no name
+    assert ax.get_legend() is None  # a single line has no legend
     xr.testing.assert_identical(trajectory, before)
 
 
 def test_mode_strengths_of_several_modes_are_named_and_coloured(two_modes, ax):
     figures.mode_strengths(two_modes, ax)
     assert [to_hex(line.get_color()) for line in lines_with_many_points(ax)] == [c.lower() for c in COLOURS[:2]]
-    assert legend(ax) == ["mode 0", "mode 1"]
+    assert legend(ax) == ["mode 1", "mode 2"]
 
 
 def test_theory_is_dotted_black_over_coloured_simulation(two_modes, ax):
@@ -105,12 +105,12 @@ def paths(target, network):
     stronger = target.varied(target_strength=1.5, name="stronger")
     stages = [lc.Stage(stronger, goal=0.5), lc.Stage(target, goal=0.99)]
     staged = lc.follow(stages, network, learning_rate=RATE)
-    alone = lc.follow(stages[1:], network, learning_rate=RATE)
-    times = np.linspace(0.0, 1.2 * alone.flow_steps, 60)
-    return staged, staged.at(times).dataset, alone.at(times).dataset
+    direct = lc.follow(stages[1:], network, learning_rate=RATE)
+    times = np.linspace(0.0, 1.2 * direct.flow_steps, 60)
+    return staged, staged.at(times).dataset, direct.at(times).dataset
 
 
-def test_curriculum_paths(paths, ax):
+def test_curriculum_paths_draw_both_paths_band_and_switch(paths, ax):
     curriculum, staged, direct = paths
     before = staged.copy(deep=True), direct.copy(deep=True)
     optimum, switch = float(curriculum.modes[1].optimum[0]), curriculum.outcomes[0].flow_steps
@@ -142,7 +142,7 @@ def test_curriculum_paths_over_training(paths, ax):
     assert len(theory) == 2
 
 
-def test_optima_close_together_are_named_once(paths, ax):
+def test_optima_close_together_have_one_label(paths, ax):
     _, staged, direct = paths
     figures.curriculum_paths(staged, direct, ax, optimum=1.0, tolerance=0.01, first_optimum=1.02)
     assert [text.get_text() for text in ax.texts] == ["target's optimum"]
@@ -163,7 +163,7 @@ def planned(target, network):
     return lc.plan(target, pool, network, learning_rate=RATE).dataset
 
 
-def test_ranking(planned, ax):
+def test_ranking_draws_stops_totals_and_savings(planned, ax):
     before = planned.copy(deep=True)
     assert figures.ranking(planned, ax, title="Candidates") is ax
     assert ax.get_xlabel() == "steps to the target's accuracy"
@@ -181,16 +181,16 @@ def test_ranking(planned, ax):
     xr.testing.assert_identical(planned, before)
 
 
-def test_ranking_shows_only_the_best(planned, ax):
+def test_ranking_is_cut_to_the_best_candidates(planned, ax):
     figures.ranking(planned, ax, most=1)
     assert len(ax.get_yticklabels()) == 1
 
 
-def test_ranking_of_nothing(planned, ax):
+def test_ranking_without_candidates_draws_empty_axes(planned, ax):
     assert figures.ranking(planned.isel(candidate=slice(0, 0)), ax) is ax
 
 
-def test_ranking_of_what_is_never_learned(target, ax):
+def test_ranking_of_a_task_that_is_never_learned_has_finite_limits(target, ax):
     never = lc.LinearRNN.aligned(hidden_size=3, initial=0.0)
     dataset = lc.plan(target, [target.varied(input_strength=2.0, name="other")], never, learning_rate=RATE).dataset
     assert float(dataset["direct_steps"]) == np.inf
@@ -198,7 +198,7 @@ def test_ranking_of_what_is_never_learned(target, ax):
     assert np.isfinite(ax.get_xlim()).all()
 
 
-def test_ranking_of_what_is_learned_at_the_start(target, network, ax):
+def test_ranking_of_a_task_learned_at_the_start_has_a_positive_range(target, network, ax):
     pool = [target.varied(input_strength=2.0, name="other")]
     dataset = lc.plan(target, pool, network, learning_rate=RATE, terms=lc.Terms(accuracy=0.0)).dataset
     assert float(dataset["direct_steps"]) == 0.0
@@ -230,7 +230,7 @@ def mesh_of(ax):
     return mesh
 
 
-def test_a_portrait_has_colours_contour_lines_and_bar(target, network, ax):
+def test_a_portrait_draws_mesh_contour_lines_and_colour_bar(target, network, ax):
     values, accuracies = np.linspace(0.5, 2.0, 8), np.linspace(0.1, 0.9, 9)
     grid = {"vary": "target_strength", "values": values, "accuracies": accuracies, "learning_rate": RATE}
     dataset = lc.phase_portrait(target, network, **grid)
@@ -240,14 +240,14 @@ def test_a_portrait_has_colours_contour_lines_and_bar(target, network, ax):
     assert ax.get_ylabel() == "first task's target strength"
     assert ax.get_title(loc="left") == "2A"
     np.testing.assert_array_equal(mesh_of(ax).get_array(), dataset["speedup_steps"])
-    assert len(ax.collections) == 2  # the mesh and the contour of no gain
+    assert len(ax.collections) == 2  # the mesh and the break-even contour
     colours = [line.get_color() for line in ax.get_lines()]
-    assert sorted(colours) == ["cyan", "red"]  # the singular stop and the target's own value
+    assert sorted(colours) == ["cyan", "red"]  # the singular stop and the target's value
     [red] = [line for line in ax.get_lines() if line.get_color() == "red"]
     assert list(red.get_ydata()) == [1.0, 1.0]
     [cyan] = [line for line in ax.get_lines() if line.get_color() == "cyan"]
-    shown = np.isfinite(cyan.get_xdata().astype(float))
-    np.testing.assert_allclose(cyan.get_xdata()[shown], 1 / values[shown])
+    finite = np.isfinite(cyan.get_xdata().astype(float))
+    np.testing.assert_allclose(cyan.get_xdata()[finite], 1 / values[finite])
     [bar] = [other for other in ax.figure.axes if other is not ax]
     assert bar.get_ylabel() == "steps saved (two scales)"
     assert sorted(legend(ax)) == ["breaks even", "target's optimum", "target's own value"]
@@ -290,13 +290,13 @@ def test_white_is_no_gain_and_blue_saves(ax):
         "some infinite",
     ],
 )
-def test_portraits_of_every_kind_of_grid(speedup, ax):
+def test_portraits_draw_every_kind_of_grid(speedup, ax):
     dataset = portrait_of(speedup)
     before = dataset.copy(deep=True)
     assert figures.portrait(dataset, ax, target_value=1.0) is ax
     assert mesh_of(ax).get_array().shape == speedup.shape
     corners = mesh_of(ax).get_coordinates()
-    assert (np.ptp(corners, axis=(0, 1)) > 0).all()  # a single value has a cell that can be seen, too
+    assert (np.ptp(corners, axis=(0, 1)) > 0).all()  # a single value has a visible cell
     assert_labelled(ax)
     xr.testing.assert_identical(dataset, before)
 
@@ -306,12 +306,12 @@ def test_a_portrait_without_both_signs_has_no_contour(ax):
     assert len(ax.collections) == 1
 
 
-def test_the_singular_stop_is_drawn_only_inside(ax):
+def test_the_singular_stop_is_drawn_only_inside_the_axes(ax):
     figures.portrait(portrait_of(np.ones((3, 4)), singular=0.95), ax)
     assert ax.get_lines() == []
 
 
-def test_values_out_of_order_land_in_their_places(ax):
+def test_unsorted_values_are_sorted(ax):
     values = np.array([1.5, 0.5, 1.0])
     dataset = portrait_of(np.array([[3.0, 3.0], [1.0, 1.0], [2.0, 2.0]]), values=values, accuracies=[0.9, 0.1])
     figures.portrait(dataset, ax)
@@ -321,10 +321,10 @@ def test_values_out_of_order_land_in_their_places(ax):
     np.testing.assert_array_equal(np.asarray(mesh.get_array())[order, 0], [1.0, 2.0, 3.0])
 
 
-# --- a task's time course --------------------------------------------------------------------------------------------
+# --- tasks over time -------------------------------------------------------------------------------------------------
 
 
-def test_lag_covariances(ax):
+def test_lag_covariances_draw_one_line_per_correlation(ax):
     dataset = xr.Dataset(
         {"covariance": (("correlation", "lag"), [[1.0, 0.0, 0.0], [1.3, 0.6, 0.3]])},
         coords={"correlation": [0.0, 0.5], "lag": [0, 1, 2]},
@@ -337,7 +337,7 @@ def test_lag_covariances(ax):
     xr.testing.assert_identical(dataset, before)
 
 
-def test_integration_profiles(ax):
+def test_integration_profiles_draw_one_line_per_timescale(ax):
     weights = np.exp(-np.arange(4)[::-1] / np.array([[2.0], [5.0]]))
     dataset = xr.Dataset(
         {"weight": (("timescale", "step"), weights)}, coords={"timescale": [2.0, 5.0], "step": [1, 2, 3, 4]}
@@ -350,10 +350,10 @@ def test_integration_profiles(ax):
     xr.testing.assert_identical(dataset, before)
 
 
-# --- the sheet -------------------------------------------------------------------------------------------------------
+# --- pages -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_page_is_a_grid_of_axes_without_global_state():
+def test_a_page_is_a_grid_of_axes_without_pyplot_state():
     import matplotlib.pyplot as plt
 
     figure, axes = figures.page(2, 3)
@@ -362,7 +362,7 @@ def test_a_page_is_a_grid_of_axes_without_global_state():
     assert figure.axes == axes
 
 
-def test_saving_makes_the_folder(tmp_path):
+def test_save_creates_the_folder(tmp_path):
     figure, _ = figures.page()
     path = figures.save(figure, tmp_path / "deep" / "figure.png", dpi=40)
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -378,16 +378,16 @@ def test_colours_differ():
     assert len(set(COLOURS)) == len(COLOURS) >= 6
 
 
-def test_a_plan_s_words_cross_no_line_and_no_title():
+def test_labels_of_a_plan_do_not_cross_lines_or_titles():
     task = lc.tasks.integration(steps=50)
     pool = [task.varied(target_strength=s).renamed(f"strength {s:g}") for s in (1.5, 3.0, 0.5)]
-    found = lc.plan(task, pool, lc.LinearRNN.aligned(hidden_size=2), learning_rate=1e-3)
+    plan = lc.plan(task, pool, lc.LinearRNN.aligned(hidden_size=2), learning_rate=1e-3)
     figure, (paths, ranked) = figures.page(1, 2)
-    found.plot(paths)
-    figures.ranking(found.dataset, ranked)
+    plan.plot(paths)
+    figures.ranking(plan.dataset, ranked)
     figure.canvas.draw()
-    direct = ranked.transData.transform((float(found.dataset["direct_steps"]), 0))[0]
+    direct = ranked.transData.transform((float(plan.dataset["direct_steps"]), 0))[0]
     for text in ranked.texts:
         assert text.get_window_extent().x0 > direct
-    named = next(t for t in paths.texts if t.get_text() == "first task's optimum")
-    assert named.get_window_extent().y1 < paths.get_window_extent().y1
+    label = next(t for t in paths.texts if t.get_text() == "first task's optimum")
+    assert label.get_window_extent().y1 < paths.get_window_extent().y1

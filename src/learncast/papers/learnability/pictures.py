@@ -233,7 +233,7 @@ def draw_histograms(name: str, dataset: xr.Dataset) -> figures.Figure:
 def draw_requirements(name: str, dataset: xr.Dataset) -> figures.Figure:
     """Sequences that lags need against their envelope, for both kinds of noise."""
     draws = (
-        partial(figures.requirements_by_cell, dataset, told=partial(told_requirements, noise=noise), title=title)
+        partial(figures.requirements_by_cell, dataset, measure=partial(told_requirements, noise=noise), title=title)
         for noise, title in (
             ("per_lag", f"{name}  against the lag's own noise"),
             ("total", "against all gradient noise"),
@@ -244,13 +244,13 @@ def draw_requirements(name: str, dataset: xr.Dataset) -> figures.Figure:
 
 def draw_courses(name: str, dataset: xr.Dataset) -> figures.Figure:
     """Time scales, exponent and tail index while networks train."""
-    scales = partial(figures.time_scale_courses, dataset, title=f"{name}  time scales")
+    scales = partial(figures.time_scales_over_training, dataset, title=f"{name}  time scales")
     courses = {
         word: xr.concat([_course(one, word) for _, one in _cells(dataset)], dataset["cell"])
         for word in ("exponent", "tail")
     }
-    exponents = partial(figures.courses_by_cell, courses["exponent"], y="exponent of the envelope", title="envelope")
-    tails = partial(figures.courses_by_cell, courses["tail"], y="median tail index", title="noise")
+    exponents = partial(figures.curves_by_cell, courses["exponent"], y="exponent of the envelope", title="envelope")
+    tails = partial(figures.curves_by_cell, courses["tail"], y="median tail index", title="noise")
     return figures.sheet(scales, exponents, tails, width=2.36, height=2.4)
 
 

@@ -9,7 +9,7 @@ import xarray as xr
 from scipy.stats import gmean
 
 from learncast.figures import Figure, basin_map, key, networks_on_lines, networks_per_case, page
-from learncast.figures.page import COLOURS, THEORY, axis_label, label, name_line, name_moment
+from learncast.figures.page import COLOURS, THEORY, axis_label, label, name_line, name_time
 from learncast.papers.linear_rnn.networks import STEPS
 from learncast.papers.paper import Numbers, short
 from learncast.results import described
@@ -38,7 +38,7 @@ def draw_order(dataset: xr.Dataset) -> Figure:
     networks_on_lines(dataset["theory"], left, networks=dataset["networks"], **look, title=title)
     tie = float(dataset.attrs["reversal"])
     left.axvline(tie, color="grey", linewidth=0.7)
-    name_moment(left, tie, f"tie at {tie:.3f}", high=0.1)
+    name_time(left, tie, f"tie at {tie:.3f}", high=0.1)
     random = dataset["random"].rename(order="series")
     networks_on_lines(None, right, networks=random, title="random $W_h$: networks only")
     for ax in (left, right):
@@ -74,8 +74,8 @@ def draw_recurrences(dataset: xr.Dataset) -> Figure:
     ax.axhline(1.0, **THEORY | {"linewidth": 1.0})
     ax.axvline((STEPS - 1) / 2, **THEORY | {"linewidth": 1.0})
     name_line(ax, 1.0, "$|b|=1$", x=0.93)
-    name_moment(ax, (STEPS - 1) / 2, "middle of the trial", high=0.05)
-    ax.set_ylim(*PICTURED)
+    name_time(ax, (STEPS - 1) / 2, "middle of the trial", high=0.05)
+    ax.set_ylim(*SHOWN)
     key(ax, loc="upper left")
     x, y = axis_label(dataset["named_mean_lag"]), axis_label(dataset["named"])
     label(ax, x=x, y=y, title="S2a  stable if the evidence comes late")

@@ -257,9 +257,7 @@ def transition(
         return _bisected(exists, change.parameter, end)
 
     return replace(
-        change,
-        bistable_from=bistable_end(change.above, grid[0]),
-        bistable_to=bistable_end(change.below, grid[-1]),
+        change, bistable_from=bistable_end(change.above, grid[0]), bistable_to=bistable_end(change.below, grid[-1])
     )
 
 

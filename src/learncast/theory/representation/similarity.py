@@ -335,11 +335,7 @@ def off_diagonal_strength(solution: Solution, times: ArrayLike) -> xr.Dataset:
 
 
 def two_mode_coupling(
-    time: ArrayLike,
-    first: ArrayLike,
-    second: ArrayLike,
-    coupling: ArrayLike,
-    strengths: tuple[ArrayLike, ArrayLike],
+    time: ArrayLike, first: ArrayLike, second: ArrayLike, coupling: ArrayLike, strengths: tuple[ArrayLike, ArrayLike]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the exact dynamics of two modes that start coupled: a_1, a_2 and b of A^T A = [[a_1, b], [b, a_2]].
 

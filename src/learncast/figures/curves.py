@@ -1,16 +1,15 @@
-"""Pictures of courses: quantities over training or over a trial, forecast, ranked and beside their training."""
+"""Figures of quantities over training or over a trial, and of forecasts and rankings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
-from numpy.typing import NDArray
 
+from learncast._core.validation import FloatArray
 from learncast.figures.maps import STAR
 from learncast.figures.page import (
     COLOURS,
@@ -20,17 +19,19 @@ from learncast.figures.page import (
     STAGED,
     THEORY,
     TRAINED,
+    Look,
     axis_label,
     key,
     label,
     logarithmic,
     name_line,
-    name_moment,
+    name_time,
     shortened,
 )
+from learncast.results import Trajectory
 
 BAND = "#BBBBBB"
-#: Two modes of one network, shades of one colour.
+#: Shades of one colour for two modes of one network.
 WITHIN = (COLOURS[0], COLOURS[5])
 
 
@@ -38,27 +39,27 @@ def mode_strengths(
     dataset: xr.Dataset,
     ax: Axes,
     *,
-    optimum: Any = None,
+    optimum: Sequence[float] | None = None,
     simulated: xr.Dataset | None = None,
     title: str = "",
 ) -> Axes:
-    """Strength of each mode over training, theory dotted black over coloured simulation.
+    """Draw the strength of each mode over training, theory dotted black over coloured simulation.
 
     Parameters
     ----------
     dataset : Dataset
-        With ``strength`` over (time, mode), as `Trajectory.dataset` has.
+        ``strength`` over (time, mode), as in `Trajectory.dataset`.
     ax : Axes
-    optimum : array over mode, optional
-        Drawn as thin lines.
+    optimum : sequence of float, optional
+        Optimum of each mode, drawn as thin lines.
     simulated : Dataset, optional
-        The same from training.
+        ``strength`` from training.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -67,16 +68,16 @@ def mode_strengths(
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> solution = lc.solve(task, network, learning_rate=1e-3)
-    >>> course = solution.at([0, 100, 200, 300, 400]).dataset
+    >>> trajectory = solution.at([0, 100, 200, 300, 400]).dataset
     >>> figure, ax = plt.subplots()
-    >>> lc.figures.mode_strengths(course, ax, optimum=solution.modes.optimum).get_ylabel()
+    >>> lc.figures.mode_strengths(trajectory, ax, optimum=solution.modes.optimum).get_ylabel()
     'strength $u$'
     >>> plt.close(figure)
     """
     several = dataset.sizes["mode"] > 1
     for k in range(dataset.sizes["mode"]):
-        colour, name = COLOURS[k % len(COLOURS)], f"mode {k}" if several else None
-        look: dict[str, Any] = {"color": colour, "label": name}
+        colour, name = COLOURS[k % len(COLOURS)], f"mode {k + 1}" if several else None
+        look: Look = {"color": colour, "label": name}
         if simulated is not None:
             series = simulated["strength"].isel(mode=k)
             ax.plot(series["time"], series, color=colour, **TRAINED, label=name or "descent")
@@ -91,19 +92,19 @@ def mode_strengths(
 
 
 def loss_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Loss over training, on a logarithmic scale where it can be.
+    """Draw the loss over training, on a logarithmic scale if it is positive.
 
     Parameters
     ----------
     dataset : Dataset
-        With ``loss`` over time.
+        ``loss`` over time.
     ax : Axes
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -111,9 +112,9 @@ def loss_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> import learncast as lc
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
-    >>> course = lc.solve(task, network, learning_rate=1e-3).at([0, 200, 400]).dataset
+    >>> trajectory = lc.solve(task, network, learning_rate=1e-3).at([0, 200, 400]).dataset
     >>> figure, ax = plt.subplots()
-    >>> lc.figures.loss_curve(course, ax).get_xlabel()
+    >>> lc.figures.loss_curve(trajectory, ax).get_xlabel()
     'training time (gradient steps)'
     >>> ax.get_yscale()
     'log'
@@ -126,7 +127,7 @@ def loss_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
 
 
 def step_profile(values: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
-    """One number for every step of a trial.
+    """Draw a quantity over the steps of a trial.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ def step_profile(values: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -157,19 +158,19 @@ def step_profile(values: xr.DataArray, ax: Axes, *, title: str = "") -> Axes:
 
 
 def forgetting_curves(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Loss of every task over training: solid while it is trained, dotted while another is.
+    """Draw the loss of every task over training, solid while the task is trained and dotted otherwise.
 
     Parameters
     ----------
     dataset : Dataset
-        ``loss`` over (time, task) with ``stage``, as `ContinualLearning.curves` gives.
+        ``loss`` over (time, task) with ``stage``, as returned by `ContinualLearning.curves`.
     ax : Axes
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -208,7 +209,7 @@ def learning_curves(
     switches: Sequence[float] = (),
     title: str = "",
 ) -> Axes:
-    """Every entry of a quantity over training, theory dotted black over coloured descent.
+    """Draw every entry of a quantity over training, theory dotted black over coloured descent.
 
     Parameters
     ----------
@@ -216,11 +217,11 @@ def learning_curves(
         ``source`` holds "descent", "theory" or both; each entry of the other dimensions is a line.
     ax : Axes
     names : sequence of str, optional
-        Of the entries, for the legend; without them the legend names the sources alone.
+        Names of the entries for the legend; by default the legend names only the sources.
     colours : sequence of str
-        Of the entries, in turn.
+        Colours of the entries in turn.
     legend : bool
-        Draw one.
+        Draw a legend.
     switches : sequence of float
         Times at which the task changes, as thin lines.
     title : str
@@ -228,7 +229,7 @@ def learning_curves(
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -257,19 +258,19 @@ def learning_curves(
                 continue
             name = names[k] if names else None if k else "descent"
             ax.plot(time, line, color=colours[k % len(colours)], **TRAINED, label=name)
-    for moment in switches:
-        ax.axvline(moment, color="grey", linewidth=0.7)
-        name_moment(ax, moment, "switch")
+    for switch in switches:
+        ax.axvline(switch, color="grey", linewidth=0.7)
+        name_time(ax, switch, "switch")
     if legend and not names:
-        # Below the axes, where neither curves nor the heading can be.
+        # Below the axes, where it covers neither curves nor the title.
         key(ax, below=True, ncols=2)
     elif legend:
         key(ax)
     return label(ax, x=axis_label(curves["time"]), y=axis_label(curves), title=title)
 
 
-def _apart(line: NDArray[Any], before: NDArray[Any]) -> NDArray[Any]:
-    """The line without what lies on lines drawn before: dots over dots would look solid."""
+def _apart(line: FloatArray, before: FloatArray) -> FloatArray:
+    """Return a line without the parts that coincide with earlier lines, since dots over dots would look solid."""
     if before.shape[1] == 0:
         return line
     height = np.nanmax(np.abs(np.column_stack([before, line]))) if np.isfinite(line).any() else 1.0
@@ -278,21 +279,21 @@ def _apart(line: NDArray[Any], before: NDArray[Any]) -> NDArray[Any]:
 
 
 def decoupling(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, title: str = "") -> Axes:
-    """Strength within two modes and between them over training, with the predicted peak of the latter.
+    """Draw the strength within and between two modes over training, with the predicted peak of the coupling.
 
     Parameters
     ----------
     dataset : Dataset
-        ``diagonal`` over (source, time, mode), ``coupling`` over (source, time), and ``peak_step``, nan for none.
+        ``diagonal`` over (source, time, mode), ``coupling`` over (source, time), and ``peak_step``, which may be nan.
     ax : Axes
     legend : bool
-        Draw one.
+        Draw a legend.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -321,7 +322,7 @@ def decoupling(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, title: str
     if np.isfinite(dataset["peak_step"]):
         peak = float(dataset["peak_step"])
         ax.axvline(peak, color=COLOURS[2], linestyle="--", linewidth=1.1)
-        name_moment(ax, peak, "predicted peak", colour=COLOURS[2], high=0.3)
+        name_time(ax, peak, "predicted peak", colour=COLOURS[2], high=0.3)
     if legend:
         handles = dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
         key(ax, list(handles.values()), list(handles), below=True, ncols=2)
@@ -329,7 +330,7 @@ def decoupling(dataset: xr.Dataset, ax: Axes, *, legend: bool = True, title: str
 
 
 def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "") -> Axes:
-    """Deviation of theory from descent against the learning rate, a line per network on logarithmic axes.
+    """Draw the deviation of theory from descent over the learning rate, one line per network.
 
     Parameters
     ----------
@@ -337,13 +338,13 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
         ``deviation`` over (network, learning_rate).
     ax : Axes
     marked : int
-        The first networks get crosses in their colours.
+        Number of networks with coloured crosses.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -364,10 +365,10 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
     rates, gaps = dataset["learning_rate"], dataset["deviation"]
     for k, gap in enumerate(gaps.values):
         name = str(gaps["network"].values[k]) if k < marked and "network" in gaps.coords else None
-        plain: dict[str, Any] = {"color": "#AAAAAA", "linewidth": 0.6, "zorder": 2}
+        plain: Look = {"color": "#AAAAAA", "linewidth": 0.6, "zorder": 2}
         plain["label"] = f"the other {len(gaps) - marked}" if k == marked else None
-        seen: dict[str, Any] = {"color": COLOURS[k % len(COLOURS)], "marker": "x", "zorder": 3, "label": name}
-        ax.loglog(rates, gap, **(seen if k < marked else plain))
+        bold: Look = {"color": COLOURS[k % len(COLOURS)], "marker": "x", "zorder": 3, "label": name}
+        ax.loglog(rates, gap, **(bold if k < marked else plain))
     middle = float(np.median(gaps.isel(learning_rate=0)))
     ax.loglog(rates, 4 * middle * rates / float(rates[0]), **THEORY, label="slope 1")
     key(ax, below=True, ncols=4)
@@ -375,10 +376,10 @@ def deviations(dataset: xr.Dataset, ax: Axes, *, marked: int = 5, title: str = "
 
 
 def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], legend: bool = True, title: str = "") -> Axes:
-    """Paths of items in a plane over training: open at the start, filled at the end, theory dotted.
+    """Draw the paths of items in a plane over training: start open, end filled, theory dotted.
 
-    Names stand at the end, or at the start where that is spread much wider; items in one place share a line of names. A
-    cross marks a theory that ends elsewhere.
+    Names are at the end, or at the start if that is spread much wider. Items at one place share a label. A cross marks
+    a theory that ends elsewhere.
 
     Parameters
     ----------
@@ -386,15 +387,15 @@ def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], legend: 
         Two axes.
     ax : Axes
     names : sequence of str
-        Of the items; neighbours share a colour, and the second of them is paler.
+        Names of the items; neighbours share a colour, and the second of them is paler.
     legend : bool
-        Draw one.
+        Draw a legend.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -416,7 +417,7 @@ def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], legend: 
     """
     starts, ends = (points.sel(source="descent").isel(time=t).values for t in (0, -1))
     named = ends if 1.2 * np.ptp(ends) >= np.ptp(starts) else starts
-    ring: dict[str, Any] = {"markerfacecolor": "none", "markersize": 6, "markeredgewidth": 0.9, "zorder": 3}
+    ring: Look = {"markerfacecolor": "none", "markersize": 6, "markeredgewidth": 0.9, "zorder": 3}
     for k in range(len(names)):
         descent, theory = (points.sel(source=s).isel(item=k).values.T for s in ("descent", "theory"))
         colour, alpha = COLOURS[(k // 2) % len(COLOURS)], 0.9 if k % 2 == 0 else 0.45
@@ -426,15 +427,13 @@ def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], legend: 
         ax.plot(*descent[:, -1], "o", color=colour, markersize=3.2, zorder=3, label=None if k else "end")
         if np.abs(theory[:, -1] - descent[:, -1]).max() > 0.02 * np.ptp(ends):
             stuck = "theory is stuck" not in [line.get_label() for line in ax.lines]
-            cross: dict[str, Any] = {"color": "black", "markersize": 5, "markeredgewidth": 1.3, "zorder": 4}
+            cross: Look = {"color": "black", "markersize": 5, "markeredgewidth": 1.3, "zorder": 4}
             ax.plot(*theory[:, -1], "x", **cross, linestyle="none", label="theory is stuck" if stuck else None)
-    for together in _coinciding(named):
-        spot, right = named[together[0]], named[together[0], 0] >= named[:, 0].mean()
-        look: dict[str, Any] = {"xytext": (5 if right else -5, 2), "textcoords": "offset points", "fontsize": 6.5}
-        text = ", ".join(names[k] for k in together)
-        ax.annotate(
-            text, spot, ha="left" if right else "right", color=COLOURS[(together[0] // 2) % len(COLOURS)], **look
-        )
+    for group in _coinciding(named):
+        spot, right = named[group[0]], named[group[0], 0] >= named[:, 0].mean()
+        look: Look = {"xytext": (5 if right else -5, 2), "textcoords": "offset points", "fontsize": 6.5}
+        look |= {"ha": "left" if right else "right", "color": COLOURS[(group[0] // 2) % len(COLOURS)]}
+        ax.annotate(", ".join(names[k] for k in group), spot, **look)
     ax.margins(0.3, 0.1)
     if legend:
         key(ax, below=True, ncols=3)
@@ -442,20 +441,17 @@ def item_paths(points: xr.DataArray, ax: Axes, *, names: Sequence[str], legend: 
     return label(ax, x=first, y=second, title=title)
 
 
-def _coinciding(spots: NDArray[Any]) -> list[list[int]]:
-    """Which points lie in one place."""
-    groups: list[list[int]] = []
+def _coinciding(spots: FloatArray) -> list[list[int]]:
+    """Group the points that coincide."""
+    groups: dict[int, list[int]] = {}
     for k, spot in enumerate(spots):
-        near = [group for group in groups if np.abs(spots[group[0]] - spot).max() < 0.03 * np.ptp(spots)]
-        if near:
-            near[0].append(k)
-        else:
-            groups.append([k])
-    return groups
+        near = (first for first in groups if np.abs(spots[first] - spot).max() < 0.03 * np.ptp(spots))
+        groups.setdefault(next(near, k), []).append(k)
+    return list(groups.values())
 
 
 def lag_covariances(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Input covariance against lag, one line per correlation.
+    """Draw the input covariance over the lag, one line per correlation.
 
     Parameters
     ----------
@@ -467,7 +463,7 @@ def lag_covariances(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -491,7 +487,7 @@ def lag_covariances(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
 
 
 def integration_profiles(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Weight of each input step in the target, one line per timescale.
+    """Draw the weight of each input step in the target, one line per timescale.
 
     Parameters
     ----------
@@ -503,7 +499,7 @@ def integration_profiles(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> A
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -547,7 +543,7 @@ def curriculum_paths(
     legend: bool = True,
     title: str = "",
 ) -> Axes:
-    """One mode's strength under a curriculum and under direct training, with the target's tolerance band.
+    """Draw the strength of a mode under a curriculum and under direct training, with the target's tolerance band.
 
     Parameters
     ----------
@@ -555,24 +551,24 @@ def curriculum_paths(
         ``strength`` over (time, mode).
     ax : Axes
     optimum, tolerance : float
-        The target's optimum and eps: the band that counts as learned.
+        Optimum of the target and the tolerance within which it counts as learned.
     first_optimum : float, optional
-        The first task's optimum, a thin line.
+        Optimum of the first task, drawn as a thin line.
     switch : float or sequence, optional
-        When the tasks change over.
+        Times at which the task changes.
     mode : int
     simulated : mapping, optional
         ``"staged"`` and ``"direct"`` from training, drawn in colour under the theory.
     simulated_by : str
-        How they were made, for the legend.
+        Kind of training, for the legend.
     legend : bool
-        Draw one, and name the lines; without it the panel is one of many.
+        Draw a legend and label the lines; without it the panel is one of many.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -599,24 +595,23 @@ def curriculum_paths(
     if legend:
         name_line(ax, optimum, "target's optimum")
     if first_optimum is not None and np.isfinite(first_optimum):
-        ax.axhline(
-            first_optimum, color=STAGED, linewidth=0.7, linestyle="--", label=None if legend else "first task's optimum"
-        )
+        name = None if legend else "first task's optimum"
+        ax.axhline(first_optimum, color=STAGED, linewidth=0.7, linestyle="--", label=name)
         if legend and abs(first_optimum - optimum) > 0.1 * max(abs(first_optimum), abs(optimum)):
-            # Under the highest line, over which the title stands.
+            # Below the highest line, since the title is above it.
             name_line(ax, first_optimum, "first task's optimum", up=-8 if first_optimum > optimum else 2)
     for name, dataset, colour in (("direct", direct, DIRECT), ("curriculum", staged, STAGED)):
         which = "direct" if name == "direct" else "staged"
         if simulated is not None:
             series = simulated[which]["strength"].isel(mode=mode)
             ax.plot(series["time"], series, color=colour, **TRAINED, label=f"{name}, {simulated_by}")
-            style: dict[str, Any] = {**THEORY, "label": "theory" if name == "direct" else None}
+            style: Look = {**THEORY, "label": "theory" if name == "direct" else None}
         else:
             style = {"color": colour, "label": name}
         series = dataset["strength"].isel(mode=mode)
         ax.plot(series["time"], series, **style)
-    for k, moment in enumerate([] if switch is None else np.atleast_1d(switch).tolist()):
-        ax.axvline(moment, color=STAGED, linewidth=0.9, linestyle=":", label=None if k else "switch")
+    for k, time in enumerate([] if switch is None else np.atleast_1d(switch).tolist()):
+        ax.axvline(time, color=STAGED, linewidth=0.9, linestyle=":", label=None if k else "switch")
     if legend:
         key(ax, loc="lower right")
     return label(ax, x="training time (gradient steps)", y="strength $u$", title=title)
@@ -625,7 +620,7 @@ def curriculum_paths(
 def loss_paths(
     staged: xr.Dataset, direct: xr.Dataset, ax: Axes, *, goal: float, switches: Sequence[float] = (), title: str = ""
 ) -> Axes:
-    """Excess loss of the target under a curriculum and under direct training.
+    """Draw the excess loss of the target under a curriculum and under direct training.
 
     Parameters
     ----------
@@ -635,13 +630,13 @@ def loss_paths(
     goal : float
         Excess loss at which the target counts as learned.
     switches : sequence of float
-        When tasks change over.
+        Times at which the task changes.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -664,26 +659,26 @@ def loss_paths(
     name_line(ax, goal, "learned")
     for switch in switches:
         ax.axvline(switch, color=STAGED, linewidth=0.9, linestyle=":")
-        name_moment(ax, switch, "switch", colour=STAGED)
+        name_time(ax, switch, "switch", colour=STAGED)
     ax.set_yscale("log")
     key(ax, loc="upper right")
     return label(ax, x="training time (gradient steps)", y="excess loss on the target", title=title)
 
 
 def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Steps in all over the first task's stop, at the accuracy asked for; a star marks the plan.
+    """Draw the total steps over the stop of the first task, at the accuracy of the plan, which a star marks.
 
     Parameters
     ----------
     dataset : Dataset
-        What `learncast.planning.plans.stop_portrait.stop_portrait` returned.
+        Result of `learncast.planning.stop_portrait`.
     ax : Axes
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -692,16 +687,15 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> pool = [task.varied(target_strength=1.5).renamed("stronger")]
-    >>> found = lc.plan(task, pool, network, learning_rate=1e-3)
-    >>> portrait = lc.planning.stop_portrait(found)
+    >>> portrait = lc.planning.stop_portrait(lc.plan(task, pool, network, learning_rate=1e-3))
     >>> figure, ax = plt.subplots()
     >>> lc.figures.stop_curve(portrait, ax).get_xlabel()
     'steps on stronger'
     >>> plt.close(figure)
     """
-    asked = dataset.sel(accuracy=float(dataset.attrs["accuracy"]), method="nearest")
-    direct = float(asked["direct_steps"])
-    total = direct - asked["saving_steps"].values
+    planned = dataset.sel(accuracy=float(dataset.attrs["accuracy"]), method="nearest")
+    direct = float(planned["direct_steps"])
+    total = direct - planned["saving_steps"].values
     ax.plot(dataset["stop"], total, color=STAGED, label="both stages")
     if np.isfinite(direct):
         ax.axhline(direct, color="black", linewidth=1, linestyle="--", label="direct training")
@@ -711,11 +705,11 @@ def stop_curve(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
         ax.plot(stop, height, **STAR)
     ax.set_ylim(bottom=0)
     key(ax, loc="lower right")
-    return label(ax, x=f"steps on {dataset.attrs['candidate']}", y="steps in all", title=title)
+    return label(ax, x=f"steps on {dataset.attrs['candidate']}", y="total steps", title=title)
 
 
 def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = False, title: str = "") -> Axes:
-    """Total steps, or cost, of each candidate's best curriculum against direct training.
+    """Draw the total steps or cost of each candidate's best curriculum and of direct training.
 
     Parameters
     ----------
@@ -724,15 +718,15 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
         ``direct_total``.
     ax : Axes
     most : int
-        Show this many, the best, and say of how many.
+        Largest number of candidates to draw.
     priced : bool
-        Draw costs: those of the candidate include the switch.
+        Draw costs instead of steps; the cost of a candidate includes the switch.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -741,44 +735,42 @@ def ranking(dataset: xr.Dataset, ax: Axes, *, most: int = 12, priced: bool = Fal
     >>> task = lc.tasks.integration(steps=50)
     >>> network = lc.LinearRNN.aligned(recurrence=0.96, initial=0.01, hidden_size=4)
     >>> pool = [task.varied(target_strength=1.5).renamed("stronger")]
-    >>> found = lc.plan(task, pool, network, learning_rate=1e-3)
+    >>> plan = lc.plan(task, pool, network, learning_rate=1e-3)
     >>> figure, ax = plt.subplots()
-    >>> _ = lc.figures.ranking(found.dataset, ax)
+    >>> _ = lc.figures.ranking(plan.dataset, ax)
     >>> [text.get_text() for text in ax.texts]
     ['saves 163']
     >>> plt.close(figure)
     """
-    shown = dataset.isel(candidate=slice(0, most))
-    steps, whole = ("direct_steps", "descent_steps") if not priced else ("direct_total", "total")
-    direct = float(dataset[steps])
-    total = np.where(np.isfinite(shown[whole]), shown[whole], direct if np.isfinite(direct) else 0.0)
-    first = np.where(np.isfinite(shown["stop_steps"]), shown["stop_steps"], 0.0)
+    best = dataset.isel(candidate=slice(0, most))
+    direct_name, total_name = ("direct_steps", "descent_steps") if not priced else ("direct_total", "total")
+    direct = float(dataset[direct_name])
+    total = np.where(np.isfinite(best[total_name]), best[total_name], direct if np.isfinite(direct) else 0.0)
+    first = np.where(np.isfinite(best["stop_steps"]), best["stop_steps"], 0.0)
     if priced:
         each = direct / float(dataset["direct_steps"])
-        first = np.where(first > 0, total - each * (shown["descent_steps"] - first), 0.0)
-    rows = np.arange(shown.sizes["candidate"])
+        first = np.where(first > 0, total - each * (best["descent_steps"] - first), 0.0)
+    rows = np.arange(best.sizes["candidate"])
     ax.barh(rows, first, color=STAGED, label="on the candidate")
     ax.barh(rows, total - first, left=first, color=DIRECT, label="on the target")
     if np.isfinite(direct):
         ax.axvline(direct, color="black", linewidth=0.8, linestyle="--", label="direct training")
-    ax.set_yticks(rows, [shortened(name, 24) for name in shown["candidate"].values])
+    ax.set_yticks(rows, [shortened(name, 24) for name in best["candidate"].values])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.32 * max(direct if np.isfinite(direct) else 0.0, float(total.max(initial=0.0))) or 1.0)
     key(ax, below=True, ncols=3)
-    for row, value in zip(rows, shown["saving"].values, strict=True):
+    for row, value in zip(rows, best["saving"].values, strict=True):
         text = "never learned" if not np.isfinite(direct) else "no gain" if not value > 0 else f"saves {value:.0f}"
-        # Beyond the line of direct training, which it would cross beside a shorter bar.
+        # Right of the line of direct training, which the text would otherwise cross.
         beyond = max(total[row], direct) if np.isfinite(direct) else total[row]
         ax.annotate(text, (beyond, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=6.5)
-    every = dataset.sizes["candidate"]
-    said = f"{title} ({len(rows)} of {every})" if len(rows) < every else title
-    return label(
-        ax, x="cost to the target's accuracy" if priced else "steps to the target's accuracy", y="", title=said
-    )
+    if len(rows) < (number := dataset.sizes["candidate"]):
+        title = f"{title} ({len(rows)} of {number})"
+    return label(ax, x=f"{'cost' if priced else 'steps'} to the target's accuracy", y="", title=title)
 
 
 def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "") -> Axes:
-    """Score of each plan relative to training directly, best first; grey where it may not be recommended.
+    """Draw the score of each plan relative to direct training, best first; plans beyond the cap are grey.
 
     Parameters
     ----------
@@ -786,13 +778,13 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
         `Advice.dataset`: ``score`` and ``within_cap`` over plan.
     ax : Axes
     most : int
-        Show this many, the best.
+        Largest number of plans to draw.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -815,16 +807,15 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
     rows, allowed = np.arange(few.sizes["plan"]), few["within_cap"].values.astype(bool)
     ax.barh(rows, few["score"], color=[STAGED if one else "lightgrey" for one in allowed])
     ax.axvline(1.0, color="black", linewidth=1, linestyle="--")
-    ax.annotate(
-        "training directly", (1.0, 1.0), xycoords=("data", "axes fraction"), fontsize=8, ha="center", va="bottom"
-    )
+    above: Look = {"xycoords": ("data", "axes fraction"), "fontsize": 8, "ha": "center", "va": "bottom"}
+    ax.annotate("direct training", (1.0, 1.0), **above)
     ax.set_yticks(rows, [shortened(str(name), 44) for name in few["plan"].values])
     ax.invert_yaxis()
-    text: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8}
+    text: Look = {"textcoords": "offset points", "va": "center", "fontsize": 8}
     text["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
     for row, value in zip(rows, few["score"].values, strict=True):
         ax.annotate(f"{value:.2f}", (value, row), xytext=(4, 0), **text)
-    ax.set_xlim(right=1.15 * max(1.0, float(few["score"].max())))  # room for the number of the longest bar
+    ax.set_xlim(right=1.15 * max(1.0, float(few["score"].max())))  # space for the label of the longest bar
     if not allowed.all():
         bars = [Patch(color="lightgrey", label="stops beyond the cap: not recommended")]
         key(ax, handles=bars, below=True)
@@ -832,25 +823,30 @@ def plan_scores(dataset: xr.Dataset, ax: Axes, *, most: int = 12, title: str = "
 
 
 def goal_curves(
-    runs: Mapping[str, Any], ax: Axes, *, level: float | None = None, chance: float = np.nan, title: str = ""
+    runs: Mapping[str, Trajectory | xr.Dataset],
+    ax: Axes,
+    *,
+    level: float | None = None,
+    chance: float = np.nan,
+    title: str = "",
 ) -> Axes:
-    """What each training run reached of its goal, step by step; dashed before its last stage.
+    """Draw the measure of the goal of each training run over its steps, dashed before the last stage.
 
     Parameters
     ----------
     runs : mapping from names to TrainingRun or Dataset
-        With ``goal`` over time, and ``stage``.
+        ``goal`` over time, and ``stage``.
     ax : Axes
     level : float, optional
-        What is to be reached.
+        The goal.
     chance : float
-        What an answer reaches that does not look at its inputs.
+        Measure of an output that ignores the inputs.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -870,9 +866,9 @@ def goal_curves(
     for k, (name, run) in enumerate(runs.items()):
         last = int(run["stage"].max())
         for stage in np.unique(run["stage"].values):
-            # A stage goes on from where the one before it ended.
+            # A stage starts where the previous one ended.
             part = run["goal"].where((run["stage"] == stage) | (run["stage"].shift(time=-1) == stage), drop=True)
-            style: dict[str, Any] = {"linestyle": "-" if stage == last else "--", "linewidth": 1.6}
+            style: Look = {"linestyle": "-" if stage == last else "--", "linewidth": 1.6}
             ax.plot(part["time"], part, color=COLOURS[k], label=name if stage == last else None, **style)
     for height, text in ((level, "goal"), (chance, "chance")):
         if height is not None and np.isfinite(height):
@@ -891,25 +887,25 @@ def training_over_theory(
     colour: int = 0,
     title: str = "",
 ) -> Axes:
-    """Runs of several seeds in colour, theory dotted over them: strengths where both have them, losses otherwise.
+    """Draw runs of several seeds in colour and theory dotted: strengths if both have them, losses otherwise.
 
     Parameters
     ----------
     theory : Dataset
         ``strength`` over (time, mode) or ``loss`` over time.
     runs : sequence of Dataset
-        The same from training, one for each seed.
+        The quantity from training, one dataset per seed.
     ax : Axes
     name : str
-        What the runs are, for the legend.
+        Name of the runs in the legend.
     colour : int
-        Which of the house colours.
+        Index of the colour.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -941,7 +937,7 @@ def training_over_theory(
 
 
 def predicted_and_measured(dataset: xr.Dataset, ax: Axes, *, title: str = "") -> Axes:
-    """Measured steps of every seed and their mean beside the prediction, plan by plan.
+    """Draw the measured steps of every seed, their mean and the prediction for each plan.
 
     Parameters
     ----------
@@ -953,7 +949,7 @@ def predicted_and_measured(dataset: xr.Dataset, ax: Axes, *, title: str = "") ->
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -982,19 +978,19 @@ def predicted_and_measured(dataset: xr.Dataset, ax: Axes, *, title: str = "") ->
         named = "one run" if row == 0 else None
         ax.plot(values[np.isfinite(values)], spots, "o", color=COLOURS[0], alpha=0.35, markersize=5, label=named)
     ax.plot(dataset["measured_mean"], rows, "|", color=COLOURS[0], markersize=12, markeredgewidth=1.5, label="mean")
-    hollow: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": "black", "markersize": 4.5}
+    hollow: Look = {"markerfacecolor": "none", "markeredgecolor": "black", "markersize": 4.5}
     ax.plot(dataset["predicted_descent_steps"], rows, "D", **hollow, label="predicted")
     ax.set_yticks(rows, [shortened(name, 26) for name in dataset["plan"].values])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ends = [dataset[name].values for name in ("measured_steps", "predicted_descent_steps")]
     last = max(float(np.nanmax(np.where(np.isfinite(values), values, 0.0))) for values in ends)
-    ax.set_xlim(0.0, 1.08 * last or 1.0)  # a few steps of thousands must look like a few
+    ax.set_xlim(0.0, 1.08 * last or 1.0)  # from 0, so that small differences look small
     key(ax, below=True, ncols=3)
     return label(ax, x="gradient steps to the target's accuracy", y="", title=title)
 
 
 def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", legend: bool = True, title: str = "") -> Axes:
-    """Total steps against the first task's stop: training as points, theory dotted in the same colour.
+    """Draw the total steps over the stop of the first task, training as points and theory dotted.
 
     Parameters
     ----------
@@ -1002,15 +998,15 @@ def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", legend: b
         ``measured`` over (value, stop, seed), ``curve`` over (value, fine_stop), and ``direct_measured`` over seed.
     ax : Axes
     name : str
-        What the values are, for the legend.
+        Name of the values in the legend.
     legend : bool
-        Draw one.
+        Draw a legend.
     title : str
 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
@@ -1034,13 +1030,13 @@ def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", legend: b
     >>> plt.close(figure)
     """
     direct = float(dataset["direct_measured"].mean("seed"))
-    dotted: dict[str, Any] = {"linestyle": THEORY["linestyle"], "linewidth": 1.2}
+    dotted: Look = {"linestyle": THEORY["linestyle"], "linewidth": 1.2}
     ax.axhline(direct, color=DIRECT, linewidth=1.4, label="direct training")
     ax.axhline(float(dataset["direct_predicted"]), color=DIRECT, **dotted)
     for k, value in enumerate(dataset["value"].values):
         one, colour = dataset.sel(value=value), (SMALLER, LARGER)[k % 2]
         mean, spread = one["measured"].mean("seed"), one["measured"].std("seed")
-        bars: dict[str, Any] = {"fmt": "o", "color": colour, "markersize": 3.5, "capsize": 2, "elinewidth": 0.8}
+        bars: Look = {"fmt": "o", "color": colour, "markersize": 3.5, "capsize": 2, "elinewidth": 0.8}
         ax.errorbar(one["stop"], mean, spread, **bars, label=f"first {name} {value:g}")
         ax.plot(one["fine_stop"], one["curve"], color=colour, **dotted)
     ax.plot([], [], color="black", **dotted, label="theory, in the same colour")
@@ -1051,12 +1047,12 @@ def stop_curves(dataset: xr.Dataset, ax: Axes, *, name: str = "value", legend: b
 
 
 def predictions(dataset: xr.Dataset, ax: Axes, *, theory: str, title: str = "") -> Axes:
-    """Predicted against measured steps of many curricula, coloured by pool.
+    """Draw measured over predicted steps of many curricula, coloured by pool.
 
     Parameters
     ----------
     dataset : Dataset
-        The theory's steps and ``measured`` over curriculum, with ``pool``.
+        Predicted steps and ``measured`` over curriculum, with ``pool``.
     ax : Axes
     theory : str
         Variable of the prediction.
@@ -1065,7 +1061,7 @@ def predictions(dataset: xr.Dataset, ax: Axes, *, theory: str, title: str = "") 
     Returns
     -------
     Axes
-        Those it was given.
+        `ax`.
 
     Examples
     --------
