@@ -819,9 +819,7 @@ RUNS = {
     "accuracies": (TrainingJob(TO_ACCURACY, NETWORK, Training(0.004, batch=100)), SGD),
     "plateau": (TrainingJob(TASK, RELU, Training(0.05, batch=50), Plateau(window=15, tolerance=0.3)), SGD),
     "two passes": (
-        TrainingJob(
-            TASK, RELU, Training(0.05, batch=50), Accuracy(0.8, optimum=Plateau(window=15, tolerance=0.1))
-        ),
+        TrainingJob(TASK, RELU, Training(0.05, batch=50), Accuracy(0.8, optimum=Plateau(window=15, tolerance=0.1))),
         SGD,
     ),
     "two passes in stages": (

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import learncast as lc
-from learncast.planning import training_loop_of
-from learncast.procedure import CurriculumCallback
+from learncast.planning import loop_of
+from learncast.training import CurriculumCallback, Loop
 
 pl = pytest.importorskip("lightning.pytorch")
 
@@ -19,11 +19,13 @@ def test_lightning_is_led_through_the_plan_and_stopped():
     slow = lc.tasks.leaky_integration(steps=6, timescale=4.0, name="slow")
     network = lc.LinearRNN.aligned(recurrence=0.8, initial=0.2, hidden_size=4)
     stages = [lc.Stage(fast, goal=0.8), lc.Stage(slow, goal=0.9)]
-    loop = training_loop_of(lc.follow(stages, network, learning_rate=0.02))
 
     def loader(task):
         pair = (torch.tensor(part) for part in task.sample(4096, np.random.default_rng(0)))
         return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*pair), batch_size=256)
+
+    loaders = {"fast": loader(fast), "slow": loader(slow)}
+    loop = loop_of(lc.follow(stages, network, learning_rate=0.02), loaders)
 
     class Module(pl.LightningModule):
         def __init__(self):
@@ -45,9 +47,9 @@ def test_lightning_is_led_through_the_plan_and_stopped():
         "enable_model_summary": False,
     }
     trainer = pl.Trainer(max_epochs=-1, callbacks=[CurriculumCallback(loop)], accelerator="cpu", **quiet)
-    trainer.fit(Module(), loop.dataloader({"fast": loader(fast), "slow": loader(slow)}))
+    trainer.fit(Module(), loop)
     assert loop.done
-    first, second = loop._stages
+    first, second = loop.stages
     assert first.status is second.status is lc.Status.ok
     assert second.steps > 0
     # One batch is fetched ahead at the end of each stage; batches of 256 are noisy by a few per cent.
@@ -81,12 +83,13 @@ def test_lightning_is_led_through_goals_and_its_optimiser_reset():
             return made[-1]
 
     module, said = Module(), []
-    loop = lc.training.GoalLoop([(choice, 20), (choice, goal)], module, batch=32, most_steps=1500, log=said.append)
+    stages = [lc.Stage(choice, steps=20), lc.Stage(choice, goal)]
+    loop = Loop.of(stages, module, lc.Training(0.01, batch=32, most_steps=1500), log=said.append)
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary"), False)
     trainer = pl.Trainer(max_epochs=-1, callbacks=[CurriculumCallback(loop)], accelerator="cpu", **quiet)
     trainer.fit(module, loop)
     assert loop.status is lc.Status.ok
-    assert loop.stage == 2
+    assert loop.index == 2
     assert len(said) == 4
     steps = made[0].state[next(module.parameters())]["step"]
     assert int(steps) == pytest.approx(loop.steps[1], abs=2)  # fresh since the switch, one batch fetched ahead
