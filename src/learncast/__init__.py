@@ -37,6 +37,7 @@ _HOME = {
     "UnsupportedModel": "_core.errors",
     "advise": "advice.adviser",
     "agreement": "planning.agreement",
+    "check": "training.check",
     "descend": "theory.dynamics.descent",
     "follow": "planning.forecast",
     "forecast": "planning.forecast",
@@ -47,7 +48,7 @@ _HOME = {
 }
 _PACKAGES = ("figures", "papers", "planning", "sweep", "tasks", "theory", "training", "windows")
 #: Packages and names that need torch.
-_NEEDS_TORCH = ("advise", "training", "window", "windows")
+_NEEDS_TORCH = ("advise", "check", "training", "window", "windows")
 __all__ = [*sorted(_HOME), *_PACKAGES]
 
 
@@ -110,4 +111,5 @@ if TYPE_CHECKING:  # explicit re-exports, so that type checkers know these names
     from learncast.results import Trajectory as Trajectory
     from learncast.tasks.task import Task as Task
     from learncast.theory.dynamics.descent import descend as descend
+    from learncast.training.check import check as check
     from learncast.windows.diagnosis import window as window

@@ -142,7 +142,10 @@ def plan(
     asked = _asked(study, delivery)
     from learncast.report.plan import plan_report
 
-    delivery.deliver("weighing candidates", lambda done: plan_report(asked(), remember=remember, method=method, progress=done))
+    def report(progress: Progress) -> Report:
+        return plan_report(asked(), remember=remember, method=method, progress=progress)
+
+    delivery.deliver("searching plans", report)
 
 
 @command(app, example="advise examples/decision_network.toml")
@@ -259,7 +262,7 @@ def check(
     """Is the theory right here? Train for real beside the forecast; exit 1 when they differ."""
     asked = _asked(study, delivery)
     from learncast._core.validation import one_of
-    from learncast.report.check import checked
+    from learncast.report.check import check_report
 
     torch_package("for a check")
     if network is not None:
@@ -267,7 +270,7 @@ def check(
 
     def answered(progress: Progress) -> Report:
         own = asked() if network is None else asked().activated(network)
-        return checked(own, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
+        return check_report(own, seeds=seeds, tolerance=tolerance, processes=processes, progress=progress)
 
     delivery.deliver("training", answered)
 

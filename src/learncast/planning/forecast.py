@@ -204,6 +204,16 @@ class Forecast(Displayable):
         return self._run.states
 
     @property
+    def descent_states(self) -> tuple[FloatArray, ...]:
+        """States of the method before the first stage and after each stage, by descent."""
+        return self._run.descent_states
+
+    @property
+    def flows(self) -> tuple[Solution, ...]:
+        """Gradient flow of each stage from where the stage begins."""
+        return self._run.flows
+
+    @property
     def solution(self) -> Solution:
         """Gradient flow of direct training on the target, as a function of time."""
         return self.method.solution()

@@ -344,8 +344,7 @@ class Plan(Displayable):
     @property
     def worthwhile(self) -> bool:
         """Whether pretraining saves at least 2% of direct training."""
-        hardly = 0.0 < self.saving < NEGLIGIBLE * self.direct_total < math.inf
-        return self.pretrains and not hardly
+        return self.pretrains and not hardly_pays(self.direct_total, self.total)
 
     @property
     def saving(self) -> float:
@@ -579,7 +578,8 @@ class Plan(Displayable):
             for c in some
         ]
         direct = self.direct
-        rows.append(("direct training", "", count_text(direct.descent, direct.status), format_number(direct.flow), "", "1.000"))
+        steps = count_text(direct.descent, direct.status), format_number(direct.flow)
+        rows.append(("direct training", "", *steps, "", "1.000"))
         columns: tuple[str, ...] = ("candidate", "best stop", "descent steps", "flow steps", "saves", "ratio")
         if self.terms.priced:
             costs = [*(c.total for c in some), self.direct_total]
@@ -688,9 +688,12 @@ class SavedPlan(Displayable):
         return f"<SavedPlan for {target!r}: saves {self.saving:.6g} of {self.direct_total:.6g}; {self.proof}>"
 
 
-def loop_of(
-    forecast: Forecast, loaders: Mapping[str, Any], *, criterion: str | None = None, **options: Any
-) -> Loop:
+def hardly_pays(direct: float, total: float) -> bool:
+    """Whether the saving is positive but too small to justify another task."""
+    return 0.0 < difference(direct, total) < NEGLIGIBLE * direct < math.inf
+
+
+def loop_of(forecast: Forecast, loaders: Mapping[str, Any], *, criterion: str | None = None, **options: Any) -> Loop:
     """Turn a forecast into a loop that leads your own training through its stages.
 
     Parameters

@@ -139,9 +139,11 @@ def _known(value: float, digits: int, tiny: float = 0.0) -> str:
 def _lead(name: str, goal: Goal, learned: LearningTime, method: Method, place: int) -> str:
     """The result in one sentence."""
     trust = method.trust([place])
-    flow, descent, note, task = learned.flow_steps, learned.descent_steps, method_note(method, trust, place), f'"{name}"'
+    flow, descent, task = learned.flow_steps, learned.descent_steps, f'"{name}"'
+    note = method_note(method, trust, place)
     if not trust.holds:
-        rest = f"{format_number(flow)} flow steps to {goal.text}" if math.isfinite(flow) else "no finite number of steps"
+        steps = f"{format_number(flow)} flow steps to {goal.text}"
+        rest = steps if math.isfinite(flow) else "no finite number of steps"
         return f"{note} The {'flow' if method.applies else 'approximation'} takes {rest}."
     if math.isnan(flow):
         return f"It is unknown whether {task} reaches {goal.text}: {learned.status.value}.{note}"
@@ -152,7 +154,8 @@ def _lead(name: str, goal: Goal, learned: LearningTime, method: Method, place: i
         text = "descent is too long to count" if math.isnan(descent) else _divergence(method.largest_rate(place))
         return f"The gradient flow of {task} reaches {goal.text} in {format_number(flow)} steps; {text}.{note}"
     within = "" if learned.interval is None else f"; 95% interval {format_interval(learned.interval)}"
-    return f"{task} reaches {goal.text} in {format_count(descent)} gradient steps (flow: {format_number(flow)}{within}).{note}"
+    steps = f"{format_count(descent)} gradient steps (flow: {format_number(flow)}{within})"
+    return f"{task} reaches {goal.text} in {steps}.{note}"
 
 
 def _divergence(most: float) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def forget_report(study: Study, *, method: str = "auto") -> Report:
     """Forecast every task's loss after every stage of the study's sequence."""
     if not study.sequence:
-        raise InvalidSpec(f"{study.source} has no [[sequence]]. Add a [[sequence]] table for each task.", field="sequence")
+        raise InvalidSpec(f"{study.source} needs a [[sequence]] table for each task, got none.", field="sequence")
     tasks, steps = zip(*study.sequence, strict=True)
     forecast = follow(stages_of(tasks, steps), study.network, study.training, method=method, strict=False)
     loss, change = forecast.losses(), forecast.forgetting

@@ -63,8 +63,8 @@ def phase_report(
     value, stop = float(values[where[0]]), float(accuracies[where[1]])
     direct_text = f"{format_count(direct)} gradient steps (flow: {format_number(float(dataset['direct_steps']))})"
     lead = (
-        f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves {format_count(best)} "
-        f"of {direct_text}. It pays at {np.mean(saved > 0):.0%} of this grid."
+        f"Pretraining pays most at {vary.replace('_', ' ')} {value:.4g} stopped at {stop:.4g}: it saves "
+        f"{format_count(best)} of {direct_text}. It pays at {np.mean(saved > 0):.0%} of this grid."
         if best > 0
         else f"Pretraining pays nowhere on this grid; direct training takes {direct_text}."
     )

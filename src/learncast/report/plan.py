@@ -39,9 +39,7 @@ def plan_report(
     share = 1.0 if remember is None else 0.5
     if study.max_stages > 1:
         study.check_pool()
-    plan = plan_with(
-        study.method(method), study.terms, strict=False, progress=lambda done: progress(share * done)
-    )
+    plan = plan_with(study.method(method), study.terms, strict=False, progress=lambda done: progress(share * done))
     with until(math.inf):  # the time limit is for the search only
         return _report(study, plan, remember, lambda done: progress(share + share * done))
 

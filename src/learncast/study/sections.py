@@ -120,7 +120,6 @@ class TrainingSection(Section):
     horizons: list[Annotated[int, Field(ge=1)]] = Field(default=[])
     """Lengths of longer trials on which a learned recurrence is judged, in steps."""
 
-
     @model_validator(mode="before")
     @classmethod
     def _one_goal(cls, given: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,14 +14,13 @@ from learncast._core.errors import InvalidSpec
 from learncast._core.limits import tables_of
 from learncast._core.packages import torch_package
 from learncast._core.validation import one_of
-from learncast.answers.answer import Answer
-from learncast.answers.check import TRAINED
-from learncast.answers.check import checked as checked_forecast
-from learncast.answers.forecast import forecast
-from learncast.answers.plan import planned
-from learncast.answers.window import rehearsed_window
-from learncast.planning.methods.choice import ground_for
-from learncast.procedure.stage import Stage
+from learncast.planning.methods.choice import method_for
+from learncast.procedure.goals import Accuracy, Goal, Loss
+from learncast.report.check import check_report
+from learncast.report.forecast import forecast_report
+from learncast.report.plan import plan_report
+from learncast.report.report import Report
+from learncast.report.window import rehearsed_window
 from learncast.results import STEPS, described
 from learncast.study import Study, WindowStudy
 from learncast.study.sections import SweepSection
@@ -111,9 +111,9 @@ def _study(command: str, raw: Mapping[str, Any], source: str) -> Any:
     return kind.from_dict(dict(raw), folder=Path("/"), source=source)
 
 
-def _checked(study: Study, *, runs: int = 5, **options: Any) -> Answer:
+def _checked(study: Study, *, runs: int = 5, **options: Any) -> Report:
     # One process, because the sweep has workers of its own.
-    return checked_forecast(study, processes=1, seeds=runs, **options)
+    return check_report(study, processes=1, seeds=runs, **options)
 
 
 class SweptCommand(NamedTuple):
@@ -131,12 +131,12 @@ class SweptCommand(NamedTuple):
 
     options: tuple[str, ...] = ()
     seeds: tuple[str, ...] = ()
-    ask: Callable[..., Answer] | None = None
+    ask: Callable[..., Report] | None = None
 
 
 COMMANDS = {
-    "forecast": SweptCommand(("task",), ("network",), forecast),
-    "plan": SweptCommand(("by", "remember"), ("network",), planned),
+    "forecast": SweptCommand(("task",), ("network",), forecast_report),
+    "plan": SweptCommand(("method", "remember"), ("network",), plan_report),
     "check": SweptCommand(("runs", "tolerance"), ask=_checked),
     "train": SweptCommand(("most_steps", "every")),
     "window": SweptCommand(seeds=("model", "training", "task", "window"), ask=rehearsed_window),
@@ -168,24 +168,25 @@ def repeatable(command: str, raw: Mapping[str, Any]) -> bool:
 def _train(study: Study, options: dict[str, Any], spec: Spec) -> xr.Dataset:
     """Train on the target until the study's accuracy is reached, with batches from the task's random stream."""
     from learncast import training
+    from learncast.training.sources import FRESH
 
-    given: dict[str, Any] = {"every": 10, **options, "seed": spec.seeds(1)[0]}
-    settings = training.Training(study.learning_rate, batch=study.batch or TRAINED, learn=study.learn, **given)
-    method = ground_for(
-        [study.target], study.network, learning_rate=study.learning_rate, learn=study.named_learn
-    ).precise
-    if method.goal == "modes":
-        stages = [Stage(study.target, accuracy=study.accuracy)]
-        run = training.train(stages, study.network, settings, optima=[method.modes[0].optimum])
+    recorded = {key: options[key] for key in ("every", "evaluation") if key in options}
+    given = {key: value for key, value in options.items() if key not in recorded}
+    method = method_for([study.target], study.network, study.training).precise
+    settings = study.training.with_(batch=study.batch or FRESH, learn=method.learn, seed=spec.seeds(1)[0], **given)
+    goal: Goal = study.goal
+    if isinstance(goal, Accuracy) and method.per_mode(goal):
+        goal = replace(goal, optimum=tuple(method.modes[0].optimum.tolist()))
     else:
-        goal = training.LossBelow(method.goal_loss(0, study.accuracy))
-        run = training.train(study.target, study.network, settings.with_(until=goal))
+        goal = Loss(method.goal_loss(0, goal))
+    record = training.Recording(**{"every": 10, **recorded})
+    run = training.train(study.target, study.network, settings, goal=goal, record=record)
     reached = run.status.name == "ok"
     steps = ((), float(run.steps) if reached else float("inf"), described("steps until it was learned", STEPS))
     return run.dataset.assign({"steps": steps, "training_status": run.status.name})
 
 
-def _labelled(answer: Answer) -> xr.Dataset:
+def _labelled(answer: Report) -> xr.Dataset:
     """Return an answer's dataset with its scalar numbers and strings."""
     dataset: xr.Dataset = answer.labelled
     scalars: dict[str, Any] = {

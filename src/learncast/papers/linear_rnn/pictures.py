@@ -75,7 +75,7 @@ def draw_recurrences(dataset: xr.Dataset) -> Figure:
     ax.axvline((STEPS - 1) / 2, **THEORY | {"linewidth": 1.0})
     name_line(ax, 1.0, "$|b|=1$", x=0.93)
     name_time(ax, (STEPS - 1) / 2, "middle of the trial", high=0.05)
-    ax.set_ylim(*SHOWN)
+    ax.set_ylim(*PICTURED)
     key(ax, loc="upper left")
     x, y = axis_label(dataset["named_mean_lag"]), axis_label(dataset["named"])
     label(ax, x=x, y=y, title="S2a  stable if the evidence comes late")

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from learncast.training.measured_accuracy import LossRange
 
 
-
 class ModeMethod(Method):
     """Common modes and a fixed recurrence. A state is the input and output weight of each mode, (2, modes).
 

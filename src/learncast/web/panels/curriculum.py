@@ -13,14 +13,16 @@ from learncast._core.validation import FloatArray
 from learncast.display import format_count
 from learncast.networks.activated import Activated
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.curriculum import Curriculum
-from learncast.planning.curriculum import followed as follow_stages
-from learncast.planning.methods.choice import mode_ground
+from learncast.planning.forecast import Forecast
+from learncast.planning.methods.modes import ModeMethod
+from learncast.planning.methods.responses import ResponseModeMethod
 from learncast.planning.phase import PortraitTimes, portrait_times
-from learncast.planning.plans.planner import plan_on
-from learncast.planning.plans.recommendation import Plan
+from learncast.planning.plan import Plan
+from learncast.planning.planner import plan_with
 from learncast.planning.terms import Terms
+from learncast.procedure.goals import Accuracy
 from learncast.procedure.stage import Stage
+from learncast.procedure.training import Training
 from learncast.study.study_file import to_toml
 from learncast.tasks.families import FAMILIES
 from learncast.tasks.task import Task
@@ -235,7 +237,7 @@ def _portrait_numbers(state: CurriculumState) -> PortraitTimes:
     values = state.measured_values if state.measures_each else state.values
     own, *firsts = state.modes(tuple(values.tolist()) if state.measures_each else ())
     return portrait_times(
-        mode_ground((own,), state.network(own.task), state.learning_rate),
+        method_of((own,), state.network(own.task), state.learning_rate),
         vary=state.varied,
         values=values,
         accuracies=state.stops,
@@ -305,7 +307,7 @@ def descent(state: CurriculumState) -> View:
     i, j = (index.ravel() for index in np.meshgrid(rows, columns, indexing="ij"))
     flow = numbers.total[i, j]
     with np.errstate(invalid="ignore"):
-        differs = np.abs(numbers.counted(i * numbers.total.shape[1] + j) - flow) > DIFFERENT * flow
+        differs = np.abs(numbers.descent_steps(i * numbers.total.shape[1] + j) - flow) > DIFFERENT * flow
     if differs.any():
         name = "descent and flow differ by more than 5%"
         traces.append(Trace("points", "differs", name, numbers.values[i[differs]], numbers.stops[j[differs]]))
@@ -334,7 +336,7 @@ def _best_answer(state: CurriculumState, numbers: PortraitTimes) -> str:
     if not math.isfinite(direct) and (best is None or best[2] != math.inf):
         return "The target is never learned: at this learning rate descent does not converge."
     if best is None or best[2] <= 0:
-        return f"Train the target directly: no first task in this chart is faster than {format_count(direct)} steps in total."
+        return f"Train the target directly: no first task in this chart needs fewer than {format_count(direct)} steps."
     stop = float(numbers.stops[best[1]])
     first = f"Train on {state.describe(float(numbers.values[best[0]]))} until {stop:.0%} accuracy first"
     if best[2] == math.inf:
@@ -377,14 +379,14 @@ def pinned_curriculum(state: CurriculumState) -> View:
         text = "The pinned curriculum lies outside this chart. " if outside else ""
         return View(notes=(Note(f"{text}Click the chart to pin a curriculum and follow it."),))
     plan, curriculum = followed(state, *state.pin)
-    direct = plan.follow([curriculum.outcomes[-1].stage])
-    validity = validity_report(state.forecast_class, curriculum.assumptions)
+    direct = plan.follow([curriculum.requested[-1]])
+    validity = validity_report(state.forecast_class, curriculum.trust.assumptions)
     last = pinned.last_step(curriculum, direct)
     return View(
         charts=pinned.charts(curriculum, direct, last),
         validity=validity,
         readings=pinned.readings(curriculum),
-        notes=(*condition_warnings(curriculum.assumptions), *pinned.notes(curriculum)),
+        notes=(*condition_warnings(curriculum.trust.assumptions), *pinned.notes(curriculum)),
         text=plan.summary if validity.kind != "outside" else "",  # it would repeat the warnings
         answer=pinned.answer(curriculum, state.describe(state.pin[0]), state.pin[1]),
         clock=Clock.until(last),
@@ -392,19 +394,25 @@ def pinned_curriculum(state: CurriculumState) -> View:
     )
 
 
-def followed(state: CurriculumState, value: float, stop: float) -> tuple[Plan, Curriculum]:
+def followed(state: CurriculumState, value: float, stop: float) -> tuple[Plan, Forecast]:
     """Return the curriculum with this first task and stop, and the plan to compare it with.
 
     The plan has the same stop if that pays; otherwise it is the best plan with this first task.
     """
     own, first = state.modes((value,))
-    method = mode_ground((first, own), state.network(own.task), state.learning_rate)
-    stages = [Stage(first.task, accuracy=stop), Stage(own.task, accuracy=state.accuracy)]
-    terms = Terms(accuracy=state.accuracy, goal="modes", least_accuracy=stop, most_accuracy=stop)
-    plan = plan_on(method, terms.over(1), strict=False)
+    method = method_of((first, own), state.network(own.task), state.learning_rate)
+    goal = Accuracy(state.accuracy)
+    stages = (Stage(first.task, Accuracy(stop)), Stage(own.task, goal))
+    plan = plan_with(method, Terms(goal, least_accuracy=stop, most_accuracy=stop), strict=False)
     if not plan.pretrains:
-        plan = plan_on(method, Terms(accuracy=state.accuracy, goal="modes").over(1), strict=False)
-    return plan, follow_stages(stages, [0, 1], method)
+        plan = plan_with(method, Terms(goal), strict=False)
+    return plan, Forecast(method, stages, (0, 1))
+
+
+def method_of(modes: tuple[Modes, ...], network: LinearRNN | Activated, learning_rate: float) -> ModeMethod:
+    """Return the method of modes that have been computed already, the target's last."""
+    kind = ResponseModeMethod if isinstance(network, Activated) else ModeMethod
+    return kind(modes, network, Training(learning_rate))
 
 
 @lru_cache(maxsize=64)

@@ -12,9 +12,10 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast.networks.linear_rnn import LinearRNN
-from learncast.planning.plans.planner import plan
-from learncast.planning.plans.recommendation import Plan
+from learncast.planning.plan import Plan
+from learncast.planning.planner import plan
 from learncast.planning.terms import Terms
+from learncast.procedure.goals import Accuracy
 from learncast.study.study_file import to_toml
 from learncast.tasks.recorded.files import from_file
 from learncast.tasks.task import Task
@@ -96,7 +97,7 @@ def _scale_table(path: Path, copy: Path, strength: float) -> bool:
 def planned(settings: OwnDataSettings) -> Plan:
     """Return the plan of `learncast.plan` for the trials, with the scaled targets as candidates."""
     own, *firsts = tasks_of(settings.data)
-    terms = Terms(accuracy=settings.accuracy, max_stages=2 if firsts else 1)
+    terms = Terms(Accuracy(settings.accuracy), max_stages=2 if firsts else 1)
     network = LinearRNN.aligned(task=own, **settings.network(own))
     return plan(own, firsts, network, learning_rate=settings.learning_rate, terms=terms, strict=False, seconds=_SECONDS)
 
@@ -106,16 +107,16 @@ def comparison(settings: OwnDataSettings) -> View:
     best = planned(settings)
     totals = {"train directly": best.direct_steps}
     for candidate in best.candidates:
-        totals[candidate.task.name] = math.nan if candidate.curriculum is None else candidate.curriculum.descent_steps
+        totals[candidate.task.name] = candidate.forecast.steps.descent
     steps = np.array(list(totals.values()), dtype=float)
     bars = Trace("bars", "data", "total steps", tuple(totals), np.where(np.isfinite(steps), steps, np.nan))
     title = f"Steps to learn {best.target.name}, by first task"
     chart = Chart("firsts", title, ChartAxis("first task"), ChartAxis("total steps", "steps"), (bars,), main=True)
     answer, _, rest = best.summary.partition(". ")
-    notes = condition_warnings(best.assumptions)
+    notes = condition_warnings(best.trust.assumptions)
     if len(best.pool) == 0:
         notes = (*notes, Note("Targets that are classes cannot be scaled, so no first task is compared."))
-    validity = validity_report(best.forecast_class, best.assumptions)
+    validity = validity_report(best.forecast_class, best.trust.assumptions)
     return View((chart,), validity, _readings(best), notes, rest, answer=f"{answer}.")
 
 
@@ -126,7 +127,7 @@ def _readings(best: Plan) -> tuple[Reading, ...]:
         Reading.steps("direct training", best.direct_steps),
         Reading.steps("with the plan", best.total, best.interval),
         Reading.steps("saved", best.saving, best.saving_interval),
-        Reading.flow("direct training", best.direct.flow_steps),
+        Reading.flow("direct training", best.direct.flow),
         Reading("trials", float(target.trials or math.nan), "trials", trials),
         Reading("steps in a trial", float(target.steps), "steps", f"{target.steps}"),
     )
@@ -135,9 +136,9 @@ def _readings(best: Plan) -> tuple[Reading, ...]:
 def loss_curves(settings: OwnDataSettings) -> View:
     """Show the loss of the trials over training, with the plan and directly."""
     best = planned(settings)
-    direct = best.follow([best.best.outcomes[-1].stage])
+    direct = best.follow([best.stages[-1]])
     curves = [(Series.FIRST, best.best, "plan, flow"), (Series.TARGET, direct, "direct training, flow")]
-    ends = [curve.flow_steps for _, curve, _ in curves if math.isfinite(curve.flow_steps)]
+    ends = [curve.steps.flow for _, curve, _ in curves if math.isfinite(curve.steps.flow)]
     last = 1.1 * max(ends, default=0.0) or 1.0
     times = np.linspace(0.0, last, _POINTS)
     traces = tuple(

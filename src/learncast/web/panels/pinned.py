@@ -9,7 +9,8 @@ import numpy as np
 
 from learncast._core.validation import FloatArray
 from learncast.display import format_count, format_number
-from learncast.planning.curriculum import Curriculum, difference, hardly_pays
+from learncast.planning.forecast import Forecast
+from learncast.planning.plan import hardly_pays
 from learncast.web.chart import Chart, ChartAxis, Series, Trace
 from learncast.web.view import FRAMES, Note, Reading
 
@@ -19,19 +20,20 @@ _POINTS = 400
 MOST_STEPS = 100_000
 
 
-def answer(curriculum: Curriculum, first_task: str, stop: float) -> str:
+def answer(curriculum: Forecast, first_task: str, stop: float) -> str:
     """Say what the curriculum is worth, in descent steps with the flow's in brackets."""
     assert curriculum.direct is not None
-    direct, total = curriculum.direct.descent_steps, curriculum.descent_steps
-    first, last = (outcome.descent_steps for outcome in curriculum.outcomes)
+    direct, total = curriculum.direct.descent, curriculum.steps.descent
+    first, last = (stage.steps.descent for stage in curriculum.stages)
     if not math.isfinite(total) and not math.isfinite(direct):
-        slow = math.isfinite(curriculum.direct.flow_steps)
+        slow = math.isfinite(curriculum.direct.flow)
         why = ": at this learning rate descent does not converge" if slow else ""
         return f"The target is never learned, neither directly nor after {first_task}{why}."
-    directly = f"Direct training {f'takes {format_count(direct)} steps' if math.isfinite(direct) else 'never learns it'}."
+    takes = f"takes {format_count(direct)} steps" if math.isfinite(direct) else "never learns it"
+    directly = f"Direct training {takes}."
     if not math.isfinite(total):
         return f"Do not pretrain on {first_task}: the target is never learned after it. {directly}"
-    flow = f"(Flow: {format_number(curriculum.flow_steps, 0)} instead of {format_number(curriculum.direct.flow_steps, 0)}.)"
+    flow = f"(Flow: {format_number(curriculum.steps.flow, 0)} instead of {format_number(curriculum.direct.flow, 0)}.)"
     compared = f"{format_count(total)} steps in total. {directly} {flow}"
     if total >= direct:
         return f"Do not pretrain on {first_task} until {stop:.0%} accuracy: training takes {compared}"
@@ -43,13 +45,13 @@ def answer(curriculum: Curriculum, first_task: str, stop: float) -> str:
     return f"{first_stage} on the target for {format_count(last)}: {compared}"
 
 
-def last_step(curriculum: Curriculum, direct: Curriculum) -> float:
+def last_step(curriculum: Forecast, direct: Forecast) -> float:
     """Return the step up to which both trainings are drawn."""
-    ends = [steps for way in (curriculum, direct) for steps in (way.flow_steps, way.descent_steps)]
+    ends = [steps for way in (curriculum, direct) for steps in (way.steps.flow, way.steps.descent)]
     return 1.1 * max(filter(math.isfinite, ends), default=1000.0) or 1.0
 
 
-def weights(curriculum: Curriculum, last: float) -> FloatArray | None:
+def weights(curriculum: Forecast, last: float) -> FloatArray | None:
     """Return the unit's input and output weight at each frame; None if descent is too long or has several modes."""
     if last > MOST_STEPS or len(curriculum.modes[-1]) != 1:
         return None
@@ -58,7 +60,7 @@ def weights(curriculum: Curriculum, last: float) -> FloatArray | None:
     return states[frames][:, :, 0]
 
 
-def charts(curriculum: Curriculum, direct: Curriculum, last: float) -> tuple[Chart, ...]:
+def charts(curriculum: Forecast, direct: Forecast, last: float) -> tuple[Chart, ...]:
     """Return the strength and the loss over training, and the three terms of the speedup."""
     times = np.linspace(0.0, last, _POINTS)
     target = curriculum.modes[-1]
@@ -84,45 +86,45 @@ def charts(curriculum: Curriculum, direct: Curriculum, last: float) -> tuple[Cha
     )
 
 
-def descent_strength(curriculum: Curriculum, last: float) -> tuple[FloatArray, FloatArray]:
+def descent_strength(curriculum: Forecast, last: float) -> tuple[FloatArray, FloatArray]:
     """Return some steps up to `last` of a curriculum with one mode, and the strength after each."""
     steps, states = descent_states(curriculum, last)
-    return steps, np.array([float(curriculum.ground.strength(state)[0]) for state in states])
+    return steps, curriculum.method.strengths(states)[:, 0]
 
 
 @lru_cache(maxsize=2)
-def descent_states(curriculum: Curriculum, last: float) -> tuple[FloatArray, FloatArray]:
+def descent_states(curriculum: Forecast, last: float) -> tuple[FloatArray, FloatArray]:
     """Return some steps up to `last` of a curriculum with one mode, and the weights (2, 1) after each."""
-    method, most, begun = curriculum.ground, math.ceil(last), 0
-    lengths = [o.descent_steps if math.isfinite(o.descent_steps) else most for o in curriculum.outcomes]
-    steps, states = [0.0], [np.asarray(method.start)]
+    method, most, begun = curriculum.method, math.ceil(last), 0
+    lengths = [s.steps.descent if math.isfinite(s.steps.descent) else most for s in curriculum.stages]
+    steps, states = [0.0], [method.start]
     # The last task goes on after its stage.
     places = (*curriculum.places, curriculum.places[-1])
     for place, length, state in zip(places, (*lengths, most), curriculum.descent_states, strict=True):
         length = min(int(length), most - begun)
         kept = np.unique(np.linspace(0, length, min(_POINTS, length + 1)).round().astype(int))[1:].tolist()
         steps += [float(begun + step) for step in kept]
-        states += [np.asarray(reached[0]) for reached in method.descended(place, [state], kept)]
+        states += list(method.advance(place, state[None], kept)[:, 0]) if kept else []
         begun += length
     return np.array(steps), np.array(states)
 
 
-def _stages(curriculum: Curriculum) -> tuple[tuple[float, float, str, int], ...]:
+def _stages(curriculum: Forecast) -> tuple[tuple[float, float, str, int], ...]:
     """Return the descent steps in which each task is trained, up to a stage that does not end."""
     shades, begin = [], 0.0
-    for outcome, series in zip(curriculum.outcomes, (Series.FIRST, Series.TARGET), strict=True):
-        end = begin + outcome.descent_steps
+    for stage, series in zip(curriculum.stages, (Series.FIRST, Series.TARGET), strict=True):
+        end = begin + stage.steps.descent
         if not math.isfinite(end):
             break
         if end > begin:
-            shades.append((begin, end, outcome.stage.task.name, series))
+            shades.append((begin, end, stage.task.name, series))
         begin = end
     return tuple(shades)
 
 
-def _terms_chart(curriculum: Curriculum) -> Chart:
+def _terms_chart(curriculum: Forecast) -> Chart:
     """Show the three terms of the paper's speedup in steps."""
-    why = curriculum.why
+    why = curriculum.explanation
     assert why is not None
     names = np.array(["initial scale", "cost of the first task", "closeness to the target"])
     terms = np.array([why.initial_scale, why.cross_ratio, why.closeness])
@@ -132,36 +134,36 @@ def _terms_chart(curriculum: Curriculum) -> Chart:
     return Chart("terms", "Why", ChartAxis("term of the speedup"), ChartAxis("contribution", "steps"), (bars,))
 
 
-def readings(curriculum: Curriculum) -> tuple[Reading, ...]:
+def readings(curriculum: Forecast) -> tuple[Reading, ...]:
     """Return the steps of the curriculum, of its stages and of direct training."""
     assert curriculum.direct is not None
-    direct, (first, last) = curriculum.direct.descent_steps, curriculum.outcomes
+    steps, direct, saving, (first, last) = curriculum.steps, curriculum.direct, curriculum.saving, curriculum.stages
     return (
-        Reading.steps("both stages", curriculum.descent_steps, curriculum.descent_interval),
-        Reading.steps("direct training", direct, curriculum.alone_interval),
-        Reading.steps("saved", difference(direct, curriculum.descent_steps), curriculum.saving_interval),
-        Reading.steps("first task", first.descent_steps),
-        Reading.steps("target after it", last.descent_steps),
-        Reading.flow("both stages", curriculum.flow_steps, curriculum.interval),
+        Reading.steps("both stages", steps.descent, steps.interval),
+        Reading.steps("direct training", direct.descent, direct.interval),
+        Reading.steps("saved", saving.descent, saving.interval),
+        Reading.steps("first task", first.steps.descent),
+        Reading.steps("target after it", last.steps.descent),
+        Reading.flow("both stages", steps.flow),
     )
 
 
-def notes(curriculum: Curriculum) -> tuple[Note, ...]:
+def notes(curriculum: Forecast) -> tuple[Note, ...]:
     """Explain why the curriculum helps or hurts, and where descent and flow differ."""
-    why, direct = curriculum.why, curriculum.direct
+    why = curriculum.explanation
     assert why is not None
-    assert direct is not None
     found = [Note(f"{why.sentence[:1].upper()}{why.sentence[1:]}.")]
     if math.isinf(why.closeness):
         found.append(Note("The first task ends exactly on the target's optimum: that term is infinite and has no bar."))
-    descent, flow = curriculum.descent_steps, curriculum.flow_steps
+    descent, flow = curriculum.steps.descent, curriculum.steps.flow
     if math.isfinite(descent - flow) and abs(descent - flow) > 0.1 * flow:
         text = (
-            f"Descent takes {format_count(descent)} steps at this learning rate, the flow {format_number(flow)}. Small differences at "
-            "the switch matter here, so discrete steps and the continuous flow differ."
+            f"Descent takes {format_count(descent)} steps at this learning rate, the flow {format_number(flow)}. Small "
+            "differences at the switch matter here, so discrete steps and the continuous flow differ."
         )
         found.append(Note(text, "warning"))
-    saved = difference(direct.descent_steps, descent)
+    saved = curriculum.saving.descent
     if saved < 0:
-        found.append(Note(f"With this stop the first task costs {format_count(-saved)} steps more than it saves.", "warning"))
+        text = f"With this stop the first task costs {format_count(-saved)} steps more than it saves."
+        found.append(Note(text, "warning"))
     return tuple(found)

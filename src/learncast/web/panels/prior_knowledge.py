@@ -13,10 +13,10 @@ import numpy as np
 
 from learncast._core.errors import InvalidSpec
 from learncast._core.validation import FloatArray
+from learncast.display import format_count, format_number, plural
 from learncast.networks.two_layer import TwoLayer
-from learncast.planning.curriculum import Curriculum, settling
-from learncast.planning.forgetting import in_sequence
-from learncast.planning.solving import solve
+from learncast.planning.forecast import Forecast, follow, forecast, settling
+from learncast.planning.forget import stages_of
 from learncast.results import STEPS
 from learncast.study.study_file import to_toml
 from learncast.tasks.geometry import pooled_statistics
@@ -85,32 +85,32 @@ class SequentialLearning:
 
     Attributes
     ----------
-    curriculum : Curriculum
+    curriculum : Forecast
         Task A for its number of steps, then task B.
     accuracy : float
         Accuracy at which a task counts as learned.
     """
 
-    curriculum: Curriculum
+    curriculum: Forecast
     accuracy: float
 
     @cached_property
     def naive(self) -> Solution:
         """Learning of task B from the initial weights, without task A."""
-        second = self.curriculum.outcomes[1].stage.task
-        network = self.curriculum.ground.network
-        return solve(second, network, learning_rate=self.curriculum.learning_rate, strict=False)
+        second = self.curriculum.tasks[1]
+        network = self.curriculum.method.network
+        return forecast(second, network, learning_rate=self.curriculum.learning_rate, strict=False).solution
 
     @cached_property
     def times(self) -> list[LearningTime]:
         """Time until A is learned, until B is learned after A, and until B is learned without A."""
-        return [solution.time_to(self.accuracy) for solution in (*self.curriculum.courses, self.naive)]
+        return [solution.time_to(self.accuracy) for solution in (*self.curriculum.flows, self.naive)]
 
     @cached_property
     def curves(self) -> xr.Dataset:
         """Loss of either task over both stages, until they have settled and beyond all learning times."""
         ends = []
-        for solution, times in zip(self.curriculum.courses, (self.times[:1], self.times[1:]), strict=True):
+        for solution, times in zip(self.curriculum.flows, (self.times[:1], self.times[1:]), strict=True):
             learned = (1.15 * time.flow_steps for time in times if math.isfinite(time.flow_steps))
             ends.append(max(settling(solution), *learned, 1e-9))
         return self.curriculum.curves(points=POINTS, horizon=ends)
@@ -132,7 +132,7 @@ class SequentialLearning:
         """Gram matrices, map and loss of the network at each frame."""
         places = [self.locate(float(share)) for share in np.linspace(0.0, 1.0, FRAMES)]
         rows = []
-        for stage, solution in enumerate(self.curriculum.courses):
+        for stage, solution in enumerate(self.curriculum.flows):
             steps = [steps for k, steps in places if k == stage]
             if steps:
                 rows.append(solution.at(steps))
@@ -143,14 +143,14 @@ class SequentialLearning:
     def weights(self) -> tuple[FloatArray, FloatArray]:
         """Weights of both layers at each frame, computed at some of them."""
         places = [self.locate(share) for share in np.linspace(0.0, 1.0, FRAMES)[::_HELD].tolist()]
-        networks = [self.curriculum.courses[stage].network_at(steps) for stage, steps in places]
+        networks = [self.curriculum.flows[stage].network_at(steps) for stage, steps in places]
         first, second = (np.array([getattr(one, name) for one in networks]) for name in ("first", "second"))
         return np.repeat(first, _HELD, axis=0)[:FRAMES], np.repeat(second, _HELD, axis=0)[:FRAMES]
 
     @property
     def trained(self) -> tuple[float, ...]:
         """Gradient steps of each stage, infinite for convergence."""
-        return tuple(float(outcome.stage.steps or 0.0) for outcome in self.curriculum.outcomes)
+        return tuple(float(stage.steps or 0.0) for stage in self.curriculum.requested)
 
     @property
     def forgotten(self) -> float:
@@ -201,7 +201,7 @@ def learning_of(state: PriorKnowledgeState) -> SequentialLearning:
 @lru_cache(maxsize=64)
 def _learning_of(state: PriorKnowledgeState) -> SequentialLearning:
     network, steps = starting_network(state), (state.steps_of_a, math.inf)
-    curriculum = in_sequence(two_tasks(state), network, learning_rate=state.learning_rate, steps=steps, strict=False)
+    curriculum = follow(stages_of(two_tasks(state), steps), network, learning_rate=state.learning_rate, strict=False)
     return SequentialLearning(curriculum, state.accuracy)
 
 
@@ -234,9 +234,9 @@ def _complete(show: Part, state: PriorKnowledgeState) -> View:
     except InvalidSpec as error:  # these sizes allow no such balance: a valid setting without a network
         return View(validity=validity_report("outside"), notes=(Note(str(error), "warning"),))
     curriculum = learning.curriculum
-    validity = validity_report(curriculum.forecast_class, curriculum.assumptions)
+    validity = validity_report(curriculum.forecast_class, curriculum.trust.assumptions)
     remarks = (Note(f"{remark[:1].upper()}{remark[1:]}.", "error") for remark in learning.remarks)
-    notes = (*remarks, *condition_warnings(curriculum.assumptions))
+    notes = (*remarks, *condition_warnings(curriculum.trust.assumptions))
     clock = Clock.until(float(learning.boundaries[-1]), STEPS)
     return replace(show(state, learning), validity=validity, notes=notes, clock=clock)
 
@@ -251,7 +251,7 @@ def _grams(state: PriorKnowledgeState, learning: SequentialLearning) -> View:
     """Show the network's gram matrices and map at one time, and the map of the task in training."""
     frames, k = learning.frames, round(state.time * (FRAMES - 1))
     stages = [learning.locate(share)[0] for share in np.linspace(0.0, 1.0, FRAMES).tolist()]
-    maps = np.array([pooled_statistics(o.stage.task, 0.0)[0].T for o in learning.curriculum.outcomes])
+    maps = np.array([pooled_statistics(task, 0.0)[0].T for task in learning.curriculum.tasks])
     matrices = (
         ("network_function", "Map of the network, W2 W1", "output", "input", frames["network_function"]),
         ("wanted", "Map of the task in training", "output", "input", maps[stages]),
@@ -298,7 +298,7 @@ def _losses(learning: SequentialLearning) -> Chart:
 
 def _strengths(learning: SequentialLearning) -> Chart:
     traces: list[Trace] = []
-    for stage, (solution, name) in enumerate(zip(learning.curriculum.courses, NAMES, strict=True)):
+    for stage, (solution, name) in enumerate(zip(learning.curriculum.flows, NAMES, strict=True)):
         if learning.trained[stage] == 0:
             continue
         times = learning.curves["time"].values[stage * POINTS : (stage + 1) * POINTS]
@@ -370,12 +370,12 @@ def _answer(learning: SequentialLearning) -> str:
     learned = f"After task A, task B is learned in {_steps_text(second)}"
     if not math.isfinite(naive):
         return f"{learned}; without task A it is never learned. {lost}"
-    flow = " instead of ".join(shown(time.flow_steps, 0) for time in learning.times[1:])
-    return f"{learned}; without task A it takes {whole(naive)}. {lost} (Flow: {flow}.)"
+    flow = " instead of ".join(format_number(time.flow_steps, 0) for time in learning.times[1:])
+    return f"{learned}; without task A it takes {format_count(naive)}. {lost} (Flow: {flow}.)"
 
 
 def _steps_text(number: float) -> str:
-    return f"{whole(number)} {'step' if number == 1 else 'steps'}" if math.isfinite(number) else "no number of steps"
+    return plural(int(number), "step") if math.isfinite(number) else "no number of steps"
 
 
 def _diagram(state: PriorKnowledgeState, learning: SequentialLearning) -> Diagram:

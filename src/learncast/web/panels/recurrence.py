@@ -13,13 +13,16 @@ from numpy.typing import ArrayLike
 from pydantic import AfterValidator, Field
 
 from learncast._core.validation import FloatArray
-from learncast.card import shown, whole
+from learncast.display import format_count, format_number
 from learncast.networks.linear_rnn import LinearRNN
+from learncast.procedure.goals import Loss
+from learncast.procedure.training import Training
 from learncast.results import STEPS, Status
 from learncast.study.study_file import to_toml
 from learncast.tasks.task import Task
 from learncast.theory.assumptions import Assumption, stable_learning_rate
 from learncast.theory.dynamics.descent import descend
+from learncast.theory.dynamics.learning_problem import LearningProblem
 from learncast.theory.dynamics.recurrent_mode import ModeTrajectory, mode_trajectory
 from learncast.theory.recurrence.long_run import ModeStart, weights_at
 from learncast.theory.recurrence.order import crossing_time, half_loss_time
@@ -31,7 +34,12 @@ from learncast.theory.recurrence.stability import (
     largest_stable_rate,
     least_hidden_size,
 )
-from learncast.theory.recurrence.tradeoff import Transition, change_of_kind, loss_terms, zero_recurrence_warning
+from learncast.theory.recurrence.tradeoff import (
+    RecurrenceTransition,
+    change_of_kind,
+    loss_terms,
+    zero_recurrence_warning,
+)
 from learncast.web.chart import Chart, ChartAxis, Role, Series, Trace
 from learncast.web.panel import Panel, State, control, help_texts
 from learncast.web.view import FRAMES, Clock, Diagram, Note, Reading, View, condition_warnings, validity_report
@@ -237,14 +245,11 @@ def _half_loss_descent(series: tuple[float, ...], recurrence: float, initial: fl
     mode = _learned(series, recurrence, initial, most * rate)
     if not mode.half <= most * rate:  # descent does not get there either
         return math.nan
-    found = descend(
-        *_single_mode(series, recurrence, initial),
-        learning_rate=rate,
-        excess_loss=0.5 * float(mode.path.loss[0]),
-        learn=("input", "recurrent", "output"),
-        most_steps=most,
-    )
-    return float(found.steps) if found.status is Status.ok else math.nan
+    task, unit = _single_mode(series, recurrence, initial)
+    training = Training(rate, learn=("input", "recurrent", "output"), most_steps=most)
+    least = LearningProblem.of(task, unit, training.learn).least_loss
+    run = descend(task, unit, training, goal=Loss(least + 0.5 * float(mode.path.loss[0])))
+    return float(run.steps) if run.status is Status.ok else math.nan
 
 
 def _diagram(state: RecurrenceState) -> Diagram:
@@ -293,7 +298,7 @@ def weighted(series: tuple[float, ...], weight: float) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=64)
-def transition_of(series: tuple[float, ...]) -> Transition:
+def transition_of(series: tuple[float, ...]) -> RecurrenceTransition:
     """Return where the best recurrence changes its kind as the weight of the past grows.
 
     The full search of `learncast.theory.recurrence.tradeoff.transition` takes seconds. For an interactive chart this
@@ -346,7 +351,7 @@ def _use_of_past(state: RecurrenceState, fits: list[RecurrenceFit]) -> Chart:
     return Chart("use_of_past", "Value of memory", WEIGHT, SHARE, traces)
 
 
-def _best_line(change: Transition, best: FloatArray, span: float) -> tuple[FloatArray, FloatArray]:
+def _best_line(change: RecurrenceTransition, best: FloatArray, span: float) -> tuple[FloatArray, FloatArray]:
     """Return the best recurrence over the weights, with a gap at a jump."""
     if change.kind != "first order":
         return WEIGHTS, _within(best, span)
@@ -355,7 +360,7 @@ def _best_line(change: Transition, best: FloatArray, span: float) -> tuple[Float
     return np.insert(WEIGHTS, n, change.parameter), _within(np.insert(best, n, sides), span)
 
 
-def _transition_text(change: Transition) -> str:
+def _transition_text(change: RecurrenceTransition) -> str:
     if change.kind == "first order":
         jump = f"the best recurrence jumps from {_number(change.below)} to {_number(change.above)}"
         return f"At a weight of {change.parameter:.6g} {jump}. Near it the initial weights decide where training ends."
@@ -553,8 +558,8 @@ def _order_readings(modes: tuple[LearnedMode, ...], state: RecurrenceState) -> t
     for k, mode in enumerate(modes):
         trained, fixed = mode.half / state.learning_rate, mode.half_fixed / state.learning_rate
         descent, label = half_loss_descent(mode.series, state), f"mode {k} halves its loss, b"
-        descent_text = "not computed" if math.isnan(descent) else whole(descent)
-        text = f"not within {state.steps:.6g} steps" if math.isnan(trained) else shown(trained)
+        descent_text = "not computed" if math.isnan(descent) else format_count(descent)
+        text = f"not within {state.steps:.6g} steps" if math.isnan(trained) else format_number(trained)
         readings += [
             Reading(f"{label} trained", descent, "steps", descent_text),
             Reading(f"{label} trained (flow)", trained, STEPS, text),

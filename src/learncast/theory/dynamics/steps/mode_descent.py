@@ -91,7 +91,8 @@ class Problem:
 
         def reached(states: FloatArray, rows: Rows, edge: float = EDGE) -> NDArray[np.bool_]:
             gap = states[:, 0] * states[:, 1] - _rows(best, rows)
-            return _at_most((_rows(self.power, rows) * gap**2).sum(axis=-1) / 2, limit[rows] if limit.ndim else limit, edge)
+            loss = (_rows(self.power, rows) * gap**2).sum(axis=-1) / 2
+            return _at_most(loss, limit[rows] if limit.ndim else limit, edge)
 
         return reached
 
