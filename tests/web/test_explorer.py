@@ -139,7 +139,7 @@ def test_a_copied_link_reopens_the_same_view(visit, browser):
     other.goto(link)
     other.wait_for_selector('[data-reading="both stages"]')
     other.wait_for_function("() => ![...document.querySelectorAll('.part')].some(p => p.ariaBusy === 'true')")
-    texts = "() => [...document.querySelectorAll('dd, .text, .badge')].map(e => e.textContent)"
+    texts = "() => [...document.querySelectorAll('dd, .summary, .badge')].map(e => e.textContent)"
     assert other.evaluate(texts) == visit.page.evaluate(texts)
     assert other.locator("#control-target_strength").input_value() == "1.4"
     other.close()

@@ -85,6 +85,10 @@ class Edge:
     frames: ArrayLike | None = None
 
 
+#: Label, numbers and series of the bars of each task.
+Strengths = tuple[tuple[str, ArrayLike, int], ...]
+
+
 @dataclass(frozen=True)
 class Diagram:
     """A small diagram of a network and its tasks.
@@ -103,15 +107,10 @@ class Diagram:
     caption: str
     layers: tuple[tuple[str, int], ...]
     edges: tuple[Edge, ...]
-    strengths: tuple[tuple[str, ArrayLike, int], ...] = ()
+    strengths: Strengths = ()
 
     @classmethod
-    def single_unit(
-        cls,
-        caption: str,
-        weights: tuple[tuple[float, ArrayLike | None], ...],
-        strengths: tuple[tuple[str, ArrayLike, int], ...],
-    ) -> Self:
+    def single_unit(cls, caption: str, weights: Iterable[tuple[float, ArrayLike | None]], strengths: Strengths) -> Self:
         """Draw one recurrent unit from its input weight, recurrence and output weight, each with its frames."""
         ends = (("input 0", "unit 0"), ("unit 0", "unit 0"), ("unit 0", "output 0"))
         names = ("input weight", "recurrence", "output weight")

@@ -1,4 +1,4 @@
-"""A worker process, which computes views and can be killed at any time; run as a module it is that process."""
+"""A worker process as its parent sees it: it computes views and can be killed at any time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 
-from learncast._core.errors import LearncastError
 from learncast._core.threads import one_thread_each
 
 #: Bytes that a pipe holds where this can be set: a whole answer, so that a worker does not wait for its reader.
@@ -21,12 +20,12 @@ class WorkerStopped(Exception):
 
 
 class Worker:
-    """A worker process as its parent sees it. Messages are pickles on its standard input and output."""
+    """A running `learncast.web.worker_process`. Messages are pickles on its standard input and output."""
 
     def __init__(self) -> None:
         with one_thread_each():  # the arrays are small: several threads would only wait for each other
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "learncast.web.worker"],
+                [sys.executable, "-m", "learncast.web.worker_process"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pipesize=_PIPE_SIZE,
@@ -87,35 +86,3 @@ class Worker:
         """End the process and wait until it is gone."""
         self.kill()
         self.process.communicate()
-
-
-def _work() -> None:
-    """Answer requests from standard input until it is closed."""
-    requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # printed text must not mix with the answers
-    import xarray  # noqa: F401  (loaded before the first request, which needs it)
-
-    from learncast.web.app import all_panels, part_json
-    from learncast.web.uploads import UPLOADS
-
-    panels = {panel.name: panel for panel in all_panels()}
-    result: object = True
-    while True:
-        pickle.dump(result, answers)
-        answers.flush()
-        try:
-            name, part, state, files = pickle.load(requests)
-        except EOFError:
-            return
-        for token, file in files.items():
-            UPLOADS.store(token, *file)
-        try:
-            result = part_json(panels[name], part)(panels[name].state.model_validate_json(state))
-        except LearncastError as error:
-            result = error
-        except Exception as error:  # the server logs it
-            result = RuntimeError(f"{type(error).__name__}: {error}")
-
-
-if __name__ == "__main__":
-    _work()

@@ -30,7 +30,7 @@ export class Part {
     this.notes = node("div");
     this.readings = node("dl", { className: "readings" });
     this.charts = node("div", { className: "charts" });
-    this.text = node("p", { className: "text" });
+    this.text = node("p", { className: "summary" });
     this.element.append(this.waiting, this.validity, this.notes, this.readings, this.charts, this.text);
   }
 

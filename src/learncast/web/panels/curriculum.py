@@ -89,11 +89,7 @@ class CurriculumState(State):
     """Settings of the curriculum panel."""
 
     family: Literal["integration", "leaky_integration"] = _target(
-        "integration",
-        "family",
-        choices={"integration": "integration", "leaky_integration": "leaky integration"},
-        clears=_PIN,
-        when=_MADE,
+        "integration", "family", choices={key: key.replace("_", " ") for key in KEYWORDS}, clears=_PIN, when=_MADE
     )
     steps: int = _target(50, "trial length", (1, 100), 1, unit="steps", when=_MADE)
     target_strength: float = _integration(1.0, "target strength", unit="target x input")
