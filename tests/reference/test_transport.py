@@ -40,7 +40,7 @@ GATES = {
 
 
 def unit_contributions(replay, lags, **given):
-    return transport.lag_sums(replay.chain, lags, **given).contributions
+    return transport.lag_sums(replay.chain, lags, **given)[1]
 
 
 def tensor(value):

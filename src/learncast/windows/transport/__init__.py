@@ -5,7 +5,7 @@ from learncast._core.lazy import exported
 __all__, __getattr__, __dir__ = exported(
     __name__,
     {
-        "accumulator": "LagSums lag_sums mean_transport",
+        "accumulator": "lag_sums mean_transport",
         "base_rate": "base_rates parameter_rates",
         "decay": "Exponential Logarithmic PowerLaw TemperedPowerLaw fit_decay power_of_lag unit_time_scales",
         "derivative": "forward_gradients one_step_jacobians push_forward sensitivities state_sensitivities "
