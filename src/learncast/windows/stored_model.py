@@ -297,8 +297,8 @@ def _check_pickle(path: Path) -> None:
                     raise zipfile.BadZipFile("it is cut off")
                 for code, arg, _ in chain.from_iterable(pickletools.genops(file) for _ in range(5)):
                     names |= {arg} if code.name == "GLOBAL" else set()
-    for name in sorted(map(str, names)):
-        module, _, attribute = name.partition(" ")
-        storage = module in ("torch", "torch.storage") and attribute.endswith("Storage")
-        if name not in _PLAIN and not storage and not isinstance(getattr(torch, attribute, None), torch.dtype):
-            raise InvalidSpec(f"{path} must hold tensors and plain numbers only, got {name[:100]}.")
+    for module, _, name in sorted(str(one).partition(" ") for one in names):
+        storage = module in ("torch", "torch.storage") and name.endswith("Storage")
+        plain = f"{module} {name}" in _PLAIN or isinstance(getattr(torch, name, None), torch.dtype)
+        if not storage and not plain:
+            raise InvalidSpec(f"{path} must hold tensors and plain numbers only, got {module[:60]}.{name[:60]}.")

@@ -440,12 +440,12 @@ def test_options_are_immutable_and_compare_by_value():
 @pytest.mark.parametrize("kind", ["diag-gate", "gru", "paper-lstm", "lstm"])
 def test_the_number_of_steps_replayed_at_a_time_does_not_change_the_result(monkeypatch, kind):
     model, optimizer = trained(kind)
-    asked = {"optimizer": optimizer, **QUICK, "exact": 4, "auxiliary": kind == "gru"}
-    full = window(model, *data(), **asked)
+    flat = {"optimizer": optimizer, **QUICK, "exact": 4, "auxiliary": kind == "gru"}
+    full = window(model, *data(), **flat)
     for numbers in (1, 3 * NUMBER * UNITS):  # one step at a time, and three with a remainder of two
         monkeypatch.setattr(layers.recording, "_BLOCK", numbers)
-        # The same products in other sums: tail indices amplify roundings by as much as their weights.
-        same(window(model, *data(), **asked), full, 1e-9)
+        # Equal products in other sums: tail indices amplify roundings by as much as their weights.
+        same(window(model, *data(), **flat), full, 1e-9)
 
 
 def test_defaults_depend_on_the_data():
