@@ -25,7 +25,7 @@ from learncast.windows.layers.stepped import SteppedLayer
 from learncast.windows.options import Batching, DetectionRule, Measurement
 from learncast.windows.result import Window
 from learncast.windows.sequences import STREAM, checked_sequences, half_squared_error
-from learncast.windows.transport.accumulator import lag_sums
+from learncast.windows.transport.accumulator import Transport, lag_sums, pooled
 from learncast.windows.transport.base_rate import base_rates, parameter_rates
 from learncast.windows.transport.derivative import (
     forward_gradients,
@@ -34,7 +34,6 @@ from learncast.windows.transport.derivative import (
     unit_directions,
 )
 from learncast.windows.transport.exact import exact_transport
-from learncast.windows.transport.transport import Transport, pooled
 
 #: Largest number of units whose exact transport is computed.
 PROBES = 16

@@ -277,11 +277,6 @@ class Window(Result, Shown):
         """How far the window can be trusted: the worst measurement of every condition over the layers."""
         return Trust(worst(self.validity(layer) for layer in range(self.layers)), "measured")
 
-    @property
-    def trusted(self) -> bool:
-        """Whether every binding condition holds in every layer."""
-        return self.trust.holds
-
     def table(self, layer: int = 0) -> Table:
         """Longest learnable lag by number of sequences."""
         of = f" of layer {layer}" if self.layers > 1 else ""

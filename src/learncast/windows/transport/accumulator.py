@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,17 +12,66 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from learncast._core.validation import FloatArray
 from learncast.windows.layers.replay import Chain, Replay
 from learncast.windows.transport.factor import StepFactors
-from learncast.windows.transport.transport import Transport
 
 #: Bytes per array that stay in a core's cache while all lags are computed from them.
 _CACHED = 1 << 20
 #: Products of two numbers below this size are safe in single precision.
 _MODERATE = 1e4
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Transport:
+    """Mean transport factors of every unit, over sequences and times.
+
+    Parameters
+    ----------
+    lags : (lags,)
+    windows : (lags,)
+        Number of windows in each mean.
+    zeroth, total : (lags, hidden)
+        Means of |gamma0| and of |gamma0 + gamma1 (+ auxiliary)|.
+    effective : (lags, hidden)
+        Mean of the base rate at the source times |gamma|: the effective learning rate |mu|.
+    """
+
+    lags: NDArray[np.int64]
+    windows: NDArray[np.int64]
+    zeroth: FloatArray
+    total: FloatArray
+    effective: FloatArray
+
+    @property
+    def envelope(self) -> FloatArray:
+        """Sum over units of mean |mu|, (lags,).
+
+        Implements: livi2025 Eq. (8)
+        """
+        return self.effective.sum(1)
+
+    def decomposition(self, learning_rate: float) -> tuple[FloatArray, FloatArray]:
+        """Parts of the envelope due to the gates (at `learning_rate`) and to the optimiser; their sum is the envelope.
+
+        Implements: livi2025 Eq. (9)
+        """
+        gates = learning_rate * self.total.sum(1)  # the mean |gamma| of all units
+        return gates, self.envelope - gates
+
+
+def pooled(transports: Sequence[Transport]) -> Transport:
+    """Combine the transport of several sets of sequences, each window counted once."""
+    windows = np.sum([one.windows for one in transports], axis=0)
+
+    def mean(name: str) -> FloatArray:
+        parts: list[FloatArray] = [getattr(one, name) * one.windows[:, None] for one in transports]
+        return np.asarray(sum(parts[1:], parts[0]) / windows[:, None])
+
+    return Transport(transports[0].lags, windows, mean("zeroth"), mean("total"), mean("effective"))
 
 
 def mean_transport(
