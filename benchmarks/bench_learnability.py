@@ -115,8 +115,8 @@ def _same(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
         seen = capture(model, x[k : k + CHUNK], y[k : k + CHUNK], half_squared_error)
         replay = seen.replay()
         w = unit_directions(seen.layers[0], 1, generator=torch.Generator().manual_seed(0))
-        sums = lag_sums(replay.chain, LAGS, sensitivities=sensitivities(replay, w), deltas=seen.deltas[0])
-        parts.append(sums.contributions[0])
+        _, found = lag_sums(replay.chain, LAGS, sensitivities=sensitivities(replay, w), deltas=seen.deltas[0])
+        parts.append(found[0])
     found = detect(LAGS, np.concatenate(parts), rng=np.random.default_rng(0), method="paper", nulls=19)
     found.windows(np.array(SIZES, dtype=float), 0.1)
 

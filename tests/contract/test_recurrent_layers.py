@@ -63,7 +63,7 @@ class Reader(nn.Module):
 
 
 def unit_contributions(replay, lags, **given):
-    return transport.lag_sums(replay.chain, lags, **given).contributions
+    return transport.lag_sums(replay.chain, lags, **given)[1]
 
 
 def body(name: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Module:
