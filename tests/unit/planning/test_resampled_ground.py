@@ -169,5 +169,5 @@ def test_resampled_modes_are_counted_to_a_step(monkeypatch):
     assert np.abs(found.direct_descent - direct).max() <= 1
     assert direct.min() > 10_000  # of so many
     timed = ground.replicated([0, 1], [(None, 5000.0), (0.9, None)])
-    after = problems[0].descended(rows, [5000], 2e-4)[0]
+    after = problems[0].advance(rows, [5000], 2e-4)[0]
     assert np.abs(timed.descent[1] - problems[1].steps_to(after, problems[1].within(0.1), 2e-4)[0]).max() <= 1
