@@ -14,7 +14,9 @@ from torch import nn
 
 from learncast._core.errors import InvalidSpec, UnsupportedModel
 from learncast._core.validation import FloatArray
-from learncast.networks import Activated, LinearRNN, Network, TwoLayer
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
 from learncast.results import spec_hash
 from learncast.tasks.geometry import Frame, common_frame
 from learncast.tasks.one_step import from_pairs
@@ -25,7 +27,7 @@ from learncast.theory.dynamics.modes import modes_of, without_round_off
 from learncast.training.borrowed import at_rest, own_randomness
 from learncast.training.goals import Goal, LossBelow
 from learncast.training.losses import HalfSquaredError, Loss
-from learncast.training.modules import LayeredModule, RecurrentModule, as_module
+from learncast.training.modules import LayeredModule, Network, RecurrentModule, as_module
 from learncast.training.sources import Source
 from learncast.training.training import DTYPES, Training
 

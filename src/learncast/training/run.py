@@ -13,8 +13,8 @@ from torch import nn
 
 from learncast._core.errors import SchemaMismatch
 from learncast.display import plural
-from learncast.networks import Network
 from learncast.results import Provenance, Status, Trajectory, described, labelled
+from learncast.training.modules import Network
 
 
 @dataclass(frozen=True, eq=False, repr=False)

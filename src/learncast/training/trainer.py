@@ -23,12 +23,12 @@ from learncast._core.progress import Progress, check_time, noticed, seconds_left
 from learncast._core.system import held, serve
 from learncast._core.threads import one_thread_each
 from learncast._core.validation import FloatArray, count, one_or_each
-from learncast.networks import Network
 from learncast.practice.stage import Stage
 from learncast.results import Status, spec_hash
 from learncast.training.borrowed import own_threads
 from learncast.training.goals import Goal
 from learncast.training.learner import Judge, Learner
+from learncast.training.modules import Network
 from learncast.training.run import History, TrainingRun, training_provenance
 from learncast.training.sources import Source
 from learncast.training.stopping import Accuracy, GoalWatch, Plateau, Rule, Watch, inside, read_rule, watch_of
