@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import learncast as lc
-from learncast.tasks import Correlations, best_map
+from learncast.tasks.best_map import Correlations, best_map
 from learncast.theory.dynamics.pooled import PooledProblem
 from learncast.theory.dynamics.steps.pooled_descent import PooledDescent
 
