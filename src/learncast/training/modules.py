@@ -11,8 +11,12 @@ from torch import nn
 
 from learncast._core.errors import UnsupportedModel
 from learncast._core.validation import count, one_of
-from learncast.networks import Activated, LinearRNN, Network, TwoLayer
-from learncast.theory.dynamics.learning_problem import learned_weights
+from learncast.networks import Network as Network
+from learncast.networks.activated import Activated
+from learncast.networks.linear_rnn import LinearRNN
+from learncast.networks.two_layer import TwoLayer
+from learncast.theory.dynamics.learning_problem import checked_learn
+from learncast.training.borrowed import own_randomness
 from learncast.training.cells import CELLS
 from learncast.training.torch_state import own_randomness
 
