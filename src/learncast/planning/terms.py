@@ -119,7 +119,7 @@ class Terms:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Terms:
         """Read terms from a TOML file."""
-        return cls.from_dict(tables_of(Path(path), "the file of terms", why="it says what is asked of a plan"))
+        return cls.from_dict(tables_of(Path(path), "the file of terms"))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the terms to a TOML file."""

@@ -22,8 +22,6 @@ CRITERIA = ("strength", "loss", "steps")
 LEAST_LIMIT = 100
 #: Batches that a trainer may fetch before it has reported on the ones it had.
 AHEAD = 4
-#: What to do without Lightning.
-_INSTEAD = "follow the plan in your own training loop with loop.stages(loaders)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -481,7 +479,7 @@ class CurriculumCallback:
         # The trainer wants one of Lightning's own callbacks, and Lightning is loaded only now.
         made = cls
         if cls is CurriculumCallback:
-            made = type(cls.__name__, (cls, lightning_package(_INSTEAD).Callback), {})
+            made = type(cls.__name__, (cls, lightning_package().Callback), {})
         callback: CurriculumCallback = object.__new__(made)
         return callback
 

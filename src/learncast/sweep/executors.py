@@ -497,8 +497,7 @@ class Cluster(Executor):
 
 
 def _distributed() -> Any:
-    told = {"why": "dask hands out the tasks", "otherwise": "use processes"}
-    return package("distributed", "to compute on a cluster", extra="sweep", **told)
+    return package("distributed", "to compute on a cluster", extra="sweep")
 
 
 def _batch(payload: bytes, jobs: list[Job]) -> list[Outcome]:

@@ -33,7 +33,7 @@ from learncast.sweep.sweeping import Sweep
 def sweep_of(path: str | Path) -> Sweep:
     """Read and check a study file with a [sweep]; every value of the grid is tried once."""
     source = Path(path)
-    raw = tables_of(source, "the study file", why="there is nothing to sweep")
+    raw = tables_of(source, "the study file")
     if "sweep" not in raw:
         raise InvalidSpec(
             f"{source} must have a [sweep], got {', '.join(raw) or 'nothing'}. Add [sweep] with command = "

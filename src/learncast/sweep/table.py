@@ -38,8 +38,7 @@ def check_table(path: Place) -> None:
 
 def _parquet() -> list[ModuleType]:
     """The packages that write Parquet."""
-    told = {"why": "the columns are written with it", "extra": "tables"}
-    return [package(name, "to write Parquet", **told) for name in ("pyarrow", "pyarrow.parquet")]
+    return [package(name, "to write Parquet", extra="tables") for name in ("pyarrow", "pyarrow.parquet")]
 
 
 def _ending(path: Place) -> str:

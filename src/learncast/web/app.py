@@ -226,7 +226,7 @@ def described(room: Room) -> dict[str, Any]:
 def assets() -> dict[str, Path]:
     """The files that may be asked for, by name: the page's own, and plotly's."""
     found = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in _KINDS}
-    plotly = package("plotly", "for the explorer", why="it draws the page's pictures", extra="web")
+    plotly = package("plotly", "for the explorer", extra="web")
     return {**found, "plotly.min.js": Path(plotly.__file__).parent / "package_data" / "plotly.min.js"}
 
 
@@ -260,7 +260,7 @@ def explored(host: str, port: int, window: Path | None, *, browse: bool, most_by
 
         with allowing(most_bytes):
             opened = LearnabilityWindow.load(window)
-        with readable(window, "save the window again", kind="a window that can be drawn", error=SchemaMismatch):
+        with readable(window, kind="a window that can be drawn", error=SchemaMismatch):
             room = window_room(opened)
             room.parts["window"](room.state())
     token = "" if is_loopback(host) else secrets.token_urlsafe(16)

@@ -216,7 +216,7 @@ class Evolution(Result):
     def load(cls, path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Self:
         """Read a file that `save` wrote, refusing any other, and one whose numbers take more than `most_bytes`."""
         found = super().load(path, most_bytes=most_bytes)
-        with readable(Path(path), "save the evolution again", kind="a whole evolution", error=SchemaMismatch):
+        with readable(Path(path), kind="a whole evolution", error=SchemaMismatch):
             found.summary, found.validity()
         return found
 

@@ -239,7 +239,7 @@ class LearnabilityWindow(Result, Shown):
     def load(cls, path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Self:
         """Read a file that `save` wrote, refusing any other, and one whose numbers take more than `most_bytes`."""
         found = super().load(path, most_bytes=most_bytes)
-        with readable(Path(path), "save the window again", kind="a whole learnability window", error=SchemaMismatch):
+        with readable(Path(path), kind="a whole learnability window", error=SchemaMismatch):
             _check_variables(found.dataset)
             for layer in range(found.layers):
                 summary(found.dataset.sel(layer=layer)), found.validity(layer)

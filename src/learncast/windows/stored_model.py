@@ -307,11 +307,11 @@ def _fill(optimizer: optim.Optimizer, model: nn.Module, stored: dict[str, Tensor
 
 
 def _tensors(path: Path, what: str) -> dict[str, Any]:
-    check_bytes(f"{path}: {what}", file_size(path, f"the file of {what}", why="they are needed"), remedy="store less")
+    check_bytes(f"{path}: {what}", file_size(path, f"the file of {what}"), remedy="store less")
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
-        with readable(path, remedy="write it again with safetensors.torch.save_file"):
+        with readable(path):
             return dict(load_file(path))
     if path.suffix not in (".pt", ".pth", ".ckpt"):
         raise InvalidSpec(f"{what} must be a .safetensors or .pt file, got {path.name}.")
@@ -340,7 +340,7 @@ _PLAIN = {
 
 def _check_pickled(path: Path) -> None:
     """Look at a .pt file without reading it: how much it declares, and what it would call."""
-    with readable(path, "store the state_dict alone, best as .safetensors"):
+    with readable(path):
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 entries = archive.infolist()

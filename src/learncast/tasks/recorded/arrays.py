@@ -70,8 +70,7 @@ def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_byte
 
     `others` are further kinds that it might have been.
     """
-    remedy = "give its path relative to the study file"
-    file_size(path, f"the file that {key} names", why="its arrays are needed", remedy=remedy)
+    file_size(path, f"the file that {key} names")
     kind = path.suffix.lower()
     if kind not in READERS:
         raise InvalidSpec(
@@ -132,8 +131,7 @@ def _npy(path: Path) -> Directory:
 
 
 def _safetensors(path: Path) -> Directory:
-    told = {"why": "their layout is its own", "otherwise": "save it as .npz"}
-    safe_open = package("safetensors", "to read .safetensors files", extra="torch", **told).safe_open
+    safe_open = package("safetensors", "to read .safetensors files", extra="torch").safe_open
 
     def read(name: str) -> Any:
         with safe_open(path, framework="numpy") as file:

@@ -132,8 +132,7 @@ def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
     """What to call the table, and the table as a pandas frame."""
     if not isinstance(table, str | os.PathLike):
         if hasattr(table, "columns") and hasattr(table, "to_pandas"):  # of polars or arrow
-            told = {"why": "it hands them on", "otherwise": "pass a pandas DataFrame"}
-            package("pyarrow", "to take tables of other libraries", extra="tables", **told)
+            package("pyarrow", "to take tables of other libraries", extra="tables")
             table = table.to_pandas()
         if not (hasattr(table, "columns") and hasattr(table, "reset_index")):
             raise InvalidSpec(f"a table must be a path or a pandas DataFrame, got {type(table).__name__}.")
@@ -144,7 +143,7 @@ def _frame(table: Any, most_bytes: int | None) -> tuple[str, Any]:
             f"a table must be a file of kind {' or '.join(SUFFIXES)}, got {path.name}. Write it as csv, or "
             "pass a pandas DataFrame."
         )
-    check_bytes(f"{path}: the table", file_size(path, "the table", why="it holds the trials"), most_bytes)
+    check_bytes(f"{path}: the table", file_size(path, "the table"), most_bytes)
     return str(path), _read(path, allowed(most_bytes))
 
 
@@ -155,8 +154,7 @@ def _read(path: Path, most_bytes: int) -> Any:
     # As words: some versions' own reader of numbers is off in the last digit.
     read = partial(pandas.read_csv, dtype=str, skipinitialspace=True)
     if path.suffix.lower() != ".csv":
-        told = {"why": "pandas reads them with it", "otherwise": "write the table as .csv"}
-        package("pyarrow", "to read .parquet files", extra="tables", **told)
+        package("pyarrow", "to read .parquet files", extra="tables")
         read = partial(pandas.read_parquet, engine="pyarrow")
     with readable(path, kind="a table"):
         rows, columns = _counted(path) if path.suffix.lower() == ".csv" else _stated(path)

@@ -124,7 +124,7 @@ def _dropped(token: str) -> LearnabilityWindow:
     from learncast.windows.learnability_window import LearnabilityWindow
 
     def load(path: Path) -> LearnabilityWindow:
-        with readable(path, "save the window again", kind="a window that can be drawn", error=SchemaMismatch):
+        with readable(path, kind="a window that can be drawn", error=SchemaMismatch):
             found = LearnabilityWindow.load(path)
             _shown(found, WindowState())
             return found
