@@ -86,7 +86,7 @@ def file_size(path: Path, what: str, *, error: type[LearncastError] = InvalidSpe
         problem = f"{path} is a folder, a device or a pipe" if path.exists() else f"{path} does not exist"
     except (OSError, ValueError) as failure:
         problem = f"{str(path)[:200]!r} cannot be opened ({library_message(failure)})"
-    raise error(f"{what} must be a file, but {problem}.")
+    raise error(f"{what} cannot be read: {problem}.")
 
 
 @contextmanager

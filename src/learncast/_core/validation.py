@@ -41,7 +41,8 @@ def real_array(
             raise TypeError("complex numbers")
         array = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidSpec(f"{name} must be an array of real numbers: {error}.", field=name) from error
+        problem = str(error).rstrip(".")
+        raise InvalidSpec(f"{name} must be an array of real numbers: {problem}.", field=name) from error
     allowed = (ndim,) if isinstance(ndim, int) else ndim
     if allowed is not None and array.ndim not in allowed:
         wanted = " or ".join(map(str, allowed))

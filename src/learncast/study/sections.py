@@ -22,7 +22,7 @@ def underscored(value: object) -> str:
 def _section_of(sections: dict[str, type[Section]], word: object, problem: str) -> type[Section]:
     """Return the section that a word of the table selects."""
     if not isinstance(word, str) or word not in sections:
-        raise ValueError(f"{problem}. {suggestion(str(word), tuple(sections))}".strip())
+        raise ValueError(f"{problem}, got {word}. {suggestion(str(word), tuple(sections))}".strip())
     return sections[word]
 
 
@@ -272,7 +272,7 @@ def _task_section(value: object) -> object:
         raise ValueError("a task must be a table with a family or a data file")
     if "data" in value:
         return DataSection.model_validate(value)
-    problem = f"family must be one of {', '.join(TASKS)} (or give data = 'file.npz')"
+    problem = f"a task needs data or a family of {', '.join(TASKS)}"
     return _section_of(TASKS, underscored(value.get("family")), problem).model_validate(value)
 
 

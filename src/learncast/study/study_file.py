@@ -99,22 +99,22 @@ def _first_problem(error: ValidationError, source: str, table: str) -> InvalidSp
         hint = suggestion(context["key"], known) or f"Known keys: {listed(known)}."
         return InvalidSpec(f"{source}: {path} is not a known key. {hint}", field=path)
     path = ".".join(parts)
-    return InvalidSpec(f"{source}: {': '.join(filter(None, (path, _reason(problem, context))))}", field=path or None)
+    return InvalidSpec(f"{source}: {_reason(problem, path)}", field=path or None)
 
 
-def _reason(problem: ErrorDetails, context: Mapping[str, Any]) -> str:
-    """Return what is wrong with a value."""
+def _reason(problem: ErrorDetails, path: str) -> str:
+    """Return what is wrong with the value at `path`."""
+    given, message = problem.get("input"), str(problem["msg"])
     if problem["type"] == "missing":
-        return "a value is required."
+        return f"{path} is required."
     if problem["type"] == "literal_error":
-        choices = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-        hint = suggestion(str(problem["input"]), tuple(choices))
-        return f"must be one of {', '.join(choices)}, got {brief(problem['input'])}. {hint}".strip()
-    message = str(problem["msg"]).removeprefix("Value error, ").removesuffix(".")
-    message = message[:1].lower() + message[1:]
-    if isinstance(problem["input"], dict | Section):  # a table that is inconsistent: the message says it all
-        return message if message.endswith("?") else f"{message}."
-    return f"{message}, got {brief(problem['input'])}."
+        choices = str(problem["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+        hint = suggestion(str(given), tuple(choices))
+        return f"{path} must be one of {', '.join(choices)}, got {brief(given)}. {hint}".strip()
+    if problem["type"] != "value_error":  # pydantic's own, such as "Input should be a valid number, unable to parse"
+        return f"{path} {message.partition(',')[0].replace('Input should', 'must')}, got {brief(given)}."
+    prefix, message = f"{path}: " if path else "", message.removeprefix("Value error, ")
+    return prefix + (message if message.endswith(("?", ".")) else f"{message}.")
 
 
 def _is_union_tag(part: str) -> bool:
