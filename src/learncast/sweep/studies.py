@@ -33,7 +33,7 @@ from learncast.sweep.sweeping import Sweep
 def sweep_of(path: str | Path) -> Sweep:
     """Read and check a study file with a [sweep] table; every value of the grid is tried once."""
     source = Path(path)
-    raw = tables_of(source, "the study file", why="there is nothing to sweep")
+    raw = tables_of(source, "the study file")
     if "sweep" not in raw:
         raise InvalidSpec(f"{source} must have a [sweep] table, got {', '.join(raw) or 'no table'}.", field="sweep")
     section = checked(SweepSection, raw.pop("sweep"), str(source), "sweep")

@@ -250,13 +250,21 @@ def optimizer_tensors(optimizer: optim.Optimizer, model: nn.Module) -> dict[str,
     }
 
 
-def _tensors(path: Path, content: str) -> dict[str, Any]:
-    size = file_size(path, f"the file of {content}", why="")
-    check_bytes(f"{path}: {content}", size, remedy="store less")
+def _fill(optimizer: optim.Optimizer, model: nn.Module, stored: dict[str, Tensor]) -> None:
+    parameters = dict(model.named_parameters())
+    for name, value in stored.items():
+        owner, _, key = name.rpartition(SEPARATOR)
+        if owner not in parameters:
+            raise KeyError(f"{name} names no parameter of the model")
+        optimizer.state[parameters[owner]][key] = value
+
+
+def _tensors(path: Path, what: str) -> dict[str, Any]:
+    check_bytes(f"{path}: {what}", file_size(path, f"the file of {what}"), remedy="store less")
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
-        with readable(path, remedy="write it again with safetensors.torch.save_file"):
+        with readable(path):
             return dict(load_file(path))
     if path.suffix not in (".pt", ".pth", ".ckpt"):
         raise InvalidSpec(f"{content} must be a .safetensors or .pt file, got {path.name}.")
@@ -280,10 +288,9 @@ _PLAIN = {
 }  # fmt: skip
 
 
-def _check_pickle(path: Path) -> None:
-    """Check the declared size of a .pt file and the objects that it would create, without loading it."""
-    names = set()
-    with readable(path, "store only the state_dict, best as .safetensors"):
+def _check_pickled(path: Path) -> None:
+    """Look at a .pt file without reading it: how much it declares, and what it would call."""
+    with readable(path):
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 entries = archive.infolist()

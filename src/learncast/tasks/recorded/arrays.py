@@ -77,7 +77,7 @@ def arrays_from(path: Path, key: str, *, others: tuple[str, ...] = (), most_byte
     most_bytes : int, optional
         Most bytes of one array.
     """
-    file_size(path, f"the file that {key} names", why="its arrays are needed")
+    file_size(path, f"the file that {key} names")
     kind = path.suffix.lower()
     if kind not in READERS:
         raise InvalidSpec(
@@ -115,13 +115,7 @@ def _npy(path: Path) -> Directory:
 
 
 def _safetensors(path: Path) -> Directory:
-    safetensors = package(
-        "safetensors",
-        "to read .safetensors files",
-        why="it is their format",
-        extra="torch",
-        otherwise="save it as .npz",
-    )
+    safe_open = package("safetensors", "to read .safetensors files", extra="torch").safe_open
 
     def read(name: str) -> Any:
         with safetensors.safe_open(path, framework="numpy") as file:

@@ -97,14 +97,11 @@ def _open_window(token: str) -> Panel:
     changes = {**panel.state().model_dump(), "data": token}
     return replace(panel, examples=(replace(first, changes=changes), *others))
 
-
-def _dropped(token: str) -> Window:
-
-    def load(path: Path) -> Window:
-        with readable(path, "save the window again", kind="a window that can be drawn", error=SchemaMismatch):
-            window = Window.load(path)
-            _view(window, WindowState())
-            return window
+    def load(path: Path) -> LearnabilityWindow:
+        with readable(path, kind="a window that can be drawn", error=SchemaMismatch):
+            found = LearnabilityWindow.load(path)
+            _shown(found, WindowState())
+            return found
 
     return UPLOADS.read(token, "window", load)
 
